@@ -1,0 +1,274 @@
+/* burst_rt.h: what an emitted training program calls. C17, no global state beyond a context.
+ *
+ * Conventions. Functions that can fail return 0 or a negative status and leave a text in the context (burst_error).
+ * Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: local tokens of this rank, N: tokens of the
+ * whole sequence, D: hidden, H / Hk: query / key-value heads, d: head_dim. All floating point is fp32 on the host
+ * backend; sums over tokens, norms and losses are accumulated in double.
+ * Memory: every buffer comes from the rank's arena (burst_take), which the plan has sized; nothing is allocated after
+ * start-up. The arena is shared memory, so peers on the same machine copy straight out of it.
+ */
+#ifndef BURST_RT_H
+#define BURST_RT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BURST_RT_ABI 1 /* raised whenever an emitted program of an older burstc would no longer fit */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ---- */
+enum {
+    BURST_OK = 0,
+    BURST_E_USAGE = -1,  /* arguments, environment, world size: the program ends with 2 */
+    BURST_E_MEMORY = -2, /* the arena or the machine has too little */
+    BURST_E_IO = -3,     /* a file */
+    BURST_E_PEER = -4,   /* a lost or stuck rank, a message of the wrong size */
+    BURST_E_PLAN = -5,   /* the emitted program contradicts itself: a bug of burstc */
+    BURST_E_NUMERIC = -6 /* loss is not finite */
+};
+#define BURST_TRY(call)                \
+    do {                               \
+        int burst_status_ = (call);    \
+        if (burst_status_ != BURST_OK) \
+            return burst_status_;      \
+    } while (0)
+
+typedef struct BurstCtx BurstCtx;
+struct BurstPlan;
+int burst_rank(const BurstCtx *c);
+int burst_world(const BurstCtx *c);
+const char *burst_error(const BurstCtx *c);
+/* Records the text and returns code, so that callers can write `return burst_fail(c, BURST_E_IO, "...")`. */
+int burst_fail(BurstCtx *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Takes 64-byte aligned zeroed memory from the arena; NULL (and an error text) where the plan counted too little. */
+void *burst_take(BurstCtx *c, size_t bytes);
+size_t burst_arena_used(const BurstCtx *c);
+/* Says what this rank does now: shown by the watchdog and when a rank is lost. The text must outlive the call. */
+void burst_doing(BurstCtx *c, const char *operation);
+double burst_seconds(void); /* monotonic */
+
+/* ---- messages: point to point, in order per (sender, receiver, channel) ---- */
+/* A channel is one stream of the plan; two concurrent streams never share one. */
+typedef struct BurstReq {
+    int kind; /* 0 idle, 1 send, 2 receive */
+    int peer, channel;
+    uint64_t sequence;
+    void *data;
+    size_t bytes;
+    void *impl; /* transport's own */
+} BurstReq;
+enum { BURST_CHANNELS = 16 }; /* the most channels one plan may use; 12.. belong to the runtime's collectives */
+/* Both return at once. The buffer (from the arena) must stay untouched until burst_wait. The receiver's bytes must be
+ * the sender's: anything else is BURST_E_PEER naming both. peer is a world rank and not the caller's own. */
+int burst_send(BurstCtx *c, int channel, int peer, const void *data, size_t bytes, BurstReq *req);
+int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, BurstReq *req);
+int burst_wait(BurstCtx *c, BurstReq *req); /* idle requests return at once; afterwards the request is idle */
+
+/* ---- collectives over a group of ranks: first, first + stride, ... (every member calls, in the same order) ---- */
+typedef struct BurstGroup { int first, stride, count; } BurstGroup;
+typedef struct BurstGather { BurstGroup group; const float *shard; float *full; int64_t shard_elements; int active;
+                             uint64_t sequence; BurstReq *reqs; void *impl; } BurstGather;
+/* full[i*shard_elements ...] = shard of the i-th member. Started here, finished by burst_gather_wait; computing may go on
+ * between the two. At most 4 may be under way. The shard must not change until every member has waited. */
+int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full, BurstGather *op);
+int burst_gather_wait(BurstCtx *c, BurstGather *op);
+/* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j]. Returns when every
+ * member may change its full again. */
+int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_elements, float *shard);
+int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count); /* sums in rank order; count <= 64 */
+int burst_barrier(BurstCtx *c, BurstGroup g);
+
+/* ---- masks: emitted for each mask of the plan ---- */
+enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
+enum { BURST_TILE = 64, BURST_MAX_TABLES = 4 };
+typedef struct BurstTables { const int32_t *table[BURST_MAX_TABLES]; } BurstTables; /* [N] by global position */
+/* One tile's side: least and greatest global position, and of each table's values on those tokens. */
+typedef struct BurstSide { int64_t lo, hi; int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES]; } BurstSide;
+typedef struct BurstMask {
+    const char *text;
+    /* Sound: EMPTY and FULL are proofs, PARTIAL is no claim. */
+    int (*tile)(const BurstSide *q, const BurstSide *k);
+    /* keep[j] = 1 where (q, k[j]) is unmasked, else 0; n <= BURST_TILE. */
+    void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
+} BurstMask;
+/* Positions of one chunk, with the side of every BURST_TILE tokens (the last tile may be short). */
+typedef struct BurstChunk { int64_t tokens; const int64_t *position; const BurstSide *side; int tiles; } BurstChunk;
+/* Fills side[(tokens + BURST_TILE - 1) / BURST_TILE] from positions and, where tables is not NULL, table values. */
+void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
+/* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
+bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
+
+/* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3; FlashAttention-2) ---- */
+typedef struct BurstAttend {
+    int head_dim;           /* d: any positive number; 32, 64 and 128 are specialised */
+    int q_heads, kv_heads;  /* in these buffers */
+    int q_head0, kv_head0;  /* their first global heads (head parallelism), else 0 */
+    int group;              /* H / Hk of the model: query head h reads key head h / group (global numbers) */
+    float scale;            /* 1 / sqrt(d) */
+    const BurstMask *mask;
+    const BurstTables *tables;
+    const BurstChunk *qc, *kc;
+    const float *q;         /* [q_heads][qc->tokens][d] */
+    const float *k, *v;     /* [kv_heads][kc->tokens][d] */
+    float *o;               /* forward: [q_heads][qc->tokens][d], normalised so far */
+    float *lse;             /* [q_heads][qc->tokens]; -inf where no key was seen. Backward: the final one */
+    const float *d_o;       /* backward: [q_heads][qc->tokens][d] */
+    const float *delta;     /* backward: rowsum(dO * O) [q_heads][qc->tokens] */
+    float *dq, *dk, *dv;    /* backward: added to */
+    float *scratch;         /* burst_attend_scratch(d) floats, private to the call */
+} BurstAttend;
+int64_t burst_attend_scratch(int head_dim);
+/* Folds the pair into (o, lse). Start with o = 0, lse = -inf. Rows without a key stay so. */
+void burst_attend_start(const BurstAttend *a);
+void burst_attend_forward(const BurstAttend *a);
+void burst_attend_backward(const BurstAttend *a);
+/* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
+void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);
+
+/* ---- the rest of a Llama layer on the host ---- */
+/* y[n][out] = x[n][in] W^T, W [out][in] as Hugging Face stores it; add: y += . BLAS. */
+void burst_linear(int64_t n, int in, int out, const float *x, const float *w, float *y, bool add);
+/* dx[n][in] (+)= dy[n][out] W; dw[out][in] += dy^T x. */
+void burst_linear_dx(int64_t n, int in, int out, const float *dy, const float *w, float *dx, bool add);
+void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x, float *dw);
+/* y = x * rstd * w with rstd[n] = 1/sqrt(mean(x^2) + eps), kept for backward. */
+void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
+/* dx += ..., dw += ... */
+void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd, const float *dy,
+                        float *dx, float *dw);
+/* [n][heads*d] token-major to [heads][n][d] head-major, rotated by RoPE at the global positions (the two halves of a
+ * head are the pair, as in Hugging Face's Llama); theta 0: no rotation (values). back: the transpose of both. */
+void burst_rope_to_heads(int64_t n, int heads, int d, double theta, const int64_t *position, const float *x, float *y);
+void burst_rope_back(int64_t n, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx);
+void burst_heads_to_tokens(int64_t n, int heads, int d, const float *x, float *y); /* [heads][n][d] to [n][heads*d] */
+void burst_tokens_to_heads(int64_t n, int heads, int d, const float *x, float *y);
+/* a = silu(g) * u, elementwise over count; back: dg, du from da. */
+void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
+void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);
+void burst_add(int64_t count, const float *x, float *y); /* y += x */
+void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x);
+void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable);
+/* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss, dlogits, dx and dw;
+ * nothing of size n x vocab is stored. loss_sum += sum of weight * (lse - logit[label]); dx = and dw += gradients of
+ * scale * that sum. Labels < 0 and weights 0 add nothing. scratch: burst_loss_scratch(vocab) floats. */
+int64_t burst_loss_scratch(int vocab);
+void burst_loss(int64_t n, int hidden, int vocab, const float *x, const float *w, const int32_t *label,
+                const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch);
+typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /* from 1 */ double grad_scale; } BurstAdamW;
+/* param, m, v updated in place from grad * grad_scale; decoupled decay where decays. */
+void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
+double burst_sum_squares(int64_t count, const float *x);
+
+/* ---- weights: sharded over all ranks of the world in contiguous equal parts, unit by unit (ZeRO-3) ---- */
+typedef struct BurstTensor {
+    const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
+    int64_t rows, cols;
+    int64_t offset;   /* elements from the unit's begin */
+    float init_std;   /* 0: ones (norms) */
+} BurstTensor;
+typedef struct BurstUnit {
+    const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */
+    int64_t elements;      /* without padding */
+    int64_t shard;         /* elements a rank holds: ceil(elements / world) */
+    int tensors;
+    const BurstTensor *tensor;
+    int repeat;            /* layers; 1 for the others. Units are numbered in table order, repeats in turn */
+} BurstUnit;
+typedef struct BurstWeights {
+    int units;               /* with repeats */
+    float **param, **grad, **m, **v; /* [units] -> [shard] in the arena */
+} BurstWeights;
+int burst_unit_count(const struct BurstPlan *p);
+const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of the table */
+/* Takes the shards from the arena and fills param from the plan's seed: element i of unit u is the same number whatever
+ * the world size. */
+int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
+size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
+/* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping) comes back. */
+int burst_weights_update(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w, int64_t step, double *norm);
+double burst_learning_rate(const struct BurstPlan *p, int64_t step);
+
+/* ---- one sequence of the batch, as this rank sees it ---- */
+typedef struct BurstBatch {
+    const int32_t *token, *label; /* [n], at the chunk's positions; label: the next token, -1 where there is none */
+    const float *weight;          /* [n] */
+    BurstTables tables;           /* [N] each; "doc": number of the document */
+} BurstBatch;
+
+/* ---- the plan: constants and entry points of an emitted program ---- */
+typedef struct BurstTrain {
+    const char *data; /* NULL: random tokens */
+    int bytes_as_tokens;
+    int64_t separator; /* token that ends a document, -1: none */
+    int64_t steps, batch, seed, checkpoint_every, warmup;
+    const char *checkpoint;
+    double lr, lr_end, beta1, beta2, eps, decay, clip;
+    int cosine;
+} BurstTrain;
+typedef struct BurstStep { double loss; /* mean over counted tokens of the global batch */ double tokens; double norm; } BurstStep;
+typedef struct BurstPlan {
+    int abi;
+    const char *source;          /* "lab.topo model.burst" */
+    int world, data, group;      /* data groups of `group` consecutive ranks each share one sequence */
+    int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
+    int64_t sequence, max_tokens;
+    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    const BurstUnit *units;
+    int unit_rows;
+    const char *const *tables; /* names of the per-token tables the masks use: "doc" is filled from separators */
+    int table_count;
+    BurstTrain train;
+    double predicted_seconds;    /* of one step */
+    double flops;                /* of one step on all ranks, backward counted twice forward */
+    size_t arena_bytes;          /* a rank */
+    int64_t (*tokens_of)(int chunk);
+    int64_t (*position)(int chunk, int64_t i);
+    size_t state_bytes;
+    /* Carves this rank's buffers; state is zeroed memory of state_bytes. */
+    int (*start)(BurstCtx *c, void *state, BurstWeights *w);
+    /* One optimizer step over `train.batch` sequences: zero gradients to updated weights. */
+    int (*step)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
+    /* Forward and backward of one sequence, gradients added to the shards; scale = 1 / counted tokens. */
+    int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum);
+    /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */
+    int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                             const float *v, float *o, float *lse);
+    int (*attention_backward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                              const float *v, const float *o, const float *lse, const float *d_o, float *dq, float *dk,
+                              float *dv);
+} BurstPlan;
+
+/* ---- data ---- */
+/* Reads sequence `index` of step `step` for this rank (positions from the plan): window number
+ * (step * batch + index) of the file, in an order drawn from the seed each epoch; resumable by construction. */
+int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out);
+
+/* ---- running ---- */
+/* The main of an emitted program: options, launch (alone: one process a rank; under mpirun: takes its place), data,
+ * steps, checkpoints, progress line, metrics. Returns the exit code: 0, 1 (failed), 2 (usage). */
+int burst_main(const BurstPlan *p, int argc, char **argv);
+/* Runs body on every rank of the plan as burst_main does, without the training loop: for tests and benchmarks. */
+int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg);
+
+/* ---- pruning: which operations of the schedule the mask leaves (one trace per mask and direction) ---- */
+/* The emitted trace function replays the schedule of one rank; the runtime replays all ranks, so that both sides of a
+ * transfer decide alike without talking. */
+typedef struct BurstTrace BurstTrace;
+void burst_trace_compute(BurstTrace *t, int q_chunk, int kv_chunk); /* attend or grad */
+void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank in the group */
+enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
+typedef void (*burst_trace_fn)(BurstTrace *t, int me);
+typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; } BurstLive; /* [ops] of this rank, in program order */
+/* pair_live[q_chunk * group + kv_chunk]; out's arrays are made by burst_live_make for at most max_ops. */
+int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int me, bool backward, const uint8_t *pair_live,
+                    BurstLive *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
