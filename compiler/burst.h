@@ -165,8 +165,7 @@ typedef struct Layout {
     Span span;
 } Layout;
 typedef struct Train {
-    const char *data;      /* path as written; NULL: random tokens */
-    bool data_is_bytes;    /* any file, one token a byte */
+    const char *data;      /* path as written; NULL: random tokens. A file with the token-file header, or any bytes */
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint; /* directory; NULL: none */

@@ -201,8 +201,7 @@ typedef struct BurstBatch {
 
 /* ---- the plan: constants and entry points of an emitted program ---- */
 typedef struct BurstTrain {
-    const char *data; /* NULL: random tokens */
-    int bytes_as_tokens;
+    const char *data; /* NULL: random tokens. Token files open with "BURSTTOK"; anything else is one token a byte */
     int64_t separator; /* token that ends a document, -1: none */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint;
