@@ -1,0 +1,138 @@
+/* attention64.c: dense masked attention in float64, forward and backward, one row of the matrix at a time. */
+#include "model64.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double *new64(int64_t count)
+{
+    double *p = calloc((size_t)(count > 0 ? count : 1), sizeof(double));
+    if (!p) {
+        fprintf(stderr, "oracle: out of memory\n");
+        exit(3);
+    }
+    return p;
+}
+
+static double dot(const double *a, const double *b, int d)
+{
+    double sum = 0;
+    for (int i = 0; i < d; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static void add_scaled(double *y, double factor, const double *x, int d)
+{
+    for (int i = 0; i < d; i++)
+        y[i] += factor * x[i];
+}
+
+/* p[n] = the softmax of row i of head h over the kept keys, 0 elsewhere; the row's lse comes back. */
+static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
+{
+    int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
+    const double *q = a->q + (h * a->n + i) * d, *k = a->k + hk * a->n * d;
+    double scale = 1 / sqrt(d), max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < a->n; j++) {
+        p[j] = a->mask.keep(i, j, a->mask.ctx) ? scale * dot(q, k + j * d, d) : -INFINITY;
+        max = fmax(max, p[j]);
+    }
+    if (max == -INFINITY) {
+        memset(p, 0, sizeof(double) * (size_t)a->n);
+        return -INFINITY;
+    }
+    for (int64_t j = 0; j < a->n; j++)
+        sum += p[j] = exp(p[j] - max);
+    for (int64_t j = 0; j < a->n; j++)
+        p[j] /= sum;
+    return max + log(sum);
+}
+
+/* o = P v; the matrix P is that of a, the values may be others. lse may be NULL. */
+static void weigh_values(const Attention64 *a, const double *values, double *o, double *lse)
+{
+    int d = a->head_dim;
+    double *p = new64(a->n);
+    for (int h = 0; h < a->heads; h++) {
+        const double *v = values + h / (a->heads / a->kv_heads) * a->n * d;
+        for (int64_t i = 0; i < a->n; i++) {
+            double row_lse = probabilities(a, h, i, p), *row = o + (h * a->n + i) * d;
+            if (lse)
+                lse[h * a->n + i] = row_lse;
+            memset(row, 0, sizeof(double) * (size_t)d);
+            for (int64_t j = 0; j < a->n; j++)
+                add_scaled(row, p[j], v + j * d, d);
+        }
+    }
+    free(p);
+}
+
+void attention64_forward(const Attention64 *a, double *o, double *lse)
+{
+    weigh_values(a, a->v, o, lse);
+}
+
+/* What backward multiplies: the true arrays, or their absolute values. delta_sign -1: dS = P (dP - delta). */
+typedef struct Factors {
+    const double *q, *k, *v, *o, *d_o;
+    double delta_sign;
+} Factors;
+
+static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t i, const double *p, double *dq,
+                         double *dk, double *dv)
+{
+    int d = a->head_dim;
+    int64_t row = (h * a->n + i) * d, keys = h / (a->heads / a->kv_heads) * a->n * d;
+    double scale = 1 / sqrt(d), delta = dot(f->d_o + row, f->o + row, d);
+    for (int64_t j = 0; j < a->n; j++) {
+        int64_t key = keys + j * d;
+        double ds = p[j] * (dot(f->d_o + row, f->v + key, d) + f->delta_sign * delta);
+        add_scaled(dv + key, p[j], f->d_o + row, d);
+        add_scaled(dk + key, ds * scale, f->q + row, d);
+        add_scaled(dq + row, ds * scale, f->k + key, d);
+    }
+}
+
+static void backward(const Attention64 *a, const Factors *f, double *dq, double *dk, double *dv)
+{
+    double *p = new64(a->n);
+    for (int h = 0; h < a->heads; h++)
+        for (int64_t i = 0; i < a->n; i++) {
+            probabilities(a, h, i, p);
+            backward_row(a, f, h, i, p, dq, dk, dv);
+        }
+    free(p);
+}
+
+void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk, double *dv)
+{
+    Factors f = {a->q, a->k, a->v, o, d_o, -1};
+    backward(a, &f, dq, dk, dv);
+}
+
+static double *absolute(const double *x, int64_t count)
+{
+    double *y = new64(count);
+    for (int64_t i = 0; i < count; i++)
+        y[i] = fabs(x[i]);
+    return y;
+}
+
+void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o, double *dq,
+                           double *dk, double *dv)
+{
+    int64_t queries = a->heads * a->n * a->head_dim, keys = a->kv_heads * a->n * a->head_dim;
+    double *x[] = {absolute(a->q, queries), absolute(a->k, keys), absolute(a->v, keys), absolute(true_o, queries),
+                   absolute(d_o, queries)};
+    memset(dq, 0, sizeof(double) * (size_t)queries);
+    memset(dk, 0, sizeof(double) * (size_t)keys);
+    memset(dv, 0, sizeof(double) * (size_t)keys);
+    weigh_values(a, x[2], o, NULL);
+    Factors f = {x[0], x[1], x[2], x[3], x[4], 1};
+    backward(a, &f, dq, dk, dv);
+    for (int i = 0; i < 5; i++)
+        free(x[i]);
+}

@@ -1,0 +1,402 @@
+/* model64.c: loss and gradients of a Llama-family model in float64, layer by layer, everything kept for backward. */
+#include "model64.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the flat vector of weights ---- */
+
+#define LAYER_TENSORS(X) /* id, name, rows, cols, decays */                     \
+    X(NORM1, "input_layernorm", s->hidden, 1, false)                            \
+    X(Q, "self_attn.q_proj", s->heads * s->head_dim, s->hidden, true)           \
+    X(K, "self_attn.k_proj", s->kv_heads * s->head_dim, s->hidden, true)        \
+    X(V, "self_attn.v_proj", s->kv_heads * s->head_dim, s->hidden, true)        \
+    X(O, "self_attn.o_proj", s->hidden, s->heads * s->head_dim, true)           \
+    X(NORM2, "post_attention_layernorm", s->hidden, 1, false)                   \
+    X(GATE, "mlp.gate_proj", s->ffn, s->hidden, true)                           \
+    X(UP, "mlp.up_proj", s->ffn, s->hidden, true)                               \
+    X(DOWN, "mlp.down_proj", s->hidden, s->ffn, true)
+enum {
+#define X(id, name, rows, cols, decays) L_##id,
+    LAYER_TENSORS(X)
+#undef X
+    L_COUNT
+};
+
+int tensor64_count(const Shape64 *s)
+{
+    return 1 + s->layers * L_COUNT + 1 + !s->tied;
+}
+
+static int64_t put(Tensor64 *t, int64_t offset, int64_t rows, int64_t cols, bool decays)
+{
+    t->rows = rows, t->cols = cols, t->offset = offset, t->decays = decays;
+    return offset + rows * cols;
+}
+
+int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
+{
+    int64_t at = 0;
+    snprintf(t->name, sizeof t->name, "model.embed_tokens.weight");
+    at = put(t++, at, s->vocab, s->hidden, true);
+    for (int layer = 0; layer < s->layers; layer++) {
+#define X(id, text, rows, cols, decays)                                                    \
+    snprintf(t->name, sizeof t->name, "model.layers.%d.%s.weight", layer, text);            \
+    at = put(t++, at, rows, cols, decays);
+        LAYER_TENSORS(X)
+#undef X
+    }
+    snprintf(t->name, sizeof t->name, "model.norm.weight");
+    at = put(t++, at, s->hidden, 1, false);
+    if (!s->tied) {
+        snprintf(t->name, sizeof t->name, "lm_head.weight");
+        at = put(t, at, s->vocab, s->hidden, true);
+    }
+    return at;
+}
+
+/* ---- pieces: forward writes y; backward adds to dx and dw ---- */
+
+static void linear(int64_t n, int64_t in, int64_t out, const double *x, const double *w, double *y)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t o = 0; o < out; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < in; i++)
+                sum += x[t * in + i] * w[o * in + i];
+            y[t * out + o] = sum;
+        }
+}
+
+static void linear_back(int64_t n, int64_t in, int64_t out, const double *x, const double *w, const double *dy,
+                        double *dx, double *dw)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < in; i++) {
+                dx[t * in + i] += dy[t * out + o] * w[o * in + i];
+                dw[o * in + i] += dy[t * out + o] * x[t * in + i];
+            }
+}
+
+static double inverse_rms(const double *x, int hidden, double eps)
+{
+    double sum = 0;
+    for (int i = 0; i < hidden; i++)
+        sum += x[i] * x[i];
+    return 1 / sqrt(sum / hidden + eps);
+}
+
+static void rmsnorm(const Shape64 *s, int64_t n, const double *x, const double *w, double *y)
+{
+    for (int64_t t = 0; t < n; t++, x += s->hidden, y += s->hidden) {
+        double r = inverse_rms(x, s->hidden, s->norm_eps);
+        for (int i = 0; i < s->hidden; i++)
+            y[i] = x[i] * r * w[i];
+    }
+}
+
+static void rmsnorm_back(const Shape64 *s, int64_t n, const double *x, const double *w, const double *dy, double *dx,
+                         double *dw)
+{
+    int hidden = s->hidden;
+    for (int64_t t = 0; t < n; t++, x += hidden, dy += hidden, dx += hidden) {
+        double r = inverse_rms(x, hidden, s->norm_eps), along = 0;
+        for (int i = 0; i < hidden; i++) {
+            along += dy[i] * w[i] * x[i];
+            dw[i] += dy[i] * x[i] * r;
+        }
+        for (int i = 0; i < hidden; i++)
+            dx[i] += r * dy[i] * w[i] - r * r * r * along / hidden * x[i];
+    }
+}
+
+/* Rotates the pairs (x[i], x[i + d/2]) of one head by the angle position * theta^(-2i/d); turn -1: back. */
+static void rotate(double *x, int d, double theta, double position, double turn)
+{
+    int half = d / 2;
+    for (int i = 0; i < half; i++) {
+        double angle = turn * position * pow(theta, -2.0 * i / d);
+        double a = x[i], b = x[i + half];
+        x[i] = a * cos(angle) - b * sin(angle);
+        x[i + half] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+/* [n][heads*d] to [heads][n][d]; rotated where theta > 0. */
+static void to_heads(int64_t n, int heads, int d, double theta, const double *x, double *y)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int h = 0; h < heads; h++) {
+            double *to = y + (h * n + t) * d;
+            memcpy(to, x + (t * heads + h) * d, sizeof(double) * (size_t)d);
+            if (theta > 0)
+                rotate(to, d, theta, (double)t, 1);
+        }
+}
+
+static void from_heads(int64_t n, int heads, int d, double theta, const double *x, double *y)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int h = 0; h < heads; h++) {
+            double *to = y + (t * heads + h) * d;
+            memcpy(to, x + (h * n + t) * d, sizeof(double) * (size_t)d);
+            if (theta > 0)
+                rotate(to, d, theta, (double)t, -1);
+        }
+}
+
+static void swiglu(int64_t count, const double *g, const double *u, double *a)
+{
+    for (int64_t i = 0; i < count; i++)
+        a[i] = g[i] / (1 + exp(-g[i])) * u[i];
+}
+
+static void swiglu_back(int64_t count, const double *g, const double *u, const double *da, double *dg, double *du)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double sigmoid = 1 / (1 + exp(-g[i]));
+        dg[i] = da[i] * u[i] * sigmoid * (1 + g[i] * (1 - sigmoid));
+        du[i] = da[i] * g[i] * sigmoid;
+    }
+}
+
+static void add(int64_t count, const double *x, double *y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] += x[i];
+}
+
+/* ---- one layer ---- */
+
+#define KEPT(X) /* what forward keeps: name, size */                                     \
+    X(x, n * s->hidden) X(h1, n * s->hidden) X(q, n * nq) X(k, n * nk) X(v, n * nk)       \
+    X(o, n * nq) X(lse, n * s->heads) X(ot, n * nq) X(x2, n * s->hidden)                  \
+    X(h2, n * s->hidden) X(g, n * s->ffn) X(u, n * s->ffn) X(a, n * s->ffn)
+typedef struct Kept {
+#define X(name, size) double *name;
+    KEPT(X)
+#undef X
+} Kept;
+
+static Kept kept_new(const Shape64 *s, int64_t n)
+{
+    int64_t nq = s->heads * s->head_dim, nk = s->kv_heads * s->head_dim;
+#define X(name, size) .name = new64(size),
+    return (Kept){KEPT(X)};
+#undef X
+}
+
+static void kept_free(Kept *c)
+{
+#define X(name, size) free(c->name);
+    KEPT(X)
+#undef X
+}
+
+/* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t. */
+typedef struct Layer { double *at[L_COUNT]; } Layer;
+static Layer layer_of(const Tensor64 *t, const double *flat)
+{
+    Layer l;
+    for (int i = 0; i < L_COUNT; i++)
+        l.at[i] = (double *)flat + t[i].offset;
+    return l;
+}
+
+static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c)
+{
+    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v};
+}
+
+static void project(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w, double *y)
+{
+    double *flat = new64(n * heads * s->head_dim);
+    linear(n, s->hidden, heads * s->head_dim, x, w, flat);
+    to_heads(n, heads, s->head_dim, theta, flat, y);
+    free(flat);
+}
+
+/* c->x is the layer's input; out [n][D] its output. */
+static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
+{
+    int d = s->head_dim;
+    rmsnorm(s, n, c->x, w->at[L_NORM1], c->h1);
+    project(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], c->q);
+    project(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], c->k);
+    project(s, n, s->kv_heads, 0, c->h1, w->at[L_V], c->v);
+    Attention64 a = attention_of(s, n, mask, c);
+    attention64_forward(&a, c->o, c->lse);
+    from_heads(n, s->heads, d, 0, c->o, c->ot);
+    linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
+    add(n * s->hidden, c->x, c->x2);
+    rmsnorm(s, n, c->x2, w->at[L_NORM2], c->h2);
+    linear(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], c->g);
+    linear(n, s->hidden, s->ffn, c->h2, w->at[L_UP], c->u);
+    swiglu(n * s->ffn, c->g, c->u, c->a);
+    linear(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], out);
+    add(n * s->hidden, c->x2, out);
+}
+
+/* dx holds the gradient of the layer's output and becomes that of x2, the middle of the layer. */
+static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *dw, const Kept *c, double *dx)
+{
+    double *da = new64(n * s->ffn), *dg = new64(n * s->ffn), *du = new64(n * s->ffn), *dh = new64(n * s->hidden);
+    linear_back(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], dx, da, dw->at[L_DOWN]);
+    swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);
+    linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], dg, dh, dw->at[L_GATE]);
+    linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_UP], du, dh, dw->at[L_UP]);
+    rmsnorm_back(s, n, c->x2, w->at[L_NORM2], dh, dx, dw->at[L_NORM2]);
+    free(da), free(dg), free(du), free(dh);
+}
+
+static void project_back(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w,
+                         const double *dy, double *dx, double *dw)
+{
+    double *flat = new64(n * heads * s->head_dim);
+    from_heads(n, heads, s->head_dim, theta, dy, flat);
+    linear_back(n, s->hidden, heads * s->head_dim, x, w, flat, dx, dw);
+    free(flat);
+}
+
+/* dx holds the gradient of x2 and becomes that of the layer's input. */
+static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw, const Kept *c,
+                           double *dx)
+{
+    int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim;
+    double *dot = new64(nq), *d_o = new64(nq), *dq = new64(nq), *dk = new64(nk), *dv = new64(nk);
+    double *dh = new64(n * s->hidden);
+    linear_back(n, s->heads * s->head_dim, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
+    to_heads(n, s->heads, s->head_dim, 0, dot, d_o);
+    Attention64 a = attention_of(s, n, mask, c);
+    attention64_backward(&a, c->o, d_o, dq, dk, dv);
+    project_back(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], dq, dh, dw->at[L_Q]);
+    project_back(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], dk, dh, dw->at[L_K]);
+    project_back(s, n, s->kv_heads, 0, c->h1, w->at[L_V], dv, dh, dw->at[L_V]);
+    rmsnorm_back(s, n, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
+    free(dot), free(d_o), free(dq), free(dk), free(dv), free(dh);
+}
+
+/* ---- the ends ---- */
+
+static void embed(const Shape64 *s, const Batch64 *b, const double *table, double *x)
+{
+    for (int64_t t = 0; t < b->n; t++)
+        memcpy(x + t * s->hidden, table + (int64_t)b->token[t] * s->hidden, sizeof(double) * (size_t)s->hidden);
+}
+
+static void embed_back(const Shape64 *s, const Batch64 *b, const double *dx, double *dtable)
+{
+    for (int64_t t = 0; t < b->n; t++)
+        add(s->hidden, dx + t * s->hidden, dtable + (int64_t)b->token[t] * s->hidden);
+}
+
+/* Turns one token's logits into their gradient (softmax minus one at the label); the token's loss comes back. */
+static double cross_entropy(double *logit, int vocab, int32_t label)
+{
+    double max = -INFINITY, sum = 0, at_label = logit[label];
+    for (int i = 0; i < vocab; i++)
+        max = fmax(max, logit[i]);
+    for (int i = 0; i < vocab; i++)
+        sum += exp(logit[i] - max);
+    for (int i = 0; i < vocab; i++)
+        logit[i] = exp(logit[i] - max) / sum;
+    logit[label] -= 1;
+    return max + log(sum) - at_label;
+}
+
+/* x [n][D] is the final norm's output; dx and dw (which may both be NULL) are added to. */
+static double head_loss(const Shape64 *s, const Batch64 *b, const double *x, const double *w, double scale, double *dx,
+                        double *dw)
+{
+    double loss = 0, *logit = new64(s->vocab);
+    for (int64_t t = 0; t < b->n; t++) {
+        if (b->label[t] < 0)
+            continue;
+        linear(1, s->hidden, s->vocab, x + t * s->hidden, w, logit);
+        loss += b->weight[t] * cross_entropy(logit, s->vocab, b->label[t]);
+        for (int i = 0; i < s->vocab; i++)
+            logit[i] *= scale * b->weight[t];
+        if (dw)
+            linear_back(1, s->hidden, s->vocab, x + t * s->hidden, w, logit, dx + t * s->hidden, dw);
+    }
+    free(logit);
+    return loss;
+}
+
+/* ---- the whole ---- */
+
+typedef struct Run {
+    const Shape64 *s;
+    const Batch64 *b;
+    Tensor64 *tensor; /* the table */
+    Kept *kept;       /* [layers] */
+    double *last;     /* [n][D] output of the last layer */
+} Run;
+
+static const Tensor64 *final_norm(const Run *r)
+{
+    return r->tensor + 1 + r->s->layers * L_COUNT;
+}
+
+static const Tensor64 *head(const Run *r)
+{
+    return r->s->tied ? r->tensor : final_norm(r) + 1;
+}
+
+static void layers_forward(Run *r, const double *w)
+{
+    const Shape64 *s = r->s;
+    int64_t n = r->b->n;
+    for (int i = 0; i < s->layers; i++)
+        r->kept[i] = kept_new(s, n);
+    embed(s, r->b, w + r->tensor->offset, s->layers ? r->kept[0].x : r->last);
+    for (int i = 0; i < s->layers; i++) {
+        Layer l = layer_of(r->tensor + 1 + i * L_COUNT, w);
+        layer_forward(s, n, r->b->mask[i], &l, &r->kept[i], i + 1 < s->layers ? r->kept[i + 1].x : r->last);
+    }
+}
+
+/* dx: the gradient of the last layer's output. */
+static void layers_back(const Run *r, const double *w, double *dx, double *grad)
+{
+    for (int i = r->s->layers - 1; i >= 0; i--) {
+        const Tensor64 *t = r->tensor + 1 + i * L_COUNT;
+        Layer l = layer_of(t, w), dl = layer_of(t, grad);
+        ffn_back(r->s, r->b->n, &l, &dl, &r->kept[i], dx);
+        attention_back(r->s, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
+    }
+    embed_back(r->s, r->b, dx, grad + r->tensor->offset);
+}
+
+static double ends(const Run *r, const double *w, double scale, double *grad)
+{
+    const Shape64 *s = r->s;
+    int64_t n = r->b->n, norm = final_norm(r)->offset;
+    double *y = new64(n * s->hidden), *dy = new64(n * s->hidden), *dx = new64(n * s->hidden);
+    rmsnorm(s, n, r->last, w + norm, y);
+    double loss = head_loss(s, r->b, y, w + head(r)->offset, scale, dy, grad ? grad + head(r)->offset : NULL);
+    if (grad) {
+        rmsnorm_back(s, n, r->last, w + norm, dy, dx, grad + norm);
+        layers_back(r, w, dx, grad);
+    }
+    free(y), free(dy), free(dx);
+    return loss;
+}
+
+double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad)
+{
+    Run r = {s, b, calloc((size_t)tensor64_count(s), sizeof(Tensor64)), calloc((size_t)s->layers + 1, sizeof(Kept)),
+             new64(b->n * s->hidden)};
+    if (!r.tensor || !r.kept)
+        abort();
+    tensor64_table(s, r.tensor);
+    layers_forward(&r, w);
+    double loss = ends(&r, w, scale, grad);
+    for (int i = 0; i < s->layers; i++)
+        kept_free(&r.kept[i]);
+    free(r.tensor), free(r.kept), free(r.last);
+    return loss;
+}

@@ -1,0 +1,78 @@
+/* model64.h: a dense float64 Llama-family model, the oracle of everything else.
+ *
+ * Written from the definitions alone, simply and slowly: one process, no tiles, no chunks, the whole sequence and the
+ * whole attention matrix row by row. It shares no code with the compiler or the runtime.
+ *
+ * Arrays are row-major; a shape in brackets is [slowest ... fastest]. n: tokens of the sequence, D: hidden,
+ * H / Hk: query / key-value heads, d: head_dim. Token i has the global position i. Query head h reads key head
+ * h / (H / Hk). Weights are [out][in], as Hugging Face stores them. Memory that runs out ends the program.
+ */
+#ifndef MODEL64_H
+#define MODEL64_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether query position q may see key position k. */
+typedef bool (*Keep64)(int64_t q, int64_t k, const void *ctx);
+typedef struct Mask64 { Keep64 keep; const void *ctx; } Mask64;
+
+/* Zeroed memory of count doubles; never NULL. Free with free(). */
+double *new64(int64_t count);
+
+/* ---- attention alone (attention64.c) ---- */
+typedef struct Attention64 {
+    int64_t n;
+    int heads, kv_heads, head_dim;
+    Mask64 mask;
+    const double *q;     /* [H][n][d] */
+    const double *k, *v; /* [Hk][n][d] */
+} Attention64;
+/* o [H][n][d] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
+void attention64_forward(const Attention64 *a, double *o, double *lse);
+/* dq [H][n][d], dk, dv [Hk][n][d] are added to; o is what forward gave. */
+void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk, double *dv);
+/* The same sums with every product replaced by its absolute value, the probabilities kept: o [H][n][d], dq, dk, dv are
+ * written. Rounding errors of any other implementation are proportional to these, also where the true sum cancels. */
+void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o, double *dq,
+                           double *dk, double *dv);
+
+/* ---- the whole model (model64.c) ---- */
+typedef struct Shape64 {
+    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    double norm_eps, rope_theta;
+    bool tied; /* the LM head is the embedding */
+} Shape64;
+/* One weight tensor inside the flat vector of all weights. */
+typedef struct Tensor64 {
+    char name[80]; /* as Hugging Face: "model.layers.0.self_attn.q_proj.weight" */
+    int64_t rows, cols, offset;
+    bool decays; /* weight decay: matrices, not norms */
+} Tensor64;
+int tensor64_count(const Shape64 *s);
+/* Fills t[tensor64_count(s)] in the flat vector's order; the number of all weights comes back. */
+int64_t tensor64_table(const Shape64 *s, Tensor64 *t);
+typedef struct Batch64 {
+    int64_t n;
+    const int32_t *token, *label; /* [n]; labels < 0 are ignored */
+    const double *weight;         /* [n] */
+    const Mask64 *mask;           /* [layers] */
+} Batch64;
+/* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that sum to grad (the
+ * layout of w), unless grad is NULL. */
+double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad);
+
+/* ---- the update (optimizer64.c) ---- */
+typedef struct Train64 {
+    int64_t steps, warmup;
+    double lr, lr_end, beta1, beta2, eps, decay, clip; /* clip 0: none */
+    bool cosine;                                       /* false: constant after the warmup */
+} Train64;
+/* Linear from lr / warmup at step 1 to lr at step `warmup`, then the half cosine that reaches lr_end at step `steps`. */
+double learning_rate64(const Train64 *t, int64_t step);
+/* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW to w, m and v. step counts
+ * from 1. tensors: which weights decay. */
+double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad, double *m,
+                double *v);
+
+#endif

@@ -1,0 +1,42 @@
+/* optimizer64.c: global-norm clipping, AdamW and the learning rate in float64. */
+#include "model64.h"
+
+#include <math.h>
+
+double learning_rate64(const Train64 *t, int64_t step)
+{
+    if (step <= t->warmup)
+        return t->lr * (double)step / (double)t->warmup;
+    if (!t->cosine)
+        return t->lr;
+    double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
+    return t->lr_end + (t->lr - t->lr_end) * 0.5 * (1 + cos(M_PI * fmin(done, 1)));
+}
+
+static double norm_of(int tensors, const Tensor64 *tensor, const double *grad)
+{
+    double sum = 0;
+    int64_t count = tensor[tensors - 1].offset + tensor[tensors - 1].rows * tensor[tensors - 1].cols;
+    for (int64_t i = 0; i < count; i++)
+        sum += grad[i] * grad[i];
+    return sqrt(sum);
+}
+
+double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad, double *m,
+                double *v)
+{
+    double norm = norm_of(tensors, tensor, grad), lr = learning_rate64(t, step);
+    double shrink = t->clip > 0 && norm > t->clip ? t->clip / norm : 1;
+    double fix1 = 1 - pow(t->beta1, (double)step), fix2 = 1 - pow(t->beta2, (double)step);
+    for (int i = 0; i < tensors; i++) {
+        double decay = tensor[i].decays ? t->decay : 0;
+        int64_t end = tensor[i].offset + tensor[i].rows * tensor[i].cols;
+        for (int64_t j = tensor[i].offset; j < end; j++) {
+            double g = grad[j] * shrink;
+            m[j] = t->beta1 * m[j] + (1 - t->beta1) * g;
+            v[j] = t->beta2 * v[j] + (1 - t->beta2) * g * g;
+            w[j] -= lr * (m[j] / fix1 / (sqrt(v[j] / fix2) + t->eps) + decay * w[j]);
+        }
+    }
+    return norm;
+}

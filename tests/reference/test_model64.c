@@ -1,0 +1,263 @@
+/* test_model64.c: is the oracle right? Its gradients against finite differences of its own loss, and both against what
+ * Hugging Face transformers' Llama gives for the same weights (golden_hf.h). */
+#include "model64.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_TENSORS = 24, TOKENS = 23, LAYERS = 2 };
+typedef struct Golden {
+    const char *name;
+    int kv_heads;
+    bool tied;
+    int64_t window; /* 0: plain causal */
+    double loss;
+    double along[MAX_TENSORS]; /* gradient of each tensor times uniform(2000, its elements) */
+} Golden;
+#include "golden_hf.h"
+
+/* The same splitmix64 as golden_hf.py: in [-0.5, 0.5). */
+static double uniform(uint64_t stream, uint64_t i)
+{
+    uint64_t z = stream * 0x9E3779B97F4A7C15u + (i + 1) * 0xD1B54A32D192ED03u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-53 - 0.5;
+}
+
+static bool keep_full(int64_t q, int64_t k, const void *ctx)
+{
+    (void)q, (void)k, (void)ctx;
+    return true;
+}
+
+/* ctx: the width of the window, or NULL for plain causal. */
+static bool keep_causal(int64_t q, int64_t k, const void *ctx)
+{
+    return k <= q && (!ctx || q - k < *(const int64_t *)ctx);
+}
+
+/* Rows 0, 5, 10 ... have no key at all. */
+static bool keep_gaps(int64_t q, int64_t k, const void *ctx)
+{
+    (void)ctx;
+    return q % 5 != 0 && (q + 2 * k) % 3 != 0;
+}
+
+/* A model with formula weights and one sequence. */
+typedef struct Case {
+    Shape64 s;
+    Tensor64 tensor[MAX_TENSORS];
+    int tensors;
+    int64_t count;
+    double *w, *grad, weight[TOKENS];
+    int32_t token[TOKENS], label[TOKENS];
+    Mask64 mask[LAYERS];
+    Batch64 b;
+} Case;
+
+static void fill_batch(Case *c)
+{
+    for (int t = 0; t < TOKENS; t++)
+        c->token[t] = (int32_t)((uniform(1000, (uint64_t)t) + 0.5) * c->s.vocab);
+    for (int t = 0; t < TOKENS; t++) {
+        c->label[t] = t % 7 && t + 1 < TOKENS ? c->token[t + 1] : -1;
+        c->weight[t] = uniform(1001, (uint64_t)t) + 1;
+    }
+    c->b = (Batch64){TOKENS, c->token, c->label, c->weight, c->mask};
+}
+
+static void case_make(Case *c, int kv_heads, bool tied, Mask64 first, Mask64 second)
+{
+    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied}, .mask = {first, second}};
+    c->tensors = tensor64_count(&c->s);
+    assert_true(c->tensors <= MAX_TENSORS);
+    c->count = tensor64_table(&c->s, c->tensor);
+    c->w = new64(c->count), c->grad = new64(c->count);
+    for (int i = 0; i < c->tensors; i++)
+        for (int64_t j = 0; j < c->tensor[i].rows * c->tensor[i].cols; j++)
+            c->w[c->tensor[i].offset + j] = uniform((uint64_t)i, (uint64_t)j) + (c->tensor[i].cols == 1);
+    fill_batch(c);
+}
+
+static void case_free(Case *c)
+{
+    free(c->w), free(c->grad);
+}
+
+/* ---- against transformers ---- */
+
+static double along(const Case *c, const Tensor64 *t)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < t->rows * t->cols; j++)
+        sum += c->grad[t->offset + j] * uniform(2000, (uint64_t)j);
+    return sum;
+}
+
+/* 2e-5: transformers rounds the angles of RoPE and what it normalises to float32. */
+static void test_equals_transformers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
+        const Golden *g = &goldens[i];
+        Mask64 mask = {keep_causal, g->window ? &g->window : NULL};
+        Case c;
+        case_make(&c, g->kv_heads, g->tied, mask, mask);
+        double loss = model64_sequence(&c.s, c.w, &c.b, 1, c.grad), worst = 0;
+        for (int t = 0; t < c.tensors; t++)
+            worst = fmax(worst, fabs(along(&c, &c.tensor[t]) - g->along[t]) / fmax(fabs(g->along[t]), 0.1));
+        printf("%s: loss differs by %.1e, gradients by at most %.1e\n", g->name, fabs(loss / g->loss - 1), worst);
+        assert_true(fabs(loss / g->loss - 1) < 2e-7);
+        assert_true(worst < 2e-5);
+        case_free(&c);
+    }
+}
+
+/* ---- against finite differences ---- */
+
+static double loss_at(Case *c, int64_t i, double value)
+{
+    double kept = c->w[i];
+    c->w[i] = value;
+    double loss = model64_sequence(&c->s, c->w, &c->b, 1, NULL);
+    c->w[i] = kept;
+    return loss;
+}
+
+/* Fourth order: the error of truncation is far below the tolerance. */
+static double difference(Case *c, int64_t i)
+{
+    double h = 1e-3, w = c->w[i];
+    double near = loss_at(c, i, w + h) - loss_at(c, i, w - h), far = loss_at(c, i, w + 2 * h) - loss_at(c, i, w - 2 * h);
+    return (8 * near - far) / (12 * h);
+}
+
+static double rms(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sqrt(sum / (double)n);
+}
+
+/* The worst relative error of `samples` coordinates of every tensor. */
+static double worst_difference(Case *c, int samples, double scale)
+{
+    double worst = 0;
+    for (int t = 0; t < c->tensors; t++) {
+        int64_t size = c->tensor[t].rows * c->tensor[t].cols, offset = c->tensor[t].offset;
+        double typical = rms(c->grad + offset, size);
+        for (int i = 0; i < samples; i++) {
+            int64_t at = offset + (int64_t)((uniform(3000 + (uint64_t)t, (uint64_t)i) + 0.5) * (double)size);
+            double expected = scale * difference(c, at);
+            worst = fmax(worst, fabs(c->grad[at] - expected) / fmax(fabs(expected), 0.1 * typical));
+        }
+    }
+    return worst;
+}
+
+static void test_finite_differences(void **state)
+{
+    (void)state;
+    static const int64_t narrow = 3;
+    Mask64 full = {keep_full, NULL}, causal = {keep_causal, NULL}, window = {keep_causal, &narrow}, gaps = {keep_gaps, NULL};
+    Mask64 pairs[][LAYERS] = {{full, causal}, {window, gaps}, {gaps, gaps}};
+    for (int m = 0; m < 3; m++)
+        for (int tied = 0; tied < 2; tied++) {
+            Case c;
+            case_make(&c, m == 0 ? 4 : m, tied, pairs[m][0], pairs[m][1]);
+            model64_sequence(&c.s, c.w, &c.b, 0.25, c.grad);
+            double worst = worst_difference(&c, 5, 0.25);
+            printf("masks %d, %s: worst relative error %.1e\n", m, tied ? "tied" : "untied", worst);
+            assert_true(worst < 1e-6);
+            case_free(&c);
+        }
+}
+
+/* ---- attention alone ---- */
+
+static void test_rows_without_keys(void **state)
+{
+    (void)state;
+    enum { N = 11, H = 4, HK = 2, D = 3 };
+    double q[H * N * D], k[HK * N * D], v[HK * N * D], o[H * N * D], lse[H * N], dq[H * N * D] = {0};
+    double dk[HK * N * D] = {0}, dv[HK * N * D] = {0};
+    for (int i = 0; i < H * N * D; i++)
+        q[i] = uniform(1, (uint64_t)i), o[i] = 7;
+    for (int i = 0; i < HK * N * D; i++)
+        k[i] = uniform(2, (uint64_t)i), v[i] = uniform(3, (uint64_t)i);
+    Attention64 a = {N, H, HK, D, {keep_gaps, NULL}, q, k, v};
+    attention64_forward(&a, o, lse);
+    attention64_backward(&a, o, q, dq, dk, dv);
+    for (int row = 0; row < H * N; row++) {
+        assert_int_equal(isinf(lse[row]) != 0, row % N % 5 == 0);
+        for (int i = 0; i < D && row % N % 5 == 0; i++) {
+            assert_true(o[row * D + i] == 0);
+            assert_true(dq[row * D + i] == 0);
+        }
+    }
+    assert_true(rms(dk, HK * N * D) > 0 && rms(dv, HK * N * D) > 0);
+}
+
+/* With all values one, every row with keys averages to one and nothing depends on q and k. */
+static void test_probabilities_sum_to_one(void **state)
+{
+    (void)state;
+    enum { N = 13, D = 4 };
+    double q[N * D], v[N * D], o[N * D], lse[N], dq[N * D] = {0}, dk[N * D] = {0}, dv[N * D] = {0};
+    for (int i = 0; i < N * D; i++)
+        q[i] = uniform(4, (uint64_t)i), v[i] = 1;
+    Attention64 a = {N, 1, 1, D, {keep_causal, NULL}, q, q, v};
+    attention64_forward(&a, o, lse);
+    attention64_backward(&a, o, q, dq, dk, dv);
+    for (int i = 0; i < N * D; i++) {
+        assert_true(fabs(o[i] - 1) < 1e-14);
+        assert_true(fabs(dq[i]) < 1e-14 && fabs(dk[i]) < 1e-14);
+    }
+}
+
+/* ---- the update ---- */
+
+static void test_learning_rate(void **state)
+{
+    (void)state;
+    Train64 t = {.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .cosine = true};
+    static const struct { int64_t step; double lr; } points[] = {{1, 0.2}, {10, 2}, {60, 1.5}, {110, 1}, {35, 1.8535533905932737}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        assert_true(fabs(learning_rate64(&t, points[i].step) - points[i].lr) < 1e-14);
+    t.cosine = false;
+    assert_true(learning_rate64(&t, 99) == 2);
+}
+
+/* First step by hand: the moments' corrections cancel, so every weight moves by lr against its gradient's sign. */
+static void test_adamw_first_step(void **state)
+{
+    (void)state;
+    Tensor64 tensor[] = {{"a", 2, 1, 0, true}, {"b", 1, 1, 2, false}};
+    Train64 t = {.steps = 1, .lr = 0.1, .lr_end = 0.1, .beta1 = 0.9, .beta2 = 0.95, .decay = 0.5, .clip = 1};
+    double w[] = {1, 2, 3}, g[] = {3, -4, 12}, m[3] = {0}, v[3] = {0};
+    assert_true(fabs(update64(&t, 1, 2, tensor, w, g, m, v) - 13) < 1e-14);
+    static const double expected[] = {1 - 0.1 - 0.05, 2 + 0.1 - 0.1, 3 - 0.1};
+    for (int i = 0; i < 3; i++)
+        assert_true(fabs(w[i] - expected[i]) < 1e-14);
+    assert_true(fabs(m[2] - 0.1 * 12 / 13) < 1e-14); /* clipped to norm 1 first */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_transformers), cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_rows_without_keys),   cmocka_unit_test(test_probabilities_sum_to_one),
+        cmocka_unit_test(test_learning_rate),       cmocka_unit_test(test_adamw_first_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
