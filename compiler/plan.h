@@ -94,6 +94,9 @@ void print_schedule(const Schedule *s, Text *out);
 const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
 
 /* Relative indices: sums wrap in each coordinate. */
+const char *tensor_name(TensorId t);
+bool tensor_accumulates(TensorId t);
+void instance_print(const Schedule *s, const Instance *i, Text *out); /* without the loop variables */
 int rel_add(const Choice *c, int x, int y);
 int rel_sub(const Choice *c, int x, int y);
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "pass KV[r - 1] to r + 1, at s = 1" */

@@ -1,0 +1,125 @@
+/* prune.c: which operations of a trace a mask leaves, for every rank.
+ *
+ * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
+ * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
+ * runs the same rule on the same mask (the emitted program through runtime/trace.c), so both ends of a transfer agree
+ * without talking.
+ */
+#include "burst.h"
+
+#include <string.h>
+
+typedef struct Pruner {
+    const Schedule *s;
+    const uint8_t *pair;
+    int ranks;
+    Live live;
+    uint8_t *state[TENSOR_COUNT]; /* [rank][relative chunk] */
+    uint8_t *next;                /* [rank] */
+} Pruner;
+
+static uint8_t *bits_of(Pruner *p, int at, int rank)
+{
+    return &p->live.op[(size_t)at * (size_t)p->ranks + (size_t)rank];
+}
+
+static uint8_t *state_of(Pruner *p, TensorId t, int rank, int chunk)
+{
+    return &p->state[t][(size_t)rank * (size_t)p->ranks + (size_t)chunk];
+}
+
+static bool has_chunks(const Instance *i)
+{
+    return i->node->kind != N_EXCHANGE && !i->node->ref[0].whole;
+}
+
+static void mark_computing(Pruner *p)
+{
+    const Choice *c = p->s->choice;
+    for (int at = 0; at < p->live.ops; at++) {
+        const Instance *i = &p->s->trace.at[at];
+        if (i->node->kind != N_COMPUTE || !has_chunks(i))
+            continue;
+        for (int r = 0; r < p->ranks; r++) {
+            size_t q = (size_t)rel_add(c, r, i->chunk[0]), k = (size_t)rel_add(c, r, i->chunk[1]);
+            if (p->pair[q * (size_t)p->ranks + k])
+                *bits_of(p, at, r) |= LIVE_COMPUTE;
+        }
+    }
+}
+
+/* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are relative chunks. */
+static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, bool backwards)
+{
+    const Choice *c = p->s->choice;
+    for (int r = 0; r < p->ranks; r++) {
+        int to = rel_add(c, r, hop);
+        uint8_t *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
+        p->next[r] = *mark;
+        if (*mark) {
+            *bits_of(p, at, r) |= LIVE_SEND;
+            *bits_of(p, at, to) |= LIVE_RECV;
+        }
+        if (here || backwards) /* a sum at home stays at home */
+            *mark = 0;
+    }
+    for (int r = 0; r < p->ranks; r++)
+        *(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there)) |= p->next[r];
+}
+
+static void mark_copies(Pruner *p)
+{
+    const Choice *c = p->s->choice;
+    for (int at = p->live.ops - 1; at >= 0; at--) {
+        const Instance *i = &p->s->trace.at[at];
+        TensorId t = i->node->ref[0].tensor;
+        if (i->node->kind == N_COMPUTE && has_chunks(i)) {
+            for (int r = 0; r < p->ranks; r++)
+                if (*bits_of(p, at, r) & LIVE_COMPUTE)
+                    *state_of(p, T_Q, r, i->chunk[0]) = *state_of(p, T_KV, r, i->chunk[1]) = 1;
+        } else if (i->node->kind == N_PASS && !tensor_accumulates(t)) {
+            carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, true);
+        }
+    }
+}
+
+static void mark_sums(Pruner *p)
+{
+    const Choice *c = p->s->choice;
+    for (int at = 0; at < p->live.ops; at++) {
+        const Instance *i = &p->s->trace.at[at];
+        TensorId t = i->node->ref[0].tensor;
+        if (i->node->kind == N_COMPUTE && has_chunks(i)) {
+            for (int r = 0; r < p->ranks; r++)
+                if (*bits_of(p, at, r) & LIVE_COMPUTE)
+                    *state_of(p, T_DQ, r, i->chunk[0]) = *state_of(p, T_DKV, r, i->chunk[1]) = 1;
+        } else if ((i->node->kind == N_PASS || i->node->kind == N_RETURN) && tensor_accumulates(t)) {
+            carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, false);
+        }
+    }
+}
+
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair)
+{
+    int ranks = s->choice->ranks;
+    Pruner p = {.s = s, .pair = pair, .ranks = ranks, .live = {.ranks = ranks, .ops = s->trace.n}};
+    p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        p.state[t] = arena_alloc(a, (size_t)ranks * (size_t)ranks);
+    p.next = arena_alloc(a, (size_t)ranks);
+    mark_computing(&p);
+    mark_copies(&p);
+    if (s->backward)
+        mark_sums(&p);
+    return p.live;
+}
+
+uint8_t *live_pairs(Arena *a, MaskMap *m, const Partition *part)
+{
+    size_t n = (size_t)part->ranks;
+    uint8_t *pair = arena_alloc(a, n * n);
+    for (size_t q = 0; q < n; q++)
+        for (size_t k = 0; k < n; k++)
+            pair[q * n + k] = !m || mask_pair_cover(m, &part->of[q], &part->of[k]) != COVER_EMPTY;
+    return pair;
+}

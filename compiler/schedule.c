@@ -1,0 +1,408 @@
+/* schedule.c: the statements of one direction of a .sched file as nodes with streams, and their trace.
+ *
+ * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of copies move before
+ * the computing they can overlap: they read what is there and change nothing that computing reads. The trace unrolls
+ * the nodes in relative coordinates (plan.h), which makes it the trace of every rank.
+ */
+#include "burst.h"
+
+#include <string.h>
+
+const char *const travel_names[TRAVELS] = {"keys", "queries"};
+const char *const recompute_names[RECOMPUTES] = {"none", "full"};
+
+typedef struct Tensor { const char *name; bool accumulator; } Tensor;
+static const Tensor tensors[TENSOR_COUNT] = {
+#define X(id, text, acc) {text, acc},
+    TENSORS(X)
+#undef X
+};
+
+const char *tensor_name(TensorId t)
+{
+    return tensors[t].name;
+}
+
+bool tensor_accumulates(TensorId t)
+{
+    return tensors[t].accumulator;
+}
+
+/* ---- relative indices ---- */
+
+static int wrap(int64_t x, int n)
+{
+    return (int)floor_mod(x, n);
+}
+
+static int rel_index(const Choice *c, const int64_t at[MAX_COORDS])
+{
+    int index = 0;
+    for (int i = 0; i < c->coords; i++)
+        index = index * c->size[i] + wrap(at[i], c->size[i]);
+    return index;
+}
+
+static void rel_coords(const Choice *c, int index, int64_t at[MAX_COORDS])
+{
+    for (int i = c->coords - 1; i >= 0; i--) {
+        at[i] = index % c->size[i];
+        index /= c->size[i];
+    }
+}
+
+static int rel_combine(const Choice *c, int x, int y, int sign)
+{
+    int64_t a[MAX_COORDS], b[MAX_COORDS];
+    rel_coords(c, x, a);
+    rel_coords(c, y, b);
+    for (int i = 0; i < c->coords; i++)
+        a[i] += sign * b[i];
+    return rel_index(c, a);
+}
+
+int rel_add(const Choice *c, int x, int y)
+{
+    return rel_combine(c, x, y, 1);
+}
+
+int rel_sub(const Choice *c, int x, int y)
+{
+    return rel_combine(c, x, y, -1);
+}
+
+/* ---- statements to nodes ---- */
+
+typedef struct Maker { Arena *arena; Diags *diags; Schedule *schedule; } Maker;
+
+static Node *new_node(Maker *m, NodeKind kind, const Stmt *s)
+{
+    Node *n = NEW(m->arena, Node);
+    *n = (Node){.kind = kind, .stmt = s, .pool = -1, .channel = -1};
+    return n;
+}
+
+static Node *make_nodes(Maker *m, const Stmt *s);
+
+/* pass X, Y to ...; becomes one node a tensor: each travels on a stream of its own. */
+static Node **add_transfers(Maker *m, Node **end, NodeKind kind, const Stmt *s)
+{
+    for (int i = 0; i < s->nrefs; i++) {
+        Node *n = new_node(m, kind, s);
+        n->ref[0] = s->refs[i];
+        n->channel = m->schedule->channels++;
+        *end = n;
+        end = &n->next;
+    }
+    return end;
+}
+
+static Node **add_node(Maker *m, Node **end, const Stmt *s)
+{
+    static const NodeKind transfer[] = {[S_PASS] = N_PASS, [S_RETURN] = N_RETURN, [S_EXCHANGE] = N_EXCHANGE};
+    Node *n;
+    switch (s->kind) {
+    case S_PASS:
+    case S_RETURN:
+    case S_EXCHANGE:
+        return add_transfers(m, end, transfer[s->kind], s);
+    case S_ATTEND:
+    case S_GRAD:
+        n = new_node(m, N_COMPUTE, s);
+        n->ref[0] = s->refs[0];
+        n->ref[1] = s->refs[1];
+        break;
+    default:
+        n = new_node(m, s->kind == S_FOR ? N_LOOP : N_IF, s);
+        n->body = make_nodes(m, s->body);
+    }
+    *end = n;
+    return &n->next;
+}
+
+/* Whether a node only passes copies on: such a node may move before computing. */
+static bool passes_copies(const Node *n)
+{
+    if (n->kind == N_PASS)
+        return !tensors[n->ref[0].tensor].accumulator;
+    if (n->kind != N_IF)
+        return false;
+    for (const Node *b = n->body; b; b = b->next)
+        if (!passes_copies(b))
+            return false;
+    return true;
+}
+
+/* Stable: [compute, pass, compute, pass'] becomes [pass, pass', compute, compute]. */
+static Node *hoist(Node *list)
+{
+    for (Node **at = &list; *at; ) {
+        Node *first = *at;
+        Node *second = first->next;
+        if (first->kind != N_COMPUTE || !second || !passes_copies(second)) {
+            at = &first->next;
+            continue;
+        }
+        first->next = second->next;
+        second->next = first;
+        *at = second;
+        at = &list; /* it may move further up */
+    }
+    return list;
+}
+
+static Node *make_nodes(Maker *m, const Stmt *s)
+{
+    Node *list = NULL, **end = &list;
+    for (; s; s = s->next)
+        end = add_node(m, end, s);
+    return hoist(list);
+}
+
+/* ---- trace ---- */
+
+typedef struct Tracer {
+    Arena *arena;
+    const Choice *choice;
+    int64_t var[MAX_SCHED_VARS];
+    Vec(Instance) out;
+} Tracer;
+
+static int ref_index(const Tracer *t, const Expr *const index[MAX_COORDS])
+{
+    int64_t at[MAX_COORDS] = {0};
+    for (int i = 0; i < t->choice->coords; i++)
+        at[i] = expr_eval(index[i], 0, 0, t->var, NULL);
+    return rel_index(t->choice, at);
+}
+
+static Instance *add_instance(Tracer *t, const Node *n)
+{
+    Instance *i = vec_push(t->arena, &t->out);
+    *i = (Instance){.node = n};
+    memcpy(i->loop, t->var, sizeof i->loop);
+    return i;
+}
+
+static void trace_leaf(Tracer *t, const Node *n)
+{
+    if (n->kind == N_RETURN) {
+        for (int j = 0; j < n->returns; j++) {
+            Instance *i = add_instance(t, n);
+            i->chunk[0] = i->hop = n->return_offset[j]; /* the chunk me + x goes to rank me + x */
+        }
+        return;
+    }
+    Instance *i = add_instance(t, n);
+    if (n->kind == N_EXCHANGE || n->ref[0].whole)
+        return;
+    i->chunk[0] = ref_index(t, n->ref[0].index);
+    if (n->kind == N_COMPUTE)
+        i->chunk[1] = ref_index(t, n->ref[1].index);
+    else
+        i->hop = ref_index(t, n->stmt->to);
+}
+
+static void trace_nodes(Tracer *t, const Node *n)
+{
+    for (; n; n = n->next) {
+        if (n->kind == N_LOOP) {
+            int64_t last = expr_eval(n->stmt->hi, 0, 0, t->var, NULL);
+            int64_t first = expr_eval(n->stmt->lo, 0, 0, t->var, NULL);
+            for (int64_t i = first; i <= last; i++) {
+                t->var[n->stmt->var] = i;
+                trace_nodes(t, n->body);
+            }
+        } else if (n->kind == N_IF) {
+            if (expr_eval(n->stmt->cond, 0, 0, t->var, NULL))
+                trace_nodes(t, n->body);
+        } else {
+            trace_leaf(t, n);
+        }
+    }
+}
+
+static Trace trace_make(Arena *a, const Choice *c, const Node *body)
+{
+    Tracer t = {.arena = a, .choice = c};
+    for (int i = 0; i < c->coords; i++)
+        t.var[MAX_COORDS + i] = c->size[i];
+    trace_nodes(&t, body);
+    return (Trace){.n = t.out.n, .at = t.out.at};
+}
+
+/* ---- what `return` sends ---- */
+
+/* Marks which relative chunks of the accumulator have a partial sum here after the trace. */
+static void partials_left(const Schedule *s, TensorId tensor, bool *here)
+{
+    const Choice *c = s->choice;
+    int which = tensor == T_DKV ? 1 : 0;
+    for (int i = 0; i < s->trace.n; i++) {
+        const Instance *x = &s->trace.at[i];
+        if (x->node->kind == N_COMPUTE) {
+            here[x->chunk[which]] = true;
+        } else if (x->node->kind == N_PASS && x->node->ref[0].tensor == tensor) {
+            here[x->chunk[0]] = false;
+            here[rel_sub(c, x->chunk[0], x->hop)] = true;
+        }
+    }
+}
+
+static Node *find_return(Node *n, TensorId tensor)
+{
+    for (; n; n = n->next) {
+        if (n->kind == N_RETURN && n->ref[0].tensor == tensor)
+            return n;
+        Node *inside = find_return(n->body, tensor);
+        if (inside)
+            return inside;
+    }
+    return NULL;
+}
+
+static void plan_returns(Arena *a, Schedule *s)
+{
+    bool found = false;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        Node *n = find_return(s->body, (TensorId)t);
+        if (!n)
+            continue;
+        bool *here = NEW_ARRAY(a, bool, s->choice->ranks);
+        partials_left(s, (TensorId)t, here);
+        n->return_offset = NEW_ARRAY(a, int, s->choice->ranks);
+        for (int x = 1; x < s->choice->ranks; x++)
+            if (here[x])
+                n->return_offset[n->returns++] = x;
+        found = true;
+    }
+    if (found)
+        s->trace = trace_make(a, s->choice, s->body);
+}
+
+/* ---- checks that need sizes ---- */
+
+static bool hops_leave(Maker *m)
+{
+    const Schedule *s = m->schedule;
+    for (int i = 0; i < s->trace.n; i++) {
+        const Instance *x = &s->trace.at[i];
+        if (x->node->kind != N_PASS || x->hop != 0)
+            continue;
+        diag_error(m->diags, x->node->stmt->span, "this pass sends a chunk to the rank that holds it: %s",
+                   instance_text(m->arena, s, x));
+        diag_note(m->diags, x->node->stmt->span, "guard it with `if`, so that a ring of one rank passes nothing");
+        return false;
+    }
+    return true;
+}
+
+static bool queries_stay(Maker *m)
+{
+    const Schedule *s = m->schedule;
+    for (int i = 0; i < s->trace.n && !s->backward; i++) {
+        const Instance *x = &s->trace.at[i];
+        bool moves = x->node->kind == N_COMPUTE ? x->chunk[0] != 0
+                     : x->node->kind != N_EXCHANGE && x->node->ref[0].tensor != T_KV;
+        if (!moves)
+            continue;
+        diag_error(m->diags, x->node->stmt->span,
+                   "a forward in which queries or outputs travel is not planned by this version of burstc; "
+                   "attend Q at its own rank and pass KV");
+        return false;
+    }
+    return true;
+}
+
+enum { PLAN_CHANNELS = 12 }; /* the runtime keeps the rest of its 16 for collectives */
+
+static bool channels_fit(Maker *m, const SchedText *t)
+{
+    if (m->schedule->channels <= PLAN_CHANNELS)
+        return true;
+    diag_error(m->diags, t->span, "schedule '%s' needs %d streams for its transfers; the runtime has %d", t->name,
+               m->schedule->channels, PLAN_CHANNELS);
+    return false;
+}
+
+Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int first_channel)
+{
+    const SchedText *t = c->schedule;
+    const Stmt *statements = backward ? t->backward[c->travel] : t->forward;
+    if (!statements) {
+        diag_error(d, t->span, "schedule '%s' has no `backward %s`", t->name, travel_names[c->travel]);
+        return NULL;
+    }
+    Schedule *s = NEW(a, Schedule);
+    *s = (Schedule){.choice = c, .backward = backward, .channels = first_channel};
+    Maker m = {a, d, s};
+    s->body = make_nodes(&m, statements);
+    s->trace = trace_make(a, c, s->body);
+    plan_returns(a, s);
+    return channels_fit(&m, t) && hops_leave(&m) && queries_stay(&m) ? s : NULL;
+}
+
+/* ---- text ---- */
+
+static void add_loops(const Schedule *s, const Instance *i, Text *out)
+{
+    const SchedText *t = s->choice->schedule;
+    const char *before = ", at ";
+    for (int v = 2 * MAX_COORDS; v < t->vars; v++) {
+        if (!t->var_name[v])
+            continue;
+        text_printf(out, "%s%s = %lld", before, t->var_name[v], (long long)i->loop[v]);
+        before = ", ";
+    }
+}
+
+/* "r", "r + 2" or "n - 1, l": an offset to the acting rank, written with the coordinates' names. */
+static void add_offset(const Choice *c, int offset, Text *out)
+{
+    int64_t at[MAX_COORDS];
+    rel_coords(c, offset, at);
+    for (int i = 0; i < c->coords; i++) {
+        int64_t x = at[i] * 2 > c->size[i] ? at[i] - c->size[i] : at[i];
+        text_printf(out, "%s%s", i ? ", " : "", c->schedule->coord_name[i]);
+        if (x)
+            text_printf(out, " %c %lld", x < 0 ? '-' : '+', (long long)(x < 0 ? -x : x));
+    }
+}
+
+static void add_chunk(const Choice *c, TensorId t, int offset, Text *out)
+{
+    text_printf(out, "%s[", tensors[t].name);
+    add_offset(c, offset, out);
+    text_add(out, "]");
+}
+
+void instance_print(const Schedule *s, const Instance *i, Text *out)
+{
+    const Choice *c = s->choice;
+    const Node *n = i->node;
+    if (n->kind == N_EXCHANGE || n->ref[0].whole) {
+        text_printf(out, n->kind == N_EXCHANGE ? "exchange %s" : "%s with KV", tensors[n->ref[0].tensor].name);
+        return;
+    }
+    static const char *const verb[] = {[N_COMPUTE] = "attend", [N_PASS] = "pass", [N_RETURN] = "return"};
+    text_printf(out, "%s ", n->kind == N_COMPUTE && s->backward ? "grad" : verb[n->kind]);
+    add_chunk(c, n->ref[0].tensor, i->chunk[0], out);
+    if (n->kind == N_COMPUTE) {
+        text_add(out, " with ");
+        add_chunk(c, T_KV, i->chunk[1], out);
+    } else {
+        text_add(out, " to ");
+        add_offset(c, i->hop, out);
+    }
+}
+
+const char *instance_text(Arena *a, const Schedule *s, const Instance *i)
+{
+    Text t = {0};
+    instance_print(s, i, &t);
+    if (i->node->kind == N_COMPUTE || i->node->kind == N_PASS)
+        add_loops(s, i, &t);
+    char *copy = arena_copy(a, t.at, t.n);
+    text_free(&t);
+    return copy;
+}

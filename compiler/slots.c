@@ -1,0 +1,272 @@
+/* slots.c: buffers for travelling chunks, from liveness, and what each operation waits for.
+ *
+ * Every pass has a pool of slots where its arrivals land; every accumulator that leaves home has a pool of partial sums
+ * that this rank computes. A pool is used in rotation (use k takes slot k mod slots), so that the emitted loops need one
+ * counter a pool. The number of slots is the least for which no slot is reused while its content is live; double
+ * buffering (two slots for a ring) and the three to four buffers of the topology-aware ring come out of this.
+ *
+ * A slot that was sent stays live until the same pass comes round again: there its send is waited for, a step later, so
+ * that the transfer overlaps a whole step. Uses count whether or not the mask leaves their operation: the slots of an
+ * emitted program do not depend on the mask.
+ */
+#include "burst.h"
+
+#include <string.h>
+
+typedef struct Use { int birth, death; } Use; /* instances: [birth, death) */
+typedef Vec(Use) Uses;
+
+/* Where a chunk is: use number `use` of pool `pool`; pool < 0: at home. */
+typedef struct Place { bool here; int pool, use; } Place;
+
+typedef struct Slots {
+    Arena *arena;
+    Schedule *s;
+    Place *place[TENSOR_COUNT];   /* [ranks] copies, and partial sums computed here */
+    Uses *uses;                   /* [pools] */
+    Vec(Place) *pending[TENSOR_COUNT]; /* [ranks] partial sums that arrived and are not yet added */
+    Vec(Pool) pools;
+} Slots;
+
+/* ---- pools ---- */
+
+static const char *pool_name(Slots *z, const Node *pass, PoolKind kind, TensorId t)
+{
+    static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
+    if (kind == POOL_PARTIAL)
+        return arena_printf(z->arena, "%s_partial", lower[t]);
+    return arena_printf(z->arena, "%s_in%d", lower[t], pass->channel);
+}
+
+static int add_pool(Slots *z, const Node *pass, PoolKind kind, TensorId t)
+{
+    *vec_push(z->arena, &z->pools) =
+        (Pool){.kind = kind, .tensor = t, .slots = 1, .pass = pass, .name = pool_name(z, pass, kind, t)};
+    return z->pools.n - 1;
+}
+
+static void add_arrival_pools(Slots *z, Node *n)
+{
+    for (; n; n = n->next) {
+        if (n->kind == N_PASS || n->kind == N_RETURN)
+            n->pool = add_pool(z, n, POOL_ARRIVAL, n->ref[0].tensor);
+        add_arrival_pools(z, n->body);
+    }
+}
+
+/* ---- replay ---- */
+
+/* The instance at which the operation comes round again: there its previous transfer is waited for. */
+static int next_round(const Slots *z, int at)
+{
+    const Trace *t = &z->s->trace;
+    for (int i = at + 1; i < t->n; i++)
+        if (t->at[i].node == t->at[at].node)
+            return i;
+    return t->n;
+}
+
+static void live_until(Slots *z, Place p, int death)
+{
+    if (p.pool < 0)
+        return;
+    Use *u = &z->uses[p.pool].at[p.use];
+    if (u->death < death)
+        u->death = death;
+}
+
+static Place new_use(Slots *z, int pool, int birth)
+{
+    *vec_push(z->arena, &z->uses[pool]) = (Use){birth, birth + 1};
+    return (Place){true, pool, z->uses[pool].n - 1};
+}
+
+static void replay_copy(Slots *z, int at)
+{
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    Place *p = z->place[n->ref[0].tensor];
+    Place from = p[i->chunk[0]];
+    if (from.pool >= 0)
+        n->waits |= WAIT_ARRIVED;
+    live_until(z, from, next_round(z, at));
+    p[rel_sub(z->s->choice, i->chunk[0], i->hop)] = new_use(z, n->pool, at);
+}
+
+/* Arrived partial sums are added before the chunk moves on. */
+static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
+{
+    for (int j = 0; j < z->pending[t][chunk].n; j++)
+        live_until(z, z->pending[t][chunk].at[j], at);
+    if (z->pending[t][chunk].n)
+        n->waits |= WAIT_MERGED;
+    z->pending[t][chunk].n = 0;
+}
+
+static void replay_sum(Slots *z, int at)
+{
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    TensorId t = n->ref[0].tensor;
+    Place *own = &z->place[t][i->chunk[0]];
+    n->waits |= WAIT_COMPUTED;
+    merge_pending(z, n, t, i->chunk[0], at);
+    live_until(z, *own, next_round(z, at));
+    own->here = own->pool < 0; /* what is summed at home stays */
+    int there = rel_sub(z->s->choice, i->chunk[0], i->hop);
+    *vec_push(z->arena, &z->pending[t][there]) = new_use(z, n->pool, at);
+}
+
+static void touch_partial(Slots *z, TensorId t, int chunk, int at)
+{
+    Place *p = &z->place[t][chunk];
+    if (!p->here && z->s->partial_pool[t] >= 0)
+        *p = new_use(z, z->s->partial_pool[t], at);
+    live_until(z, *p, at + 1);
+}
+
+static void replay_compute(Slots *z, int at)
+{
+    static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
+    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    for (int side = 0; side < 2; side++) {
+        Place from = z->place[copy[side]][i->chunk[side]];
+        if (from.here && from.pool >= 0)
+            n->waits |= wait[side];
+        live_until(z, from, at + 1);
+        if (z->s->backward)
+            touch_partial(z, sum[side], i->chunk[side], at);
+    }
+}
+
+static void replay(Slots *z)
+{
+    for (int at = 0; at < z->s->trace.n; at++) {
+        const Node *n = z->s->trace.at[at].node;
+        if (n->kind == N_COMPUTE && !n->ref[0].whole)
+            replay_compute(z, at);
+        else if (n->kind == N_PASS && !tensor_accumulates(n->ref[0].tensor))
+            replay_copy(z, at);
+        else if (n->kind == N_PASS || n->kind == N_RETURN)
+            replay_sum(z, at);
+    }
+    for (int t = 0; t < TENSOR_COUNT; t++) /* what arrives last is added at the end */
+        for (int c = 0; c < z->s->choice->ranks; c++)
+            for (int j = 0; j < z->pending[t][c].n; j++)
+                live_until(z, z->pending[t][c].at[j], z->s->trace.n);
+}
+
+/* ---- slots ---- */
+
+static int least_slots(const Uses *uses)
+{
+    int slots = 1;
+    for (int j = 0, i = 0; j < uses->n; j++) {
+        /* i: the earliest use still live; births only grow, so what is dead stays dead */
+        while (i < j && uses->at[i].death <= uses->at[j].birth)
+            i++;
+        if (slots < j - i + 1)
+            slots = j - i + 1;
+    }
+    return slots;
+}
+
+/* A reused slot must be free first: whoever fills it waits. */
+static void mark_free_waits(Slots *z)
+{
+    const Trace *t = &z->s->trace;
+    for (int p = 0; p < z->pools.n; p++)
+        for (int u = z->pools.at[p].slots; u < z->uses[p].n; u++)
+            ((Node *)t->at[z->uses[p].at[u].birth].node)->waits |= WAIT_FREE;
+}
+
+static void start_state(Slots *z)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        z->place[t] = NEW_ARRAY(z->arena, Place, z->s->choice->ranks);
+        z->place[t][0] = (Place){.here = true, .pool = -1};
+        z->pending[t] = arena_alloc(z->arena, sizeof(*z->pending[t]) * (size_t)z->s->choice->ranks);
+    }
+    add_arrival_pools(z, z->s->body);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        bool leaves = false;
+        for (int p = 0; p < z->pools.n; p++)
+            leaves |= z->pools.at[p].tensor == (TensorId)t && tensor_accumulates((TensorId)t);
+        z->s->partial_pool[t] = leaves ? add_pool(z, NULL, POOL_PARTIAL, (TensorId)t) : -1;
+    }
+    z->uses = arena_alloc(z->arena, sizeof(Uses) * (size_t)(z->pools.n ? z->pools.n : 1));
+}
+
+void schedule_slots(Arena *a, Schedule *s)
+{
+    Slots z = {.arena = a, .s = s};
+    start_state(&z);
+    replay(&z);
+    for (int p = 0; p < z.pools.n; p++)
+        z.pools.at[p].slots = least_slots(&z.uses[p]);
+    mark_free_waits(&z);
+    s->pools = z.pools.n;
+    s->pool = z.pools.at;
+}
+
+/* ---- --emit=schedule ---- */
+
+const char *wait_names(Arena *a, unsigned waits)
+{
+    static const char *const name[] = {
+#define X(id, text, what) text,
+        WAITS(X)
+#undef X
+    };
+    Text t = {0};
+    text_add(&t, "");
+    for (int i = 0; i < countof(name); i++)
+        if (waits & 1u << i)
+            text_printf(&t, "%s%s", t.n ? " " : "", name[i]);
+    char *copy = arena_copy(a, t.at, t.n);
+    text_free(&t);
+    return copy;
+}
+
+static void print_nodes(Arena *a, const Schedule *s, const Node *n, int depth, Text *out)
+{
+    static const char *const kind[] = {
+#define X(id) #id,
+        NODES(X)
+#undef X
+    };
+    for (; n; n = n->next) {
+        int line, column;
+        span_line(n->stmt->span, &line, &column);
+        text_printf(out, "%*s%s line %d", 2 * depth, "", kind[n->kind], line);
+        if (n->kind != N_LOOP && n->kind != N_IF)
+            text_printf(out, " %s", tensor_name(n->ref[0].tensor));
+        if (n->channel >= 0)
+            text_printf(out, " channel %d", n->channel);
+        if (n->pool >= 0)
+            text_printf(out, " into %s", s->pool[n->pool].name);
+        if (n->waits)
+            text_printf(out, " waits(%s)", wait_names(a, n->waits));
+        text_add(out, "\n");
+        print_nodes(a, s, n->body, depth + 1, out);
+    }
+}
+
+void print_schedule(const Schedule *s, Text *out)
+{
+    Arena *a = arena_new();
+    text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name, s->backward ? "backward" : "forward");
+    if (s->backward)
+        text_printf(out, " %s", travel_names[s->choice->travel]);
+    text_printf(out, " over %d", s->choice->size[0]);
+    if (s->choice->coords > 1)
+        text_printf(out, " x %d", s->choice->size[1]);
+    text_printf(out, " ranks, %d operations a rank\n", s->trace.n);
+    for (int p = 0; p < s->pools; p++)
+        text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor), s->pool[p].slots,
+                    s->pool[p].slots == 1 ? "" : "s");
+    print_nodes(a, s, s->body, 0, out);
+    arena_free(a);
+}

@@ -1,0 +1,163 @@
+/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of compiler/prune.c, in absolute chunks).
+ *
+ * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
+ * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was
+ * added, found forwards.
+ */
+#include "burst_rt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct TraceOp { int16_t tensor; /* -1: compute */ int32_t a, b; /* q and kv chunk; chunk and destination */ } TraceOp;
+struct BurstTrace { TraceOp *op; int n, cap; bool out_of_memory; };
+enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
+
+static void add_op(BurstTrace *t, int tensor, int a, int b)
+{
+    if (t->n == t->cap) {
+        int cap = t->cap ? t->cap * 2 : 256;
+        TraceOp *grown = realloc(t->op, sizeof *grown * (size_t)cap);
+        if (!grown) {
+            t->out_of_memory = true;
+            return;
+        }
+        t->op = grown;
+        t->cap = cap;
+    }
+    t->op[t->n++] = (TraceOp){(int16_t)tensor, a, b};
+}
+
+void burst_trace_compute(BurstTrace *t, int q_chunk, int kv_chunk)
+{
+    add_op(t, -1, q_chunk, kv_chunk);
+}
+
+void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to)
+{
+    add_op(t, tensor, chunk, to);
+}
+
+/* ops of rank r are op[r * ops ...]; live likewise; mark[tensor][rank][chunk]; next[rank] */
+typedef struct Replay {
+    int group, ops;
+    const TraceOp *op;
+    uint8_t *live, *mark[BURST_TENSORS], *next;
+    const uint8_t *pair;
+} Replay;
+
+static bool is_sum(int tensor)
+{
+    return tensor == BURST_T_O || tensor == BURST_T_DQ || tensor == BURST_T_DKV;
+}
+
+static uint8_t *mark_at(Replay *z, int tensor, int rank, int chunk)
+{
+    return &z->mark[tensor][(size_t)rank * (size_t)z->group + (size_t)chunk];
+}
+
+static size_t index_of(const Replay *z, int rank, int at)
+{
+    return (size_t)rank * (size_t)z->ops + (size_t)at;
+}
+
+static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
+{
+    for (int r = 0; r < z->group; r++) {
+        const TraceOp *o = &z->op[index_of(z, r, at)];
+        if (!z->pair[(size_t)o->a * (size_t)z->group + (size_t)o->b])
+            continue;
+        z->live[index_of(z, r, at)] |= LIVE_COMPUTE;
+        *mark_at(z, q_tensor, r, o->a) = *mark_at(z, kv_tensor, r, o->b) = 1;
+    }
+}
+
+static void carry(Replay *z, int at, bool backwards)
+{
+    for (int r = 0; r < z->group; r++) {
+        const TraceOp *o = &z->op[index_of(z, r, at)];
+        uint8_t *mark = mark_at(z, o->tensor, backwards ? o->b : r, o->a);
+        z->next[r] = *mark;
+        if (*mark) {
+            z->live[index_of(z, r, at)] |= LIVE_SEND;
+            z->live[index_of(z, o->b, at)] |= LIVE_RECV;
+        }
+        if (backwards || o->a != r) /* a sum at home stays at home */
+            *mark = 0;
+    }
+    for (int r = 0; r < z->group; r++) {
+        const TraceOp *o = &z->op[index_of(z, r, at)];
+        *mark_at(z, o->tensor, backwards ? r : o->b, o->a) |= z->next[r];
+    }
+}
+
+static void replay(Replay *z, bool backward)
+{
+    for (int at = z->ops - 1; at >= 0; at--) {
+        int tensor = z->op[at].tensor;
+        if (tensor < 0)
+            mark_compute(z, at, BURST_T_Q, BURST_T_KV);
+        else if (!is_sum(tensor))
+            carry(z, at, true);
+    }
+    for (int at = 0; at < z->ops && backward; at++) {
+        int tensor = z->op[at].tensor;
+        if (tensor < 0)
+            mark_compute(z, at, BURST_T_DQ, BURST_T_DKV);
+        else if (is_sum(tensor))
+            carry(z, at, false);
+    }
+}
+
+int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out)
+{
+    uint8_t *bytes = burst_take(c, 3 * (size_t)(max_ops ? max_ops : 1));
+    if (!bytes)
+        return BURST_E_MEMORY;
+    *out = (BurstLive){.ops = max_ops, .compute = bytes, .send = bytes + max_ops, .recv = bytes + 2 * (size_t)max_ops};
+    return BURST_OK;
+}
+
+static void copy_out(const Replay *z, int me, BurstLive *out)
+{
+    for (int i = 0; i < z->ops; i++) {
+        uint8_t bits = z->live[index_of(z, me, i)];
+        out->compute[i] = (bits & LIVE_COMPUTE) != 0;
+        out->send[i] = (bits & LIVE_SEND) != 0;
+        out->recv[i] = (bits & LIVE_RECV) != 0;
+    }
+}
+
+static int solve(BurstCtx *c, const BurstTrace *t, int group, int me, bool backward, const uint8_t *pair, BurstLive *out)
+{
+    size_t square = (size_t)group * (size_t)group, ops = (size_t)t->n;
+    uint8_t *bytes = calloc(1, ops + BURST_TENSORS * square + (size_t)group);
+    if (!bytes)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is replayed", group);
+    Replay z = {.group = group, .ops = t->n / group, .op = t->op, .live = bytes, .pair = pair};
+    for (int i = 0; i < BURST_TENSORS; i++)
+        z.mark[i] = bytes + ops + (size_t)i * square;
+    z.next = bytes + ops + BURST_TENSORS * square;
+    replay(&z, backward);
+    copy_out(&z, me, out);
+    free(bytes);
+    return BURST_OK;
+}
+
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int me, bool backward, const uint8_t *pair_live,
+                    BurstLive *out)
+{
+    BurstTrace t = {0};
+    for (int r = 0; r < group; r++)
+        trace(&t, r);
+    int status = BURST_OK;
+    if (t.out_of_memory)
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is traced", group);
+    else if (t.n % group != 0 || t.n / group > out->ops)
+        status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operations for %d ranks, the plan %d a rank", t.n,
+                            group, out->ops);
+    else
+        status = solve(c, &t, group, me, backward, pair_live, out);
+    free(t.op);
+    return status;
+}
