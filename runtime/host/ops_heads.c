@@ -1,0 +1,87 @@
+/* ops_heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
+#include "burst_rt.h"
+
+#include <math.h>
+#include <string.h>
+
+void burst_tokens_to_heads(int64_t n, int heads, int d, const float *x, float *y)
+{
+    for (int h = 0; h < heads; h++)
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + (h * n + i) * d, x + (i * heads + h) * d, (size_t)d * sizeof *y);
+}
+
+void burst_heads_to_tokens(int64_t n, int heads, int d, const float *x, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int h = 0; h < heads; h++)
+            memcpy(y + (i * heads + h) * d, x + (h * n + i) * d, (size_t)d * sizeof *y);
+}
+
+/* A run of a head's pairs: element first + j belongs with element first + j + d/2. */
+enum { PAIRS = 64 };
+typedef struct Angles { int first, count; double frequency[PAIRS]; float cosine[PAIRS], sine[PAIRS]; } Angles;
+
+static void angles_begin(Angles *a, int d, double theta, int first)
+{
+    a->first = first;
+    a->count = d / 2 - first < PAIRS ? d / 2 - first : PAIRS;
+    for (int j = 0; j < a->count; j++)
+        a->frequency[j] = pow(theta, -2.0 * (first + j) / d);
+}
+
+/* In double: at position 4M an fp32 angle would be off by a quarter. */
+static void angles_at(Angles *a, int64_t position)
+{
+    for (int j = 0; j < a->count; j++) {
+        double angle = (double)position * a->frequency[j];
+        a->cosine[j] = (float)cos(angle);
+        a->sine[j] = (float)sin(angle);
+    }
+}
+
+/* direction 1 rotates, -1 rotates back. */
+static void rotate(const Angles *a, int half, float direction, const float *x, float *y)
+{
+    const float *x0 = x + a->first, *x1 = x0 + half;
+    float *y0 = y + a->first, *y1 = y0 + half;
+    for (int j = 0; j < a->count; j++) {
+        float c = a->cosine[j], s = direction * a->sine[j];
+        y0[j] = x0[j] * c - x1[j] * s;
+        y1[j] = x1[j] * c + x0[j] * s;
+    }
+}
+
+void burst_rope_to_heads(int64_t n, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
+{
+    if (theta == 0 || d % 2)
+        burst_tokens_to_heads(n, heads, d, x, y); /* with odd d the last element of a head has no partner */
+    if (theta == 0)
+        return;
+    Angles a;
+    for (int first = 0; first < d / 2; first += PAIRS) {
+        angles_begin(&a, d, theta, first);
+        for (int64_t i = 0; i < n; i++) {
+            angles_at(&a, position[i]);
+            for (int h = 0; h < heads; h++)
+                rotate(&a, d / 2, 1, x + (i * heads + h) * d, y + (h * n + i) * d);
+        }
+    }
+}
+
+void burst_rope_back(int64_t n, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx)
+{
+    if (theta == 0 || d % 2)
+        burst_heads_to_tokens(n, heads, d, dy, dx);
+    if (theta == 0)
+        return;
+    Angles a;
+    for (int first = 0; first < d / 2; first += PAIRS) {
+        angles_begin(&a, d, theta, first);
+        for (int64_t i = 0; i < n; i++) {
+            angles_at(&a, position[i]);
+            for (int h = 0; h < heads; h++)
+                rotate(&a, d / 2, -1, dy + (h * n + i) * d, dx + (i * heads + h) * d);
+        }
+    }
+}

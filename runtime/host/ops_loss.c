@@ -1,0 +1,103 @@
+/* ops_loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass (BurstEngine, 3.3).
+ *
+ * A tile's logits live in scratch and turn in place into their gradients, so each product is computed once.
+ */
+#include "burst_rt.h"
+#include "vec.h"
+
+/* Tokens of a tile: enough for an efficient product, few enough that tile x vocab stays at some tens of megabytes. */
+static int64_t tile_tokens(int vocab)
+{
+    const int64_t least = 64, most = 256, floats = 8 << 20;
+    int64_t tokens = floats / vocab;
+    return tokens < least ? least : tokens > most ? most : tokens;
+}
+
+int64_t burst_loss_scratch(int vocab)
+{
+    return tile_tokens(vocab) * vocab;
+}
+
+static float greatest(int n, const float *x)
+{
+    float top = x[0];
+    int i = 0;
+    if (n >= VEC) {
+        Vec tops = vec_load(x);
+        for (; i + VEC <= n; i += VEC)
+            tops = vec_max(tops, vec_load(x + i));
+        for (int lane = 0; lane < VEC; lane++)
+            top = tops[lane] > top ? tops[lane] : top;
+    }
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* x = exp(x - top), returns the sum; in double across vectors, so that a large vocabulary costs no digits. */
+static double exponentials(int n, float top, float *x)
+{
+    const float log2e = 1.44269504088896340736f;
+    VecDouble sum = {0};
+    int i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        Vec e = vec_exp2((vec_load(x + i) - top) * log2e);
+        vec_store(x + i, e);
+        sum += __builtin_convertvector(e, VecDouble);
+    }
+    double total = 0;
+    for (int lane = 0; lane < VEC; lane++)
+        total += sum[lane];
+    for (; i < n; i++) {
+        x[i] = expf(x[i] - top);
+        total += (double)x[i];
+    }
+    return total;
+}
+
+/* One token's logits to scale * weight * (softmax - onehot); returns weight * (lse - logit[label]). */
+static double token_loss(int vocab, int32_t label, float weight, double scale, float *logit)
+{
+    if (label < 0 || weight == 0) {
+        memset(logit, 0, (size_t)vocab * sizeof *logit);
+        return 0;
+    }
+    float top = greatest(vocab, logit);
+    double hit = (double)logit[label] - top;
+    double sum = exponentials(vocab, top, logit), factor = scale * weight;
+    float share = (float)(factor / sum);
+    /* The label's own share before it is scaled: near 1 the difference would lose its digits afterwards. */
+    float at_label = (float)(factor * (logit[label] / sum - 1));
+    for (int i = 0; i < vocab; i++)
+        logit[i] *= share;
+    logit[label] = at_label;
+    return weight * (log(sum) - hit);
+}
+
+static bool any_counts(int64_t n, const int32_t *label, const float *weight)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (label[i] >= 0 && weight[i] != 0)
+            return true;
+    return false;
+}
+
+void burst_loss(int64_t n, int hidden, int vocab, const float *x, const float *w, const int32_t *label,
+                const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
+{
+    int64_t step = tile_tokens(vocab);
+    for (int64_t i = 0; i < n; i += step) {
+        int64_t tokens = n - i < step ? n - i : step;
+        const float *xi = x + i * hidden;
+        float *dxi = dx + i * hidden;
+        if (!any_counts(tokens, label + i, weight + i)) {
+            memset(dxi, 0, (size_t)(tokens * hidden) * sizeof *dxi);
+            continue;
+        }
+        burst_linear(tokens, hidden, vocab, xi, w, scratch, false);
+        for (int64_t t = 0; t < tokens; t++)
+            *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, scratch + t * vocab);
+        burst_linear_dx(tokens, hidden, vocab, scratch, w, dxi, false);
+        burst_linear_dw(tokens, hidden, vocab, scratch, xi, dw);
+    }
+}

@@ -1,0 +1,166 @@
+/* vec.h: fp32 vectors of the width the compiler was told (-march): AVX-512, AVX2, or the 128 bits of plain x86-64.
+ *
+ * GNU vector types carry the arithmetic (a * b + c contracts to one FMA); the few intrinsics are what they lack.
+ */
+#ifndef BURST_HOST_VEC_H
+#define BURST_HOST_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+enum { VEC = 16 };
+#elif defined(__AVX2__)
+enum { VEC = 8 };
+#else
+enum { VEC = 4 };
+#endif
+
+typedef float Vec __attribute__((vector_size(VEC * 4)));
+typedef int32_t VecInt __attribute__((vector_size(VEC * 4)));
+typedef double VecDouble __attribute__((vector_size(VEC * 8)));
+typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias)); /* at any float's address */
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+VEC_INLINE Vec vec_load(const float *p)
+{
+    return *(const VecAny *)p;
+}
+
+VEC_INLINE void vec_store(float *p, Vec x)
+{
+    *(VecAny *)p = x;
+}
+
+VEC_INLINE Vec vec_set(float x)
+{
+    return x - (Vec){0};
+}
+
+/* The first n < VEC floats at p, zeros behind them; touches nothing beyond. */
+VEC_INLINE Vec vec_load_part(const float *p, int n)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (Vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#else
+    Vec x = {0};
+    memcpy(&x, p, (size_t)n * sizeof *p);
+    return x;
+#endif
+}
+
+VEC_INLINE void vec_store_part(float *p, Vec x, int n)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+#else
+    memcpy(p, &x, (size_t)n * sizeof *p);
+#endif
+}
+
+/* where[i] is all ones or zero. */
+VEC_INLINE Vec vec_select(VecInt where, Vec yes, Vec no)
+{
+    return (Vec)(((VecInt)yes & where) | ((VecInt)no & ~where));
+}
+
+VEC_INLINE Vec vec_max(Vec a, Vec b)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vec_select(a > b, a, b);
+#endif
+}
+
+VEC_INLINE Vec vec_sqrt(Vec x)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (Vec)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+    return (Vec)_mm256_sqrt_ps((__m256)x);
+#elif defined(__SSE2__)
+    return (Vec)_mm_sqrt_ps((__m128)x);
+#else
+    for (int i = 0; i < VEC; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
+
+/* Lane i from x where bit i of bits is set, else from other. */
+VEC_INLINE Vec vec_pick(uint32_t bits, Vec x, Vec other)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (Vec)_mm512_mask_blend_ps((__mmask16)bits, (__m512)other, (__m512)x);
+#else
+    VecInt bit;
+    for (int i = 0; i < VEC; i++)
+        bit[i] = 1 << i;
+    return vec_select(((int32_t)bits & bit) == bit, x, other);
+#endif
+}
+
+VEC_INLINE float vec_sum(Vec x)
+{
+    float s = 0;
+    for (int i = 0; i < VEC; i++)
+        s += x[i];
+    return s;
+}
+
+/* 2^f on [-1/2, 1/2]: minimax polynomial, relative error below 2e-9 before rounding. */
+VEC_INLINE Vec vec_exp2_core(Vec f)
+{
+    Vec p = vec_set(0.0001534581201f);
+    p = p * f + 0.001339993122f;
+    p = p * f + 0.009618488957f;
+    p = p * f + 0.05550328777f;
+    p = p * f + 0.2402264689f;
+    p = p * f + 0.6931472057f;
+    return p * f + 1.0f;
+}
+
+/* 2^x, relative error about 1e-7. Exactly 0 for x = -inf; large where 2^x overflows (infinity or 2^127). Not for NaN. */
+VEC_INLINE Vec vec_exp2(Vec x)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    x = vec_max(x, vec_set(-200)); /* 2^-200 rounds to 0, and -inf - -inf never happens */
+    Vec n = (Vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return (Vec)_mm512_scalef_ps((__m512)vec_exp2_core(x - n), (__m512)n);
+#else
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    VecInt normal = x >= vec_set(-125);
+    x = vec_select(normal, x, vec_set(0));
+    x = vec_select(x < vec_set(127), x, vec_set(127));
+    Vec n = x + shift;
+    VecInt power = ((VecInt)n - (VecInt)vec_set(shift)) << 23;
+    Vec p = vec_exp2_core(x - (n - shift));
+    return (Vec)(((VecInt)p + power) & normal);
+#endif
+}
+
+/* Sum of a[i] * b[i] in double; the same order of additions for the same n. */
+static inline double vec_dot(int64_t n, const float *a, const float *b)
+{
+    VecDouble sum = {0};
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        sum += __builtin_convertvector(vec_load(a + i), VecDouble) * __builtin_convertvector(vec_load(b + i), VecDouble);
+    if (i < n)
+        sum += __builtin_convertvector(vec_load_part(a + i, (int)(n - i)), VecDouble) *
+               __builtin_convertvector(vec_load_part(b + i, (int)(n - i)), VecDouble);
+    double total = 0;
+    for (int lane = 0; lane < VEC; lane++)
+        total += sum[lane];
+    return total;
+}
+
+#endif
