@@ -52,6 +52,7 @@ typedef struct Node {
     int channel;      /* PASS, RETURN, EXCHANGE: its stream, shared with no other operation */
     int pool;         /* PASS: where arrivals land */
     unsigned waits;
+    bool stays;       /* PASS of an accumulator: some iterations pass a chunk that is at home, and are left out */
     int returns;      /* RETURN: how many chunks each rank sends home, ... */
     int *return_offset; /* ... and which, relative to the sender */
 } Node;
@@ -142,6 +143,9 @@ typedef struct Draft {
 } Draft;
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
+/* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
+bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask);
 const Draft *plan_draft(const Plan *p);
 int64_t plan_pairs(const Plan *p, int mask, int rank); /* unmasked pairs that the rank computes in one forward */
 void print_plan(const Plan *p, Text *out);
@@ -169,5 +173,13 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forw
 /* ---- emit.c: text of the program ---- */
 typedef struct EmitOptions { const char *command, *template_dir, *build; } EmitOptions;
 int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out); /* 0, -1 after errors */
+
+/* ---- check_text.c: the emitted text, read again by libclang ---- */
+/* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped statuses of burst_ and
+ * plan_ functions, buffers of PlanState that plan_start does not take or nothing uses, calls outside the runtime and a
+ * short list. Where a marker comment "template: FILE:LINE" precedes (it names the line below it; "template end" closes
+ * the part), a note names the template's line. runtime_include: the folder of burst_rt.h. 0, -1 after problems; without
+ * libclang (BURST_STATIC, or not found) warns once and returns 0. */
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda);
 
 #endif

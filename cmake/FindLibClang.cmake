@@ -1,0 +1,12 @@
+# libclang 19, for the check of emitted text. Sets LibClang_FOUND, LibClang_INCLUDE_DIR and LibClang_LIBRARY.
+find_program(LLVM_CONFIG_19 llvm-config-19)
+set(libclang_prefix /usr/lib/llvm-19)
+if(LLVM_CONFIG_19)
+  execute_process(COMMAND ${LLVM_CONFIG_19} --prefix OUTPUT_VARIABLE libclang_prefix OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+find_path(LibClang_INCLUDE_DIR clang-c/Index.h HINTS ${libclang_prefix}/include NO_DEFAULT_PATH)
+find_library(LibClang_LIBRARY NAMES clang-19 HINTS ${libclang_prefix}/lib NO_DEFAULT_PATH)
+set(CMAKE_FIND_PACKAGE_NAME LibClang)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibClang REQUIRED_VARS LibClang_LIBRARY LibClang_INCLUDE_DIR)
+mark_as_advanced(LLVM_CONFIG_19 LibClang_INCLUDE_DIR LibClang_LIBRARY)

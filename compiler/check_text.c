@@ -1,0 +1,354 @@
+/* check_text.c: the emitted text, read again as a C compiler reads it (libclang), before anybody gets it.
+ *
+ * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanState is taken once and used; nothing
+ * is called but the runtime, the text itself and a short list. A broken template is found here, with its own line: an
+ * inserted part opens with a marker comment "template: FILE:LINE" (the line below the marker is that line of the file)
+ * and closes with the marker comment "template end".
+ */
+#include "burst.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef BURST_LIBCLANG
+#include <clang-c/Index.h>
+
+/* How each language is read. A row a language; the runtime's include path is added to every one. */
+enum { MAX_FLAGS = 16 };
+typedef struct Language { const char *name, *flag[MAX_FLAGS]; } Language;
+static const Language languages[] = {
+    {"C", {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
+};
+
+/* What the emitted text may call besides burst_rt.h and itself. */
+static const char *const allowed_calls[] = {
+    "memcpy", "memset", "memmove", "memcmp", "strcmp", "strlen", "snprintf", "fprintf", "printf", "sqrt",
+    "sqrtf",  "exp",    "expf",    "log",    "logf",   "fabs",   "fabsf",    "fmin",    "fmax",   "abs",
+};
+/* Types that are a status wherever they come from. */
+static const char *const status_types[] = {"cudaError_t", "ncclResult_t", "cublasStatus_t"};
+
+/* A buffer field of PlanState, and what was seen of it. */
+typedef struct Field { CXCursor cursor; bool taken, used; } Field;
+typedef struct Check {
+    Arena *arena;
+    Diags *diags;
+    const Source *source; /* in the arena: diagnostics point at it */
+    CXTranslationUnit unit;
+    CXFile file;
+    Vec(Field) fields;
+    bool in_start; /* inside plan_start */
+    int problems;
+} Check;
+/* What encloses the cursor that is walked. */
+typedef struct Place { Check *check; bool dropped, stored; } Place;
+
+static void walk(Check *c, CXCursor cursor, bool dropped, bool stored);
+
+static char *copy_string(Check *c, CXString s)
+{
+    const char *text = clang_getCString(s);
+    char *copy = arena_copy(c->arena, text ? text : "", text ? strlen(text) : 0);
+    clang_disposeString(s);
+    return copy;
+}
+
+/* The template's file and line behind byte `offset` of the text, or NULL. */
+static const char *template_place(Check *c, unsigned offset)
+{
+    static const char open[] = "/* template: ", close[] = "/* template end";
+    const char *text = c->source->text, *marker = NULL;
+    for (const char *p = text; (p = strstr(p, "/* template")) && p <= text + offset; p++)
+        marker = strncmp(p, open, sizeof open - 1) == 0 ? p : strncmp(p, close, sizeof close - 1) == 0 ? NULL : marker;
+    if (!marker)
+        return NULL;
+    const char *name = marker + sizeof open - 1, *end = strstr(name, " */"), *colon = end;
+    while (colon && colon > name && *colon != ':')
+        colon--;
+    if (!colon || colon == name)
+        return NULL;
+    long line = strtol(colon + 1, NULL, 10) - 1;
+    for (const char *p = end; p < text + offset; p++)
+        line += *p == '\n';
+    return arena_printf(c->arena, "%.*s:%ld", (int)(colon - name), name, line);
+}
+
+static Span span_of(Check *c, CXSourceRange range)
+{
+    CXFile file = NULL;
+    unsigned begin = 0, end = 0;
+    clang_getFileLocation(clang_getRangeStart(range), &file, NULL, NULL, &begin);
+    clang_getFileLocation(clang_getRangeEnd(range), NULL, NULL, NULL, &end);
+    if (!file || !clang_File_isEqual(file, c->file))
+        return (Span){0};
+    return (Span){c->source, begin, end > begin ? end : begin + 1};
+}
+
+static void problem(Check *c, Span at, const char *message)
+{
+    c->problems++;
+    diag_error(c->diags, at, "emitted text: %s", message);
+    const char *place = at.src ? template_place(c, at.begin) : NULL;
+    if (place)
+        diag_note(c->diags, (Span){0}, "this line comes from template %s", place);
+}
+
+/* ---- rule 1: clang's own diagnostics ---- */
+static Span diagnostic_span(Check *c, CXDiagnostic diagnostic)
+{
+    CXSourceLocation at = clang_getDiagnosticLocation(diagnostic);
+    if (clang_getDiagnosticNumRanges(diagnostic) > 0) {
+        Span span = span_of(c, clang_getDiagnosticRange(diagnostic, 0));
+        if (span.src)
+            return span;
+    }
+    return span_of(c, clang_getRange(at, at));
+}
+
+static void report_diagnostic(Check *c, CXDiagnostic diagnostic)
+{
+    if (clang_getDiagnosticSeverity(diagnostic) < CXDiagnostic_Warning)
+        return;
+    Span at = diagnostic_span(c, diagnostic);
+    problem(c, at, at.src ? copy_string(c, clang_getDiagnosticSpelling(diagnostic))
+                          : copy_string(c, clang_formatDiagnostic(diagnostic, CXDiagnostic_DisplaySourceLocation)));
+}
+
+static void report_diagnostics(Check *c)
+{
+    for (unsigned i = 0, n = clang_getNumDiagnostics(c->unit); i < n; i++) {
+        CXDiagnostic diagnostic = clang_getDiagnostic(c->unit, i);
+        report_diagnostic(c, diagnostic);
+        clang_disposeDiagnostic(diagnostic);
+    }
+}
+
+/* ---- rules 2 and 4: calls ---- */
+static bool in_list(const char *name, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, list[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool returns_status(Check *c, CXCursor function, const char *name)
+{
+    CXType type = clang_getCursorResultType(function);
+    if (in_list(copy_string(c, clang_getTypeSpelling(type)), status_types, countof(status_types)))
+        return true;
+    bool ours = strncmp(name, "burst_", 6) == 0 || strncmp(name, "plan_", 5) == 0;
+    return ours && clang_getCanonicalType(type).kind == CXType_Int;
+}
+
+/* Declared in the text itself or in the runtime's header. */
+static bool ours(Check *c, CXCursor function)
+{
+    CXFile file = NULL;
+    clang_getFileLocation(clang_getCursorLocation(function), &file, NULL, NULL, NULL);
+    if (!file)
+        return false;
+    const char *path = copy_string(c, clang_getFileName(file)), *slash = strrchr(path, '/');
+    return clang_File_isEqual(file, c->file) || strcmp(slash ? slash + 1 : path, "burst_rt.h") == 0;
+}
+
+static void check_call(Check *c, CXCursor call, bool dropped)
+{
+    CXCursor function = clang_getCursorReferenced(call);
+    if (clang_getCursorKind(function) != CXCursor_FunctionDecl)
+        return; /* by a pointer: the plan's own entry points */
+    const char *name = copy_string(c, clang_getCursorSpelling(function));
+    Span at = span_of(c, clang_getCursorExtent(call));
+    if (dropped && returns_status(c, function, name))
+        problem(c, at, arena_printf(c->arena, "the status of '%s' is ignored", name));
+    if (!ours(c, function) && !in_list(name, allowed_calls, countof(allowed_calls)))
+        problem(c, at, arena_printf(c->arena, "'%s' is not of the runtime: the emitted text may not call it", name));
+}
+
+/* ---- rule 3: buffers of PlanState ---- */
+static bool is_buffer(CXType type)
+{
+    type = clang_getCanonicalType(type);
+    while (type.kind == CXType_ConstantArray)
+        type = clang_getCanonicalType(clang_getArrayElementType(type));
+    return type.kind == CXType_Pointer && clang_getCanonicalType(clang_getPointeeType(type)).kind != CXType_FunctionProto;
+}
+
+static enum CXChildVisitResult add_field(CXCursor cursor, CXCursor parent, CXClientData data)
+{
+    (void)parent;
+    Check *c = data;
+    if (clang_getCursorKind(cursor) == CXCursor_FieldDecl && is_buffer(clang_getCursorType(cursor)))
+        *vec_push(c->arena, &c->fields) = (Field){.cursor = cursor};
+    return CXChildVisit_Continue;
+}
+
+static enum CXChildVisitResult find_state(CXCursor cursor, CXCursor parent, CXClientData data)
+{
+    (void)parent;
+    Check *c = data;
+    if (clang_getCursorKind(cursor) == CXCursor_StructDecl && clang_isCursorDefinition(cursor) &&
+        strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "PlanState") == 0)
+        clang_visitChildren(cursor, add_field, c);
+    return CXChildVisit_Continue;
+}
+
+static void note_member(Check *c, CXCursor member, bool stored)
+{
+    CXCursor field = clang_getCursorReferenced(member);
+    for (int i = 0; i < c->fields.n; i++)
+        if (clang_equalCursors(c->fields.at[i].cursor, field)) {
+            c->fields.at[i].taken |= c->in_start && stored;
+            c->fields.at[i].used |= !c->in_start;
+        }
+}
+
+static void check_fields(Check *c)
+{
+    for (int i = 0; i < c->fields.n; i++) {
+        const Field *f = &c->fields.at[i];
+        const char *name = copy_string(c, clang_getCursorSpelling(f->cursor));
+        Span at = span_of(c, clang_getCursorExtent(f->cursor));
+        if (!f->taken)
+            problem(c, at, arena_printf(c->arena, "plan_start does not take buffer '%s'", name));
+        if (!f->used)
+            problem(c, at, arena_printf(c->arena, "buffer '%s' is never used after plan_start", name));
+    }
+}
+
+/* ---- the walk: top down, knowing whether the value of the cursor is dropped or is where something is stored ---- */
+/* The two semicolons of a for's head separate init, condition and increment, which libclang does not name. */
+static int semicolons_before(Check *c, Span loop, unsigned offset)
+{
+    int depth = 0, n = 0;
+    for (unsigned i = loop.begin; i < offset && i < loop.end; i++) {
+        char ch = c->source->text[i];
+        depth += (ch == '(') - (ch == ')');
+        n += ch == ';' && depth == 1;
+    }
+    return n;
+}
+
+/* Whether the statement keeps the value of its child: `index` counts from 0. */
+static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, bool dropped)
+{
+    switch ((int)clang_getCursorKind(parent)) {
+    case CXCursor_CompoundStmt: case CXCursor_LabelStmt: case CXCursor_DefaultStmt: return true;
+    case CXCursor_CaseStmt: case CXCursor_IfStmt: case CXCursor_WhileStmt: case CXCursor_SwitchStmt: return index > 0;
+    case CXCursor_DoStmt: return index == 0;
+    case CXCursor_ForStmt: {
+        Span loop = span_of(c, clang_getCursorExtent(parent)), at = span_of(c, clang_getCursorExtent(child));
+        return !loop.src || semicolons_before(c, loop, at.begin) != 1;
+    }
+    case CXCursor_ParenExpr: case CXCursor_UnexposedExpr: return dropped;
+    case CXCursor_ConditionalOperator: return index > 0 && dropped;
+    case CXCursor_CStyleCastExpr: return dropped || clang_getCursorType(parent).kind == CXType_Void;
+    case CXCursor_BinaryOperator:
+        return clang_getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Comma && (index == 0 || dropped);
+    default: return false;
+    }
+}
+
+static bool child_stored(CXCursor parent, int index, bool stored)
+{
+    switch ((int)clang_getCursorKind(parent)) {
+    case CXCursor_BinaryOperator:
+        return index == 0 && clang_getCursorBinaryOperatorKind(parent) == CXBinaryOperator_Assign;
+    case CXCursor_UnaryOperator: return clang_getCursorUnaryOperatorKind(parent) == CXUnaryOperator_AddrOf;
+    case CXCursor_ArraySubscriptExpr: return index == 0 && stored;
+    case CXCursor_ParenExpr: case CXCursor_UnexposedExpr: return stored;
+    default: return false;
+    }
+}
+
+typedef struct Children { Check *check; CXCursor parent; int index; bool dropped, stored; } Children;
+static enum CXChildVisitResult walk_child(CXCursor cursor, CXCursor parent, CXClientData data)
+{
+    (void)parent;
+    Children *k = data;
+    walk(k->check, cursor, child_dropped(k->check, k->parent, cursor, k->index, k->dropped),
+         child_stored(k->parent, k->index, k->stored));
+    k->index++;
+    return CXChildVisit_Continue;
+}
+
+static void walk(Check *c, CXCursor cursor, bool dropped, bool stored)
+{
+    enum CXCursorKind kind = clang_getCursorKind(cursor);
+    if (kind == CXCursor_CallExpr)
+        check_call(c, cursor, dropped);
+    if (kind == CXCursor_MemberRefExpr)
+        note_member(c, cursor, stored);
+    Children k = {c, cursor, 0, dropped, stored};
+    clang_visitChildren(cursor, walk_child, &k);
+}
+
+static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent, CXClientData data)
+{
+    (void)parent;
+    Check *c = data;
+    if (!span_of(c, clang_getCursorExtent(cursor)).src)
+        return CXChildVisit_Continue; /* of a header */
+    c->in_start = clang_getCursorKind(cursor) == CXCursor_FunctionDecl &&
+                  strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "plan_start") == 0;
+    walk(c, cursor, false, false);
+    return CXChildVisit_Continue;
+}
+
+static void check_unit(Check *c)
+{
+    CXCursor top = clang_getTranslationUnitCursor(c->unit);
+    report_diagnostics(c);
+    clang_visitChildren(top, find_state, c);
+    clang_visitChildren(top, walk_declaration, c);
+    check_fields(c);
+}
+
+static bool parse(Check *c, CXIndex index, const Language *language, const char *runtime_include)
+{
+    const char *flag[MAX_FLAGS + 1];
+    int flags = 0;
+    while (flags < MAX_FLAGS && language->flag[flags]) {
+        flag[flags] = language->flag[flags];
+        flags++;
+    }
+    flag[flags++] = arena_printf(c->arena, "-I%s", runtime_include);
+    struct CXUnsavedFile file = {c->source->name, c->source->text, c->source->len};
+    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, &file, 1, 0, &c->unit);
+    if (code == CXError_Success)
+        c->file = clang_getFile(c->unit, c->source->name);
+    return code == CXError_Success;
+}
+
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+{
+    if (cuda >= countof(languages)) {
+        diag_warn(d, (Span){0}, "CUDA text is not checked: this burstc checks C only");
+        return 0;
+    }
+    Source *source = NEW(a, Source);
+    *source = (Source){strcmp(name, "-") ? name : "<stdout>", arena_copy(a, text->at, text->n), text->n};
+    Check c = {.arena = a, .diags = d, .source = source};
+    CXIndex index = clang_createIndex(0, 0);
+    if (parse(&c, index, &languages[cuda], runtime_include)) {
+        check_unit(&c);
+        clang_disposeTranslationUnit(c.unit);
+    } else {
+        problem(&c, (Span){0}, "libclang cannot read it");
+    }
+    clang_disposeIndex(index);
+    return c.problems ? -1 : 0;
+}
+
+#else
+
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+{
+    (void)a, (void)text, (void)runtime_include, (void)cuda;
+    static bool told;
+    if (!told)
+        diag_warn(d, (Span){0}, "'%s' is not checked: this burstc was built without libclang", name);
+    told = true;
+    return 0;
+}
+#endif
