@@ -113,10 +113,11 @@ uint8_t *live_pairs(Arena *a, MaskMap *m, const Partition *p);
 /* ---- memory.c: every buffer of a rank ---- */
 typedef struct Buffer {
     const char *name;  /* field of the emitted state */
-    const char *type;  /* element type */
+    const char *type;  /* element type; NULL: taken by the runtime, not by the emitted program */
+    int copies;        /* arrays of that many: kept activations, slots */
     const char *shape; /* for the comment */
     int64_t elements;
-    size_t bytes;      /* rounded up to 64 */
+    size_t bytes;      /* of all copies, each rounded up to 64 */
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
 } Buffer;
 typedef struct Memory { int n; const Buffer *at; size_t weights; size_t total; } Memory;
@@ -125,6 +126,7 @@ typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool o
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
 Units units_make(Arena *a, const Program *p);
+int64_t travel_width(const Model *m, TensorId t); /* floats a token of what a pass of t sends */
 struct Plan;
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward, Units units);

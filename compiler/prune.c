@@ -60,8 +60,7 @@ static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, b
             *bits_of(p, at, r) |= LIVE_SEND;
             *bits_of(p, at, to) |= LIVE_RECV;
         }
-        if (here || backwards) /* a sum at home stays at home */
-            *mark = 0;
+        *mark = 0;
     }
     for (int r = 0; r < p->ranks; r++)
         *(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there)) |= p->next[r];

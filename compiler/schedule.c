@@ -193,6 +193,10 @@ static void trace_leaf(Tracer *t, const Node *n)
         }
         return;
     }
+    if (n->kind == N_PASS && tensors[n->ref[0].tensor].accumulator && ref_index(t, n->ref[0].index) == 0) {
+        ((Node *)n)->stays = true; /* a sum at home is where it belongs: no hop */
+        return;
+    }
     Instance *i = add_instance(t, n);
     if (n->kind == N_EXCHANGE || n->ref[0].whole)
         return;

@@ -112,7 +112,7 @@ static void replay_sum(Slots *z, int at)
     n->waits |= WAIT_COMPUTED;
     merge_pending(z, n, t, i->chunk[0], at);
     live_until(z, *own, next_round(z, at));
-    own->here = own->pool < 0; /* what is summed at home stays */
+    own->here = false;
     int there = rel_sub(z->s->choice, i->chunk[0], i->hop);
     *vec_push(z->arena, &z->pending[t][there]) = new_use(z, n->pool, at);
 }

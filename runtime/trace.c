@@ -82,8 +82,7 @@ static void carry(Replay *z, int at, bool backwards)
             z->live[index_of(z, r, at)] |= LIVE_SEND;
             z->live[index_of(z, o->b, at)] |= LIVE_RECV;
         }
-        if (backwards || o->a != r) /* a sum at home stays at home */
-            *mark = 0;
+        *mark = 0;
     }
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
