@@ -1,0 +1,526 @@
+/* attention_test.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key splits. */
+#include "burst_rt.h"
+#include "kernel_test.h"
+
+#include <stdio.h>
+
+/* ---- masks: a predicate for the oracle, and sound tile and row functions for the kernel ---- */
+typedef bool (*Predicate)(int64_t q, int64_t k, const int32_t *doc);
+enum { WINDOW = 37, DOCUMENT = 45 };
+
+static bool full_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)q, (void)k, (void)doc, true; }
+static bool causal_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, k <= q; }
+static bool window_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, k <= q && q - k < WINDOW; }
+static bool document_keeps(int64_t q, int64_t k, const int32_t *doc) { return k <= q && doc[q] == doc[k]; }
+static bool random_keeps(int64_t q, int64_t k, const int32_t *doc)
+{
+    (void)doc;
+    uint64_t h = (uint64_t)(q * 1000003 + k) * UINT64_C(0x9e3779b97f4a7c15);
+    return (h >> 40) % 3 == 0;
+}
+/* Every third query sees nothing. */
+static bool gaps_keeps(int64_t q, int64_t k, const int32_t *doc) { return (void)doc, q % 3 != 1 && k <= q; }
+
+static int full_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (void)k, BURST_FULL; }
+static int unknown_tile(const BurstSide *q, const BurstSide *k) { return (void)q, (void)k, BURST_PARTIAL; }
+static int causal_tile(const BurstSide *q, const BurstSide *k)
+{
+    return k->lo > q->hi ? BURST_EMPTY : k->hi <= q->lo ? BURST_FULL : BURST_PARTIAL;
+}
+static int gaps_tile(const BurstSide *q, const BurstSide *k) { return k->lo > q->hi ? BURST_EMPTY : BURST_PARTIAL; }
+static int window_tile(const BurstSide *q, const BurstSide *k)
+{
+    if (q->lo - k->hi >= WINDOW)
+        return BURST_EMPTY;
+    int causal = causal_tile(q, k);
+    return causal == BURST_FULL && q->hi - k->lo >= WINDOW ? BURST_PARTIAL : causal;
+}
+static int document_tile(const BurstSide *q, const BurstSide *k)
+{
+    if (q->table_lo[0] > k->table_hi[0] || k->table_lo[0] > q->table_hi[0])
+        return BURST_EMPTY;
+    bool one = q->table_lo[0] == q->table_hi[0] && k->table_lo[0] == k->table_hi[0];
+    int causal = causal_tile(q, k);
+    return causal == BURST_FULL && !one ? BURST_PARTIAL : causal;
+}
+
+#define MASKS(X) \
+    X(full, full_tile) X(causal, causal_tile) X(window, window_tile) X(document, document_tile) \
+    X(random, unknown_tile) X(gaps, gaps_tile)
+#define ROW(name, tile)                                                                                  \
+    static void name##_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)      \
+    {                                                                                                    \
+        for (int j = 0; j < n; j++)                                                                      \
+            keep[j] = name##_keeps(q, k[j], t->table[0]);                                                \
+    }
+MASKS(ROW)
+#define ENTRY(name, tile) {{#name, tile, name##_row}, name##_keeps},
+static const struct { BurstMask mask; Predicate keeps; } masks[] = {MASKS(ENTRY)};
+enum { MASK_COUNT = sizeof masks / sizeof *masks, FULL = 0, CAUSAL, WINDOWED, DOCUMENTS, RANDOM, GAPS };
+
+/* ---- chunks ---- */
+enum { MAX_POSITION = 4096 };
+static int32_t document_of[MAX_POSITION];
+static const BurstTables tables = {{document_of}};
+
+static int make_documents(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MAX_POSITION; i++)
+        document_of[i] = i / DOCUMENT;
+    return 0;
+}
+
+static BurstChunk make_chunk(int64_t tokens, int64_t first, int64_t stride)
+{
+    int tiles = (int)((tokens + BURST_TILE - 1) / BURST_TILE);
+    int64_t *position = malloc((size_t)tokens * sizeof *position + 1);
+    BurstSide *side = malloc((size_t)tiles * sizeof *side + 1);
+    assert_non_null(position);
+    assert_non_null(side);
+    for (int64_t i = 0; i < tokens; i++)
+        position[i] = first + i * stride;
+    burst_sides(position, tokens, &tables, 1, side);
+    return (BurstChunk){tokens, position, side, tiles};
+}
+
+static void free_chunk(BurstChunk *c)
+{
+    free((void *)c->position);
+    free((void *)c->side);
+}
+
+/* ---- a case: queries of one chunk against several key chunks, with inputs, results and the oracle's results ---- */
+enum { MAX_SPLITS = 8 };
+typedef struct Shape {
+    int d, q_heads, kv_heads, q_head0, kv_head0, group;
+    int mask;
+    int64_t queries, keys; /* keys of each split */
+    int splits;
+    int64_t q_first, q_stride, k_first, k_stride, k_step; /* split i begins at k_first + i * k_step */
+    float sharpen;         /* factor of the scale; 0 stands for 1 */
+} Shape;
+typedef struct Case {
+    Shape shape;
+    BurstChunk qc, kc[MAX_SPLITS];
+    float *q, *d_o, *k[MAX_SPLITS], *v[MAX_SPLITS];
+    float *o, *lse, *delta, *dq, *dk[MAX_SPLITS], *dv[MAX_SPLITS], *scratch;
+    double *want_o, *want_lse, *want_dq, *want_dk[MAX_SPLITS], *want_dv[MAX_SPLITS];
+    double dq_terms, dk_terms; /* sums of squares of the delta part of dQ, dK: what cancels where a row has one key */
+} Case;
+
+static int64_t q_floats(const Shape *s) { return s->q_heads * s->queries * s->d; }
+static int64_t k_floats(const Shape *s) { return s->kv_heads * s->keys * s->d; }
+
+static void make_case(Case *c, const Shape *s)
+{
+    Random r = {(uint64_t)(s->d * 31 + s->queries * 7 + s->keys + s->mask)};
+    *c = (Case){.shape = *s, .qc = make_chunk(s->queries, s->q_first, s->q_stride)};
+    c->q = random_array(&r, q_floats(s));
+    c->d_o = random_array(&r, q_floats(s));
+    c->o = random_array(&r, q_floats(s)); /* what burst_attend_start must clear */
+    c->lse = random_array(&r, s->q_heads * s->queries);
+    c->delta = zero_floats(s->q_heads * s->queries);
+    c->dq = zero_floats(q_floats(s));
+    c->scratch = random_array(&r, burst_attend_scratch(s->d));
+    c->want_o = zero_doubles(q_floats(s));
+    c->want_lse = zero_doubles(s->q_heads * s->queries);
+    c->want_dq = zero_doubles(q_floats(s));
+    for (int i = 0; i < s->splits; i++) {
+        c->kc[i] = make_chunk(s->keys, s->k_first + i * s->k_step, s->k_stride);
+        c->k[i] = random_array(&r, k_floats(s));
+        c->v[i] = random_array(&r, k_floats(s));
+        c->dk[i] = zero_floats(k_floats(s));
+        c->dv[i] = zero_floats(k_floats(s));
+        c->want_dk[i] = zero_doubles(k_floats(s));
+        c->want_dv[i] = zero_doubles(k_floats(s));
+    }
+}
+
+static void free_case(Case *c)
+{
+    free_chunk(&c->qc);
+    free(c->q), free(c->d_o), free(c->o), free(c->lse), free(c->delta), free(c->dq), free(c->scratch);
+    free(c->want_o), free(c->want_lse), free(c->want_dq);
+    for (int i = 0; i < c->shape.splits; i++) {
+        free_chunk(&c->kc[i]);
+        free(c->k[i]), free(c->v[i]), free(c->dk[i]), free(c->dv[i]), free(c->want_dk[i]), free(c->want_dv[i]);
+    }
+}
+
+static float scale_of(const Shape *s)
+{
+    return (s->sharpen ? s->sharpen : 1) / sqrtf((float)s->d);
+}
+
+static BurstAttend attend_of(const Case *c, int split)
+{
+    const Shape *s = &c->shape;
+    return (BurstAttend){.head_dim = s->d, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .q_head0 = s->q_head0,
+                         .kv_head0 = s->kv_head0, .group = s->group, .scale = scale_of(s), .mask = &masks[s->mask].mask,
+                         .tables = &tables, .qc = &c->qc, .kc = &c->kc[split], .q = c->q, .k = c->k[split],
+                         .v = c->v[split], .o = c->o, .lse = c->lse, .d_o = c->d_o, .delta = c->delta, .dq = c->dq,
+                         .dk = c->dk[split], .dv = c->dv[split], .scratch = c->scratch};
+}
+
+static void run_forward(const Case *c)
+{
+    BurstAttend a = attend_of(c, 0);
+    burst_attend_start(&a);
+    for (int i = 0; i < c->shape.splits; i++) {
+        a = attend_of(c, i);
+        burst_attend_forward(&a);
+    }
+}
+
+static void run_backward(const Case *c)
+{
+    burst_attend_delta(c->shape.q_heads * c->shape.queries, c->shape.d, c->o, c->d_o, c->delta);
+    for (int i = 0; i < c->shape.splits; i++) {
+        BurstAttend a = attend_of(c, i);
+        burst_attend_backward(&a);
+    }
+}
+
+/* ---- the oracle: one query row against all keys, two passes, float64 ---- */
+static double dot(int n, const float *a, const float *b)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)a[i] * b[i];
+    return sum;
+}
+
+/* Probabilities of one row, [splits][keys]; returns its lse. */
+static double row_probabilities(const Case *c, int h, int64_t i, int64_t kv, double *p)
+{
+    const Shape *s = &c->shape;
+    double top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < s->splits * s->keys; j++) {
+        int split = (int)(j / s->keys);
+        int64_t key = j % s->keys;
+        bool keep = masks[s->mask].keeps(c->qc.position[i], c->kc[split].position[key], document_of);
+        const float *k = c->k[split] + (kv * s->keys + key) * s->d;
+        p[j] = keep ? scale_of(s) * dot(s->d, c->q + (h * s->queries + i) * s->d, k) : -INFINITY;
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = 0; j < s->splits * s->keys; j++) {
+        p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - top);
+        sum += p[j];
+    }
+    for (int64_t j = 0; j < s->splits * s->keys && sum > 0; j++)
+        p[j] /= sum;
+    return sum > 0 ? top + log(sum) : -INFINITY;
+}
+
+static void oracle_row(Case *c, int h, int64_t i, double *p)
+{
+    const Shape *s = &c->shape;
+    int64_t kv = (s->q_head0 + h) / s->group - s->kv_head0, row = h * s->queries + i;
+    const float *q = c->q + row * s->d, *d_o = c->d_o + row * s->d;
+    double *o = c->want_o + row * s->d, delta = 0;
+    c->want_lse[row] = row_probabilities(c, h, i, kv, p);
+    for (int64_t j = 0; j < s->splits * s->keys; j++)
+        for (int t = 0; t < s->d; t++)
+            o[t] += p[j] * c->v[j / s->keys][(kv * s->keys + j % s->keys) * s->d + t];
+    for (int t = 0; t < s->d; t++)
+        delta += o[t] * d_o[t];
+    for (int64_t j = 0; j < s->splits * s->keys; j++) {
+        int64_t split = j / s->keys, at = (kv * s->keys + j % s->keys) * s->d;
+        double ds = p[j] * (dot(s->d, d_o, c->v[split] + at) - delta) * scale_of(s);
+        for (int t = 0; t < s->d; t++) {
+            c->want_dv[split][at + t] += p[j] * d_o[t];
+            c->want_dk[split][at + t] += ds * q[t];
+            c->want_dq[row * s->d + t] += ds * c->k[split][at + t];
+            c->dq_terms += pow(p[j] * delta * scale_of(s) * c->k[split][at + t], 2);
+            c->dk_terms += pow(p[j] * delta * scale_of(s) * q[t], 2);
+        }
+    }
+}
+
+static void run_oracle(Case *c)
+{
+    double *p = zero_doubles(c->shape.splits * c->shape.keys);
+    for (int h = 0; h < c->shape.q_heads; h++)
+        for (int64_t i = 0; i < c->shape.queries; i++)
+            oracle_row(c, h, i, p);
+    free(p);
+}
+
+/* Rows without a key are exact; lse of the others is compared as numbers. */
+static void check_lse(const Case *c, double tolerance)
+{
+    const Shape *s = &c->shape;
+    for (int64_t row = 0; row < s->q_heads * s->queries; row++) {
+        if (c->want_lse[row] != -INFINITY) {
+            if (!(fabs(c->lse[row] - c->want_lse[row]) <= tolerance * fmax(1, fabs(c->want_lse[row]))))
+                fail_msg("lse of row %d: %g, not %g", (int)row, c->lse[row], c->want_lse[row]);
+            continue;
+        }
+        assert_true(c->lse[row] == -INFINITY);
+        for (int t = 0; t < s->d; t++) {
+            assert_true(c->o[row * s->d + t] == 0);
+            assert_true(c->dq[row * s->d + t] == 0);
+        }
+    }
+}
+
+static void check_case(const Shape *s, double tolerance)
+{
+    Case c;
+    make_case(&c, s);
+    run_oracle(&c);
+    run_forward(&c);
+    run_backward(&c);
+    check_lse(&c, tolerance);
+    assert_close(q_floats(s), c.o, c.want_o, tolerance);
+    assert_close_terms(q_floats(s), c.dq, c.want_dq, sqrt(c.dq_terms), tolerance);
+    for (int i = 0; i < s->splits; i++) {
+        assert_close_terms(k_floats(s), c.dk[i], c.want_dk[i], sqrt(c.dk_terms), tolerance);
+        assert_close(k_floats(s), c.dv[i], c.want_dv[i], tolerance);
+    }
+    free_case(&c);
+}
+
+/* ---- tests ---- */
+static const int dims[] = {8, 20, 32, 64, 96, 128};
+static const int64_t lengths[] = {0, 1, 63, 64, 65, 129, 200};
+enum { DIMS = sizeof dims / sizeof *dims, LENGTHS = sizeof lengths / sizeof *lengths };
+
+/* One pair of chunks, queries one chunk later than some of the keys. */
+static void pairs_of_all_lengths(void **state)
+{
+    (void)state;
+    int turn = 0;
+    for (int i = 0; i < LENGTHS; i++)
+        for (int j = 0; j < LENGTHS; j++)
+            for (int d = 0; d < DIMS; d++) {
+                Shape s = {.d = dims[d], .q_heads = 1, .kv_heads = 1, .group = 1, .mask = turn++ % MASK_COUNT,
+                           .queries = lengths[i], .keys = lengths[j], .splits = 1, .q_first = 20, .q_stride = 1,
+                           .k_stride = 1};
+                check_case(&s, 1e-6);
+            }
+}
+
+static void every_mask_and_dim(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MASK_COUNT; m++)
+        for (int d = 0; d < DIMS; d++) {
+            Shape s = {.d = dims[d], .q_heads = 2, .kv_heads = 1, .group = 2, .mask = m, .queries = 130, .keys = 150,
+                       .splits = 1, .q_stride = 1, .k_stride = 1};
+            check_case(&s, 1e-6);
+        }
+}
+
+/* Rank 2 of a ring of 4, striped and contiguous; keys arrive own first, then from the ranks before. */
+static void ring_order(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MASK_COUNT; m++) {
+        Shape contiguous = {.d = 64, .q_heads = 2, .kv_heads = 2, .group = 1, .mask = m, .queries = 100, .keys = 100,
+                            .splits = 3, .q_first = 200, .q_stride = 1, .k_first = 200, .k_stride = 1, .k_step = -100};
+        Shape striped = contiguous;
+        striped.q_first = striped.k_first = 2;
+        striped.q_stride = striped.k_stride = 4;
+        striped.k_step = -1;
+        check_case(&contiguous, 1e-5);
+        check_case(&striped, 1e-5);
+    }
+}
+
+static void eight_folds(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MASK_COUNT; m++) {
+        Shape s = {.d = 128, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = m, .queries = 96, .keys = 96, .splits = 8,
+                   .q_first = 7, .q_stride = 8, .k_first = 7, .k_stride = 8, .k_step = -1};
+        check_case(&s, 1e-5);
+    }
+}
+
+/* Heads of one rank need not begin or end where a group does. */
+static void grouped_heads(void **state)
+{
+    (void)state;
+    const struct { int group, q_heads, q_head0, kv_heads, kv_head0; } heads[] = {
+        {1, 5, 0, 5, 0}, {4, 8, 0, 2, 0}, {8, 8, 0, 1, 0}, {4, 5, 3, 2, 0}, {8, 7, 14, 2, 1}, {4, 3, 9, 1, 2}, {1, 3, 6, 4, 5},
+    };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        for (int d = 16; d <= 64; d += 48) {
+            Shape s = {.d = d, .q_heads = heads[i].q_heads, .kv_heads = heads[i].kv_heads, .q_head0 = heads[i].q_head0,
+                       .kv_head0 = heads[i].kv_head0, .group = heads[i].group, .mask = (int)i % MASK_COUNT,
+                       .queries = 70, .keys = 90, .splits = 2, .q_first = 60, .q_stride = 1, .k_stride = 1, .k_step = 90};
+            check_case(&s, 2e-6);
+        }
+}
+
+/* Logits of several hundred: only the greatest keys count, and nothing overflows. */
+static void sharp_softmax(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MASK_COUNT; m++) {
+        Shape s = {.d = 64, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = m, .queries = 100, .keys = 100, .splits = 2,
+                   .q_first = 100, .q_stride = 1, .k_stride = 1, .k_step = 100, .sharpen = 100};
+        check_case(&s, 3e-4);
+    }
+}
+
+/* Keys of the future: the pair is empty and every bit of the state stays. */
+static void empty_pairs_change_nothing(void **state)
+{
+    (void)state;
+    Shape s = {.d = 32, .q_heads = 2, .kv_heads = 2, .group = 1, .mask = CAUSAL, .queries = 100, .keys = 100, .splits = 2,
+               .q_stride = 1, .k_stride = 1, .k_step = 100};
+    Case c;
+    make_case(&c, &s);
+    BurstAttend past = attend_of(&c, 0), future = attend_of(&c, 1);
+    burst_attend_start(&past);
+    burst_attend_forward(&past);
+    float *o = copy_array(c.o, q_floats(&s)), *lse = copy_array(c.lse, s.q_heads * s.queries);
+    burst_attend_forward(&future);
+    assert_memory_equal(o, c.o, (size_t)q_floats(&s) * sizeof *o);
+    assert_memory_equal(lse, c.lse, (size_t)(s.q_heads * s.queries) * sizeof *lse);
+    burst_attend_backward(&future);
+    for (int64_t i = 0; i < q_floats(&s); i++)
+        assert_true(c.dq[i] == 0 && c.dk[1][i] == 0 && c.dv[1][i] == 0);
+    free(o), free(lse);
+    free_case(&c);
+}
+
+static void gradients_are_added(void **state)
+{
+    (void)state;
+    Shape s = {.d = 20, .q_heads = 2, .kv_heads = 1, .group = 2, .mask = CAUSAL, .queries = 80, .keys = 80, .splits = 1,
+               .q_stride = 1, .k_stride = 1};
+    Case c;
+    make_case(&c, &s);
+    run_oracle(&c);
+    run_forward(&c);
+    for (int64_t i = 0; i < q_floats(&s); i++)
+        c.want_dq[i] += c.dq[i] = 1;
+    for (int64_t i = 0; i < k_floats(&s); i++) {
+        c.want_dk[0][i] += c.dk[0][i] = 2;
+        c.want_dv[0][i] += c.dv[0][i] = 3;
+    }
+    run_backward(&c);
+    assert_close(q_floats(&s), c.dq, c.want_dq, 1e-6);
+    assert_close(k_floats(&s), c.dk[0], c.want_dk[0], 1e-6);
+    assert_close(k_floats(&s), c.dv[0], c.want_dv[0], 1e-6);
+    free_case(&c);
+}
+
+static void same_bits_again(void **state)
+{
+    (void)state;
+    Shape s = {.d = 64, .q_heads = 6, .kv_heads = 2, .group = 3, .mask = RANDOM, .queries = 129, .keys = 129, .splits = 2,
+               .q_stride = 1, .k_stride = 1, .k_step = 1};
+    Case a, b;
+    make_case(&a, &s);
+    make_case(&b, &s);
+    run_forward(&a), run_backward(&a);
+    memset(b.scratch, 0xff, (size_t)burst_attend_scratch(s.d) * sizeof *b.scratch); /* NaN: what was there plays no part */
+    run_forward(&b), run_backward(&b);
+    assert_memory_equal(a.o, b.o, (size_t)q_floats(&s) * sizeof *a.o);
+    assert_memory_equal(a.dq, b.dq, (size_t)q_floats(&s) * sizeof *a.dq);
+    assert_memory_equal(a.dk[1], b.dk[1], (size_t)k_floats(&s) * sizeof *a.dk[1]);
+    assert_memory_equal(a.dv[1], b.dv[1], (size_t)k_floats(&s) * sizeof *a.dv[1]);
+    free_case(&a), free_case(&b);
+}
+
+static void delta_is_a_row_sum(void **state)
+{
+    (void)state;
+    Random r = {5};
+    for (int d = 1; d <= 40; d += 13) {
+        float *o = random_array(&r, 7 * d), *d_o = random_array(&r, 7 * d), *delta = random_array(&r, 7);
+        double want[7];
+        for (int i = 0; i < 7; i++)
+            want[i] = dot(d, o + i * d, d_o + i * d);
+        burst_attend_delta(7, d, o, d_o, delta);
+        assert_close(7, delta, want, 1e-7);
+        free(o), free(d_o), free(delta);
+    }
+}
+
+/* Bounds by brute force, on positions that neither begin nor end at a tile's extreme. */
+static void sides_bound_their_tile(void **state)
+{
+    (void)state;
+    enum { N = 150 };
+    int64_t position[N];
+    int32_t second[MAX_POSITION];
+    BurstSide side[3];
+    for (int i = 0; i < N; i++)
+        position[i] = i * 77 % 1009;
+    for (int i = 0; i < MAX_POSITION; i++)
+        second[i] = 50 - i * 31 % 101;
+    BurstTables both = {{document_of, second}};
+    burst_sides(position, N, &both, 2, side);
+    for (int i = 0; i < N; i += BURST_TILE) {
+        BurstSide want = {.lo = INT64_MAX, .hi = INT64_MIN, .table_lo = {INT32_MAX, INT32_MAX}, .table_hi = {INT32_MIN, INT32_MIN}};
+        for (int j = i; j < N && j < i + BURST_TILE; j++) {
+            int64_t p = position[j];
+            want.lo = p < want.lo ? p : want.lo;
+            want.hi = p > want.hi ? p : want.hi;
+            for (int t = 0; t < 2; t++) {
+                int32_t value = both.table[t][p];
+                want.table_lo[t] = value < want.table_lo[t] ? value : want.table_lo[t];
+                want.table_hi[t] = value > want.table_hi[t] ? value : want.table_hi[t];
+            }
+        }
+        const BurstSide *got = &side[i / BURST_TILE];
+        assert_int_equal(got->lo, want.lo);
+        assert_int_equal(got->hi, want.hi);
+        for (int t = 0; t < 2; t++) {
+            assert_int_equal(got->table_lo[t], want.table_lo[t]);
+            assert_int_equal(got->table_hi[t], want.table_hi[t]);
+        }
+    }
+}
+
+static bool any_tile_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k)
+{
+    bool live = false;
+    for (int i = 0; i < q->tiles; i++)
+        for (int j = 0; j < k->tiles; j++)
+            live |= m->tile(&q->side[i], &k->side[j]) != BURST_EMPTY;
+    return live;
+}
+
+static void live_pairs_are_those_with_a_live_tile(void **state)
+{
+    (void)state;
+    Random r = {11};
+    int seen[2] = {0};
+    for (int i = 0; i < 3000; i++) {
+        int64_t nq = random_bits(&r) % 400, nk = random_bits(&r) % 400;
+        BurstChunk q = make_chunk(nq, random_bits(&r) % 1000, 1 + random_bits(&r) % 4);
+        BurstChunk k = make_chunk(nk, random_bits(&r) % 1000, 1 + random_bits(&r) % 4);
+        const BurstMask *m = &masks[i % MASK_COUNT].mask;
+        bool want = any_tile_live(m, &q, &k);
+        assert_int_equal(burst_pair_live(m, &q, &k), want);
+        seen[want]++;
+        free_chunk(&q), free_chunk(&k);
+    }
+    assert_true(seen[false] > 200 && seen[true] > 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_of_all_lengths),
+        cmocka_unit_test(every_mask_and_dim),
+        cmocka_unit_test(ring_order),
+        cmocka_unit_test(eight_folds),
+        cmocka_unit_test(grouped_heads),
+        cmocka_unit_test(sharp_softmax),
+        cmocka_unit_test(empty_pairs_change_nothing),
+        cmocka_unit_test(gradients_are_added),
+        cmocka_unit_test(same_bits_again),
+        cmocka_unit_test(delta_is_a_row_sum),
+        cmocka_unit_test(sides_bound_their_tile),
+        cmocka_unit_test(live_pairs_are_those_with_a_live_tile),
+    };
+    return cmocka_run_group_tests(tests, make_documents, NULL);
+}

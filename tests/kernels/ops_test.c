@@ -1,0 +1,472 @@
+/* ops_test.c: the layer's other operations against float64: forward by naive loops, backward by differences of those. */
+#include "burst_rt.h"
+#include "host.h"
+#include "kernel_test.h"
+
+static const int64_t counts[] = {0, 1, 7, 16, 33, 200};
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+/* ---- linear ---- */
+/* out[m][n] (+)= sum over k of a(m, k) b(n, k), each with its two strides. */
+typedef struct Matrix { const float *at; int64_t row, col; } Matrix;
+static void naive_product(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, double *out)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t t = 0; t < k; t++)
+                out[i * n + j] += (double)a.at[i * a.row + t * a.col] * b.at[j * b.row + t * b.col];
+}
+
+/* What was there, for results that are added to. */
+static double *doubles_of(int64_t n, const float *x, bool keep)
+{
+    double *y = zero_doubles(n);
+    for (int64_t i = 0; i < n && keep; i++)
+        y[i] = x[i];
+    return y;
+}
+
+static void check_linear(int64_t n, int in, int out, bool add)
+{
+    Random r = {(uint64_t)(n * 100 + in)};
+    float *x = random_array(&r, n * in), *w = random_array(&r, (int64_t)out * in), *dy = random_array(&r, n * out);
+    float *y = random_array(&r, n * out), *dx = random_array(&r, n * in), *dw = random_array(&r, (int64_t)out * in);
+    double *want_y = doubles_of(n * out, y, add), *want_dx = doubles_of(n * in, dx, add);
+    double *want_dw = doubles_of((int64_t)out * in, dw, true);
+    naive_product(n, out, in, (Matrix){x, in, 1}, (Matrix){w, in, 1}, want_y);
+    naive_product(n, in, out, (Matrix){dy, out, 1}, (Matrix){w, 1, in}, want_dx);
+    naive_product(out, in, n, (Matrix){dy, 1, out}, (Matrix){x, 1, in}, want_dw);
+    burst_linear(n, in, out, x, w, y, add);
+    burst_linear_dx(n, in, out, dy, w, dx, add);
+    burst_linear_dw(n, in, out, dy, x, dw);
+    assert_close(n * out, y, want_y, 1e-6);
+    assert_close(n * in, dx, want_dx, 1e-6);
+    assert_close((int64_t)out * in, dw, want_dw, 1e-6);
+    free(x), free(w), free(dy), free(y), free(dx), free(dw), free(want_y), free(want_dx), free(want_dw);
+}
+
+static void linear(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int add = 0; add < 2; add++) {
+            check_linear(counts[i], 24, 40, add);
+            check_linear(counts[i], 65, 3, add);
+        }
+}
+
+/* ---- derivatives of float64 functions by central differences ---- */
+typedef double (*Function)(const double *x, const void *with);
+static void differences(Function f, const void *with, int64_t n, double *x, double *gradient)
+{
+    const double step = 1e-5;
+    for (int64_t i = 0; i < n; i++) {
+        double here = x[i];
+        x[i] = here + step;
+        double above = f(x, with);
+        x[i] = here - step;
+        gradient[i] += (above - f(x, with)) / (2 * step);
+        x[i] = here;
+    }
+}
+
+/* ---- RMSNorm ---- */
+enum { HIDDEN = 70 };
+static const double EPS = 1e-5;
+
+static void naive_rmsnorm(const double *x, const double *w, double *y)
+{
+    double sum = 0;
+    for (int j = 0; j < HIDDEN; j++)
+        sum += x[j] * x[j];
+    for (int j = 0; j < HIDDEN; j++)
+        y[j] = x[j] / sqrt(sum / HIDDEN + EPS) * w[j];
+}
+
+/* x [n][HIDDEN] followed by w; with: n and dy. */
+typedef struct NormLoss { int64_t n; const float *dy; } NormLoss;
+static double norm_loss(const double *x, const void *with)
+{
+    const NormLoss *l = with;
+    double sum = 0, y[HIDDEN];
+    for (int64_t i = 0; i < l->n; i++) {
+        naive_rmsnorm(x + i * HIDDEN, x + l->n * HIDDEN, y);
+        for (int j = 0; j < HIDDEN; j++)
+            sum += y[j] * l->dy[i * HIDDEN + j];
+    }
+    return sum;
+}
+
+static void rmsnorm(void **state)
+{
+    (void)state;
+    enum { N = 5, X = N * HIDDEN };
+    Random r = {3};
+    float *in = random_array(&r, X + HIDDEN), *dy = random_array(&r, X), *y = random_array(&r, X);
+    float *grad = random_array(&r, X + HIDDEN), rstd[N];
+    double *x = doubles_of(X + HIDDEN, in, true), *want = doubles_of(X + HIDDEN, grad, true), want_y[X];
+    for (int i = 0; i < N; i++)
+        naive_rmsnorm(x + i * HIDDEN, x + X, want_y + i * HIDDEN);
+    burst_rmsnorm(N, HIDDEN, in, in + X, EPS, y, rstd);
+    assert_close(X, y, want_y, 2e-7);
+    differences(norm_loss, &(NormLoss){N, dy}, X + HIDDEN, x, want);
+    burst_rmsnorm_back(N, HIDDEN, in, in + X, rstd, dy, grad, grad + X);
+    assert_close(X, grad, want, 5e-7);
+    assert_close(HIDDEN, grad + X, want + X, 5e-7);
+    free(in), free(dy), free(y), free(grad), free(x), free(want);
+}
+
+/* All zeros: eps alone keeps the row finite. */
+static void rmsnorm_of_zeros(void **state)
+{
+    (void)state;
+    float x[HIDDEN] = {0}, w[HIDDEN] = {1}, y[HIDDEN], rstd;
+    burst_rmsnorm(1, HIDDEN, x, w, EPS, y, &rstd);
+    assert_true(y[0] == 0 && fabs(rstd * sqrt(EPS) - 1) < 1e-6);
+}
+
+/* ---- heads ---- */
+static void heads_and_tokens(void **state)
+{
+    (void)state;
+    enum { N = 5, H = 3, D = 7 };
+    Random r = {4};
+    float *x = random_array(&r, N * H * D), *y = random_array(&r, N * H * D), *back = random_array(&r, N * H * D);
+    burst_tokens_to_heads(N, H, D, x, y);
+    for (int i = 0; i < N; i++)
+        for (int h = 0; h < H; h++)
+            assert_memory_equal(x + (i * H + h) * D, y + (h * N + i) * D, D * sizeof *x);
+    burst_heads_to_tokens(N, H, D, y, back);
+    assert_memory_equal(x, back, N * H * D * sizeof *x);
+    burst_rope_to_heads(N, H, D, 0, NULL, x, back);
+    assert_memory_equal(y, back, N * H * D * sizeof *x);
+    burst_rope_back(N, H, D, 0, NULL, y, back);
+    assert_memory_equal(x, back, N * H * D * sizeof *x);
+    free(x), free(y), free(back);
+}
+
+/* The matrix of one head's rotation, written out: rows of the result over elements of the input. */
+static double rope_entry(int d, double theta, int64_t position, int row, int col)
+{
+    int half = d / 2, pair = row % half;
+    if (row >= 2 * half || col >= 2 * half || pair != col % half)
+        return row == col && row >= 2 * half;
+    double angle = (double)position / pow(theta, 2.0 * pair / d);
+    return row == col ? cos(angle) : row < half ? -sin(angle) : sin(angle);
+}
+
+static void check_rope(int n, int heads, int d, double theta)
+{
+    Random r = {(uint64_t)d};
+    int64_t size = (int64_t)n * heads * d, position[8];
+    float *x = random_array(&r, size), *y = random_array(&r, size), *dy = random_array(&r, size), *dx = random_array(&r, size);
+    double *want_y = zero_doubles(size), *want_dx = zero_doubles(size);
+    for (int i = 0; i < n; i++)
+        position[i] = i < 2 ? i : (int64_t)(random_bits(&r) % (4 << 20));
+    for (int i = 0; i < n; i++)
+        for (int h = 0; h < heads; h++)
+            for (int row = 0; row < d; row++)
+                for (int col = 0; col < d; col++) {
+                    int64_t token = ((int64_t)i * heads + h) * d, head = ((int64_t)h * n + i) * d;
+                    double entry = rope_entry(d, theta, position[i], row, col);
+                    want_y[head + row] += entry * x[token + col];
+                    want_dx[token + col] += entry * dy[head + row];
+                }
+    burst_rope_to_heads(n, heads, d, theta, position, x, y);
+    burst_rope_back(n, heads, d, theta, position, dy, dx);
+    assert_close(size, y, want_y, 2e-7);
+    assert_close(size, dx, want_dx, 2e-7);
+    free(x), free(y), free(dy), free(dx), free(want_y), free(want_dx);
+}
+
+static void rope(void **state)
+{
+    (void)state;
+    const int dims[] = {2, 7, 8, 64, 128, 160};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        check_rope(6, 3, dims[i], 10000);
+        check_rope(1, 1, dims[i], 500000);
+    }
+}
+
+/* ---- SwiGLU, add ---- */
+static double swiglu_of(const double *gu, const void *with)
+{
+    (void)with;
+    return gu[0] / (1 + exp(-gu[0])) * gu[1];
+}
+
+static void check_swiglu(int64_t n, float spread, double tolerance)
+{
+    Random r = {(uint64_t)n};
+    float *g = random_array(&r, n), *u = random_array(&r, n), *da = random_array(&r, n);
+    float *a = random_array(&r, n), *dg = random_array(&r, n), *du = random_array(&r, n);
+    double *want_a = zero_doubles(n), *want_dg = zero_doubles(n), *want_du = zero_doubles(n);
+    for (int64_t i = 0; i < n; i++) {
+        g[i] *= spread;
+        double gu[2] = {g[i], u[i]}, gradient[2] = {0};
+        want_a[i] = swiglu_of(gu, NULL);
+        differences(swiglu_of, NULL, 2, gu, gradient);
+        want_dg[i] = gradient[0] * da[i];
+        want_du[i] = gradient[1] * da[i];
+    }
+    burst_swiglu(n, g, u, a);
+    burst_swiglu_back(n, g, u, da, dg, du);
+    assert_close(n, a, want_a, tolerance);
+    assert_close(n, dg, want_dg, tolerance);
+    assert_close(n, du, want_du, tolerance);
+    free(g), free(u), free(da), free(a), free(dg), free(du), free(want_a), free(want_dg), free(want_du);
+}
+
+static void swiglu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        check_swiglu(counts[i], 1, 3e-7);
+        check_swiglu(counts[i], 30, 1e-6);
+    }
+}
+
+static void swiglu_saturates(void **state)
+{
+    (void)state;
+    float g[4] = {1e4f, -1e4f, 1e30f, -1e30f}, u[4] = {1, 1, 1, 1}, a[4], dg[4], du[4];
+    burst_swiglu(4, g, u, a);
+    burst_swiglu_back(4, g, u, u, dg, du);
+    for (int i = 0; i < 4; i++) {
+        float open = i % 2 == 0; /* positive: the identity; negative: 0 */
+        assert_true(fabsf(a[i] - open * g[i]) < 1e-3f && fabsf(dg[i] - open) < 1e-3f);
+        assert_true(fabsf(du[i] - open * g[i]) < 1e-3f);
+    }
+}
+
+static void add(void **state)
+{
+    (void)state;
+    for (int c = 0; c < COUNTS; c++) {
+        Random r = {7};
+        float *x = random_array(&r, counts[c]), *y = random_array(&r, counts[c]), *was = copy_array(y, counts[c]);
+        burst_add(counts[c], x, y);
+        for (int64_t i = 0; i < counts[c]; i++)
+            assert_true(y[i] == was[i] + x[i]);
+        free(x), free(y), free(was);
+    }
+}
+
+/* ---- embedding ---- */
+static void embedding(void **state)
+{
+    (void)state;
+    enum { N = 6, V = 5, D = 9 };
+    const int32_t token[N] = {3, 0, 3, 4, 3, 1};
+    Random r = {9};
+    float *table = random_array(&r, V * D), *x = random_array(&r, N * D), *dx = random_array(&r, N * D);
+    float *dtable = random_array(&r, V * D);
+    double *want = doubles_of(V * D, dtable, true);
+    burst_embed(N, D, token, table, x);
+    burst_embed_back(N, D, token, dx, dtable);
+    for (int i = 0; i < N; i++) {
+        assert_memory_equal(x + i * D, table + token[i] * D, D * sizeof *x);
+        for (int j = 0; j < D; j++)
+            want[token[i] * D + j] += dx[i * D + j];
+    }
+    assert_close(V * D, dtable, want, 2e-7);
+    free(table), free(x), free(dx), free(dtable), free(want);
+}
+
+/* ---- loss ---- */
+typedef struct LossCase {
+    int64_t n;
+    int hidden, vocab;
+    const float *x, *w, *weight;
+    const int32_t *label;
+    double scale;
+} LossCase;
+
+static double lse_of(int n, const double *logit)
+{
+    double top = logit[0], sum = 0;
+    for (int i = 1; i < n; i++)
+        top = fmax(top, logit[i]);
+    for (int i = 0; i < n; i++)
+        sum += exp(logit[i] - top);
+    return top + log(sum);
+}
+
+/* The textbook formulae, token by token, logits written out: loss, dx = scale * weight * (p - onehot) W, dw likewise. */
+static double naive_loss(const LossCase *c, double *dx, double *dw)
+{
+    double loss = 0, *logit = zero_doubles(c->vocab);
+    for (int64_t i = 0; i < c->n; i++) {
+        if (c->label[i] < 0)
+            continue;
+        memset(logit, 0, (size_t)c->vocab * sizeof *logit);
+        const float *x = c->x + i * c->hidden;
+        naive_product(1, c->vocab, c->hidden, (Matrix){x, c->hidden, 1}, (Matrix){c->w, c->hidden, 1}, logit);
+        double lse = lse_of(c->vocab, logit);
+        loss += c->weight[i] * (lse - logit[c->label[i]]);
+        for (int v = 0; v < c->vocab; v++) {
+            double d = c->scale * c->weight[i] * (exp(logit[v] - lse) - (v == c->label[i]));
+            for (int j = 0; j < c->hidden; j++) {
+                dx[i * c->hidden + j] += d * c->w[(int64_t)v * c->hidden + j];
+                dw[(int64_t)v * c->hidden + j] += d * x[j];
+            }
+        }
+    }
+    free(logit);
+    return loss;
+}
+
+static void check_loss(const LossCase *c, double tolerance)
+{
+    Random r = {21};
+    int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->vocab));
+    double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true), got = 1000;
+    double want = naive_loss(c, want_dx, want_dw);
+    burst_loss(c->n, c->hidden, c->vocab, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
+    if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
+        fail_msg("loss %.9g, not %.9g", got - 1000, want);
+    assert_close(nx, dx, want_dx, tolerance);
+    assert_close(nw, dw, want_dw, tolerance);
+    free(dx), free(dw), free(scratch), free(want_dx), free(want_dw);
+}
+
+/* ignore: one label of how many is ignored, 1: all; spread: of the logits. */
+static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spread, double tolerance)
+{
+    Random r = {(uint64_t)(n + vocab)};
+    float *x = random_array(&r, n * hidden), *w = random_array(&r, (int64_t)vocab * hidden), *weight = random_array(&r, n);
+    int32_t *label = malloc((size_t)n * sizeof *label + 1);
+    assert_non_null(label);
+    for (int64_t i = 0; i < n * hidden; i++)
+        x[i] *= spread;
+    for (int64_t i = 0; i < n; i++) {
+        label[i] = i % ignore == 0 ? (i % 2 ? -1 : -100) : (int32_t)(random_bits(&r) % (uint32_t)vocab);
+        weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
+    }
+    check_loss(&(LossCase){n, hidden, vocab, x, w, weight, label, 0.37}, tolerance);
+    free(x), free(w), free(weight), free(label);
+}
+
+static void loss(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        random_loss(counts[i], 20, 37, 5, 1, 1e-6);
+    random_loss(600, 12, 50, 4, 1, 1e-6); /* more than two tiles of tokens */
+    random_loss(150, 4, 70001, 3, 1, 1e-6); /* a vocabulary that shortens the tiles */
+    random_loss(40, 8, 1, 3, 1, 1e-6);      /* one word: no loss, no gradient */
+}
+
+static void loss_of_sharp_logits(void **state)
+{
+    (void)state;
+    random_loss(50, 16, 300, 5, 40, 1e-4);
+}
+
+static void ignored_labels_leave_nothing(void **state)
+{
+    (void)state;
+    random_loss(600, 8, 40, 1, 1, 0);
+}
+
+/* A label that is certain: 1 - p must not be lost to rounding of p. */
+static void loss_gradient_near_certainty(void **state)
+{
+    (void)state;
+    const float x[1] = {1}, w[2] = {12, 0}, weight[1] = {1};
+    const int32_t label[1] = {0};
+    float dx[1], dw[2] = {0};
+    double sum = 0, p = 1 / (1 + exp(-12.0));
+    float *scratch = malloc((size_t)burst_loss_scratch(2) * sizeof *scratch);
+    assert_non_null(scratch);
+    burst_loss(1, 1, 2, x, w, label, weight, 1, &sum, dx, dw, scratch);
+    assert_true(fabs(sum / -log(p) - 1) < 1e-6);
+    assert_true(fabs(dw[0] / (p - 1) - 1) < 1e-6);
+    free(scratch);
+}
+
+/* ---- optimizer ---- */
+static void naive_adamw(const BurstAdamW *o, bool decays, double g, double *p, double *m, double *v)
+{
+    g *= o->grad_scale;
+    if (decays)
+        *p -= o->lr * o->decay * *p;
+    *m = o->beta1 * *m + (1 - o->beta1) * g;
+    *v = o->beta2 * *v + (1 - o->beta2) * g * g;
+    double m_hat = *m / (1 - pow(o->beta1, (double)o->step)), v_hat = *v / (1 - pow(o->beta2, (double)o->step));
+    *p -= o->lr * m_hat / (sqrt(v_hat) + o->eps);
+}
+
+static void check_adamw(int64_t n, bool decays)
+{
+    Random r = {(uint64_t)n + 2};
+    float *p = random_array(&r, n), *m = zero_floats(n), *v = zero_floats(n);
+    double *want_p = doubles_of(n, p, true), *want_m = zero_doubles(n), *want_v = zero_doubles(n);
+    for (int step = 1; step <= 20; step++) {
+        BurstAdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .step = step, .grad_scale = 0.25};
+        float *g = random_array(&r, n);
+        for (int64_t i = 0; i < n; i++)
+            naive_adamw(&o, decays, g[i], &want_p[i], &want_m[i], &want_v[i]);
+        burst_adamw(&o, n, decays, p, g, m, v);
+        free(g);
+    }
+    assert_close(n, p, want_p, 1e-6);
+    assert_close(n, m, want_m, 1e-6);
+    assert_close(n, v, want_v, 1e-6);
+    free(p), free(m), free(v), free(want_p), free(want_m), free(want_v);
+}
+
+static void adamw(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        check_adamw(counts[i], true);
+        check_adamw(counts[i], false);
+    }
+}
+
+static void sum_squares(void **state)
+{
+    (void)state;
+    for (int c = 0; c < COUNTS; c++) {
+        Random r = {13};
+        float *x = random_array(&r, counts[c]);
+        double want = 0;
+        for (int64_t i = 0; i < counts[c]; i++)
+            want += (double)x[i] * x[i];
+        assert_true(fabs(burst_sum_squares(counts[c], x) - want) <= 1e-14 * want);
+        free(x);
+    }
+    enum { MANY = 1 << 20 }; /* fp32 sums would stop growing or drift here */
+    float *x = malloc(MANY * sizeof *x);
+    assert_non_null(x);
+    for (int i = 0; i < MANY; i++)
+        x[i] = 0.1f;
+    assert_true(fabs(burst_sum_squares(MANY, x) / (MANY * ((double)0.1f * 0.1f)) - 1) < 1e-10);
+    free(x);
+}
+
+int main(void)
+{
+    burst_blas_setup();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear),
+        cmocka_unit_test(rmsnorm),
+        cmocka_unit_test(rmsnorm_of_zeros),
+        cmocka_unit_test(heads_and_tokens),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(swiglu),
+        cmocka_unit_test(swiglu_saturates),
+        cmocka_unit_test(add),
+        cmocka_unit_test(embedding),
+        cmocka_unit_test(loss),
+        cmocka_unit_test(loss_of_sharp_logits),
+        cmocka_unit_test(ignored_labels_leave_nothing),
+        cmocka_unit_test(loss_gradient_near_certainty),
+        cmocka_unit_test(adamw),
+        cmocka_unit_test(sum_squares),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
