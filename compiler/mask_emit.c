@@ -336,7 +336,7 @@ static void put_verdict(Emit *m, const Expr *e)
         text_add(m->out, constant[m->tile][e->op == E_TRUE]);
         break;
     case E_NOT:
-        text_add(m->out, m->tile ? "burst_not(" : "!(");
+        text_add(m->out, m->tile ? "burst_not(" : "(1 - ");
         put_verdict(m, e->a);
         text_add(m->out, ")");
         break;

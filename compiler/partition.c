@@ -143,7 +143,7 @@ void print_partition(const Partition *p, Text *out)
         print_rank(&p->of[r], r, out);
 }
 
-/* ---- the same as C: one text a kind; $N, $G and $B stand for sequence, ranks and block ---- */
+/* ---- the same as C: one text a kind; $N, $G and $B stand for the tokens, chunks and block of this plan ---- */
 static const char cut_text[] =
     "/* The begin of part i when n tokens are cut in parts that differ by at most one. */\n"
     "static inline int64_t plan_cut(int64_t n, int64_t i, int64_t parts)\n"
@@ -157,43 +157,52 @@ static const struct KindText { const char *comment; bool cuts; const char *code;
     [PART_CONTIGUOUS] = {
         "chunk c holds one run of consecutive tokens", true,
         TOKENS
-        "    return plan_cut($N, chunk + 1, $G) - plan_cut($N, chunk, $G);\n"
+        "    const int64_t tokens = $N, chunks = $G;\n"
+        "    return plan_cut(tokens, chunk + 1, chunks) - plan_cut(tokens, chunk, chunks);\n"
         "}\n\n"
         POSITION
-        "    return plan_cut($N, chunk, $G) + i;\n"
+        "    const int64_t tokens = $N, chunks = $G;\n"
+        "    return plan_cut(tokens, chunk, chunks) + i;\n"
         "}\n\n"},
     [PART_ZIGZAG] = {
         "twice as many runs as chunks; chunk c holds run c, then the run as far from the end", true,
         TOKENS
-        "    const int64_t parts = 2 * $G, mirror = parts - 1 - chunk;\n"
-        "    return plan_cut($N, chunk + 1, parts) - plan_cut($N, chunk, parts) +\n"
-        "           plan_cut($N, mirror + 1, parts) - plan_cut($N, mirror, parts);\n"
+        "    const int64_t tokens = $N, chunks = $G;\n"
+        "    const int64_t parts = 2 * chunks, mirror = parts - 1 - chunk;\n"
+        "    return plan_cut(tokens, chunk + 1, parts) - plan_cut(tokens, chunk, parts) +\n"
+        "           plan_cut(tokens, mirror + 1, parts) - plan_cut(tokens, mirror, parts);\n"
         "}\n\n"
         POSITION
-        "    const int64_t parts = 2 * $G;\n"
-        "    const int64_t begin = plan_cut($N, chunk, parts), first = plan_cut($N, chunk + 1, parts) - begin;\n"
-        "    return i < first ? begin + i : plan_cut($N, parts - 1 - chunk, parts) + i - first;\n"
+        "    const int64_t tokens = $N, chunks = $G;\n"
+        "    const int64_t parts = 2 * chunks;\n"
+        "    const int64_t begin = plan_cut(tokens, chunk, parts), first = plan_cut(tokens, chunk + 1, parts) - begin;\n"
+        "    return i < first ? begin + i : plan_cut(tokens, parts - 1 - chunk, parts) + i - first;\n"
         "}\n\n"},
     [PART_STRIPED] = {
-        "tokens are dealt one by one: chunk c holds c, c + $G, ...", false,
+        "tokens are dealt one by one: chunk c holds c, c + $G and so on", false,
         TOKENS
-        "    return ($N - chunk + $G - 1) / $G;\n"
+        "    const int64_t tokens = $N, chunks = $G;\n"
+        "    return (tokens - chunk + chunks - 1) / chunks;\n"
         "}\n\n"
         POSITION
-        "    return chunk + i * $G;\n"
+        "    const int64_t chunks = $G;\n"
+        "    return chunk + i * chunks;\n"
         "}\n\n"},
     [PART_BLOCKS] = {
         "of every $B consecutive tokens chunk c holds the c-th part; the last block may be short", true,
         TOKENS
-        "    const int64_t rest = $N % $B, run = plan_cut($B, chunk + 1, $G) - plan_cut($B, chunk, $G);\n"
-        "    return $N / $B * run + plan_cut(rest, chunk + 1, $G) - plan_cut(rest, chunk, $G);\n"
+        "    const int64_t tokens = $N, chunks = $G, block = $B;\n"
+        "    const int64_t rest = tokens % block;\n"
+        "    const int64_t run = plan_cut(block, chunk + 1, chunks) - plan_cut(block, chunk, chunks);\n"
+        "    return tokens / block * run + plan_cut(rest, chunk + 1, chunks) - plan_cut(rest, chunk, chunks);\n"
         "}\n\n"
         POSITION
-        "    const int64_t blocks = $N / $B, rest = $N % $B;\n"
-        "    const int64_t begin = plan_cut($B, chunk, $G), run = plan_cut($B, chunk + 1, $G) - begin;\n"
+        "    const int64_t tokens = $N, chunks = $G, block = $B;\n"
+        "    const int64_t blocks = tokens / block, rest = tokens % block;\n"
+        "    const int64_t begin = plan_cut(block, chunk, chunks), run = plan_cut(block, chunk + 1, chunks) - begin;\n"
         "    if (i < blocks * run)\n"
-        "        return i / run * $B + begin + i % run;\n"
-        "    return blocks * $B + plan_cut(rest, chunk, $G) + i - blocks * run;\n"
+        "        return i / run * block + begin + i % run;\n"
+        "    return blocks * block + plan_cut(rest, chunk, chunks) + i - blocks * run;\n"
         "}\n\n"},
 };
 
