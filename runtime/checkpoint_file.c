@@ -1,0 +1,148 @@
+/* checkpoint_file.c: layout and names of checkpoint files. */
+#include "checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static json_t *model_facts(const BurstPlan *p)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", p->layers, "hidden", p->hidden, "heads", p->heads,
+                     "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ffn", p->ffn, "vocab", p->vocab);
+}
+
+static json_t *unit_facts(const BurstPlan *p)
+{
+    json_t *units = json_array();
+    for (int i = 0; units && i < p->unit_rows; i++) {
+        const BurstUnit *u = &p->units[i];
+        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", u->name, "elements", (json_int_t)u->elements,
+                                               "repeat", u->repeat));
+    }
+    return units;
+}
+
+json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
+{
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:s, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
+                     (json_int_t)done, "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
+                     (json_int_t)t->seed, "source", p->source, "world", p->world);
+}
+
+static void put32(char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (char)(value >> (8 * i));
+}
+
+/* Every rank makes the same header: the keys are sorted. */
+static bool make_header(Layout *l, const BurstPlan *p, const BurstTrain *t, int64_t done)
+{
+    json_t *facts = checkpoint_facts(p, t, done);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS | JSON_INDENT(1)) : NULL;
+    size_t n = text ? strlen(text) : 0;
+    l->data_at = (off_t)((CHECKPOINT_PREFIX + n + CHECKPOINT_PAGE - 1) / CHECKPOINT_PAGE * CHECKPOINT_PAGE);
+    l->header = text ? calloc(1, (size_t)l->data_at) : NULL;
+    if (l->header) {
+        memcpy(l->header, CHECKPOINT_MAGIC, 8);
+        put32(l->header + 8, CHECKPOINT_VERSION);
+        put32(l->header + 12, (uint32_t)n);
+        memcpy(l->header + CHECKPOINT_PREFIX, text, n);
+    }
+    free(text);
+    json_decref(facts);
+    return l->header != NULL;
+}
+
+int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
+{
+    l->data_at = data_at;
+    l->sections = CHECKPOINT_KINDS * burst_unit_count(p);
+    l->section_at = calloc((size_t)l->sections + 1, sizeof *l->section_at);
+    if (!l->section_at)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's sections");
+    l->section_at[0] = data_at;
+    for (int s = 0; s < l->sections; s++)
+        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements * (int64_t)sizeof(float));
+    l->footer_at = l->section_at[l->sections];
+    l->end = l->footer_at + 4 * (l->sections + 1) + 8;
+    return BURST_OK;
+}
+
+int layout_make(BurstCtx *c, const BurstPlan *p, int64_t done, Layout *l)
+{
+    *l = (Layout){0};
+    int status = make_header(l, p, c->train, done) ? layout_at(c, p, l->data_at, l)
+                                                   : burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+    if (status != BURST_OK)
+        layout_free(l);
+    return status;
+}
+
+void layout_free(Layout *l)
+{
+    free(l->header);
+    free(l->section_at);
+    *l = (Layout){0};
+}
+
+bool write_at(int fd, const void *data, size_t bytes, off_t at)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, from, bytes, at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        n = n < 0 ? 0 : n;
+        from += n;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+bool read_at(int fd, void *data, size_t bytes, off_t at)
+{
+    char *to = data;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, bytes, at);
+        if (n == 0)
+            errno = 0;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        n = n < 0 ? 0 : n;
+        to += n;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static int64_t steps_in_name(const char *name)
+{
+    long long done;
+    int end = 0;
+    return sscanf(name, "step-%lld.burst%n", &done, &end) == 1 && end > 0 && !name[end] && done >= 0 ? done : -1;
+}
+
+int64_t newest_checkpoint(const char *directory, int64_t below)
+{
+    DIR *d = opendir(directory);
+    int64_t newest = -1;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        int64_t done = steps_in_name(e->d_name);
+        if (done < below && done > newest)
+            newest = done;
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+void checkpoint_path(char *path, size_t size, const char *directory, int64_t done)
+{
+    snprintf(path, size, "%s/step-%08lld.burst", directory, (long long)done);
+}

@@ -1,0 +1,234 @@
+/* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one window.
+ * Nothing is kept between calls but the mapping: sequence (step, index) is a function of the seed and the file. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEADER = 24, VERSION = 1, ROUNDS = 4 };
+
+typedef struct Data {
+    const unsigned char *file; /* NULL: random tokens */
+    size_t file_bytes;
+    const unsigned char *tokens;
+    int width;       /* bytes a token */
+    int64_t count;   /* tokens of the file */
+    int64_t windows; /* an epoch */
+    int64_t n;       /* tokens of this rank */
+    int64_t *position;
+    int32_t *token, *label;
+    float *weight;
+    int32_t *document; /* [sequence], NULL when no mask asks for it */
+} Data;
+
+static uint64_t little_endian(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes; i-- > 0;)
+        value = value << 8 | at[i];
+    return value;
+}
+
+/* ---- opening ---- */
+static int map_file(BurstCtx *c, Data *d, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int reason = errno;
+        if (fd >= 0)
+            close(fd);
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(reason));
+    }
+    d->file_bytes = (size_t)st.st_size;
+    void *at = d->file_bytes ? mmap(NULL, d->file_bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    int reason = errno;
+    close(fd);
+    if (at == MAP_FAILED)
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(reason));
+    d->file = at;
+    return at ? BURST_OK : burst_fail(c, BURST_E_IO, "%s is empty", path);
+}
+
+static int read_header(BurstCtx *c, Data *d, const char *path)
+{
+    d->tokens = d->file;
+    d->width = 1;
+    d->count = (int64_t)d->file_bytes;
+    if (d->file_bytes < 8 || memcmp(d->file, "BURSTTOK", 8) != 0)
+        return BURST_OK; /* any other file: one token a byte */
+    uint64_t version = d->file_bytes >= HEADER ? little_endian(d->file + 8, 4) : 0;
+    uint64_t width = d->file_bytes >= HEADER ? little_endian(d->file + 12, 4) : 0;
+    if (version != VERSION || (width != 2 && width != 4))
+        return burst_fail(c, BURST_E_IO, "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
+                          path, (unsigned long long)version, (unsigned long long)width, VERSION);
+    uint64_t count = little_endian(d->file + 16, 8), room = (d->file_bytes - HEADER) / width;
+    if (count > room)
+        return burst_fail(c, BURST_E_IO, "%s is cut short: its header promises %llu tokens, and it has %llu", path,
+                          (unsigned long long)count, (unsigned long long)room);
+    d->tokens = d->file + HEADER;
+    d->width = (int)width;
+    d->count = (int64_t)count;
+    return BURST_OK;
+}
+
+static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
+{
+    BURST_TRY(map_file(c, d, path));
+    BURST_TRY(read_header(c, d, path));
+    d->windows = (d->count - 1) / p->sequence;
+    if (d->windows < 1)
+        return burst_fail(c, BURST_E_IO, "%s has %lld tokens; a sequence of %lld needs one more than its length", path,
+                          (long long)d->count, (long long)p->sequence);
+    return BURST_OK;
+}
+
+static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
+{
+    int chunk = c->rank % p->group;
+    size_t n = (size_t)(d->n = p->tokens_of(chunk));
+    d->position = calloc(n, sizeof *d->position);
+    d->token = calloc(n, sizeof *d->token);
+    d->label = calloc(n, sizeof *d->label);
+    d->weight = calloc(n, sizeof *d->weight);
+    d->document = p->table_count ? calloc((size_t)p->sequence, sizeof *d->document) : NULL;
+    if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a sequence of %lld tokens", (long long)p->sequence);
+    for (int64_t i = 0; i < d->n; i++) {
+        d->position[i] = p->position(chunk, i);
+        if (d->position[i] < 0 || d->position[i] >= p->sequence)
+            return burst_fail(c, BURST_E_PLAN, "token %lld of chunk %d has position %lld in a sequence of %lld",
+                              (long long)i, chunk, (long long)d->position[i], (long long)p->sequence);
+    }
+    for (int t = 0; t < p->table_count; t++)
+        if (strcmp(p->tables[t], "doc") != 0)
+            return burst_fail(c, BURST_E_PLAN, "no loader fills the table '%s'; 'doc' is the one that is known", p->tables[t]);
+    return BURST_OK;
+}
+
+static int data_open(BurstCtx *c, const BurstPlan *p)
+{
+    Data *d = c->data = calloc(1, sizeof *d);
+    if (!d)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
+    if (c->train->data)
+        BURST_TRY(open_file(c, p, d, c->train->data));
+    return make_buffers(c, p, d);
+}
+
+void data_close(BurstCtx *c)
+{
+    Data *d = c->data;
+    if (!d)
+        return;
+    if (d->file)
+        munmap((void *)d->file, d->file_bytes);
+    free(d->position);
+    free(d->token);
+    free(d->label);
+    free(d->weight);
+    free(d->document);
+    free(d);
+    c->data = NULL;
+}
+
+/* ---- order ---- */
+/* A permutation of [0, count) that needs no memory: a Feistel network on the next even number of bits, applied until the
+ * result is in range. */
+static uint64_t permuted(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t i)
+{
+    int half = 1;
+    while (half < 31 && (uint64_t)1 << (2 * half) < count)
+        half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ (hash3(seed ^ round << 56, epoch, right) & mask);
+            left = right;
+            right = next;
+        }
+        i = left << half | right;
+    } while (i >= count);
+    return i;
+}
+
+/* The number of the file's window that is the n-th to be read. */
+static int64_t window_of(const Data *d, int64_t seed, int64_t n)
+{
+    return (int64_t)permuted((uint64_t)seed, (uint64_t)(n / d->windows), (uint64_t)d->windows, (uint64_t)(n % d->windows));
+}
+
+/* ---- one window ---- */
+typedef struct Window {
+    const Data *d;
+    int64_t begin; /* first token in the file */
+    uint64_t seed, number; /* of random tokens */
+    int vocab;
+} Window;
+
+static uint32_t token_at(const Window *w, int64_t position)
+{
+    const Data *d = w->d;
+    if (!d->file)
+        return (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
+    return (uint32_t)little_endian(d->tokens + (w->begin + position) * d->width, d->width);
+}
+
+static int bad_token(BurstCtx *c, const Window *w, int64_t position, uint32_t token)
+{
+    return burst_fail(c, BURST_E_IO, "%s: token %lld is %u, and the vocabulary has %d", c->train->data,
+                      (long long)(w->begin + position), token, w->vocab);
+}
+
+static int read_tokens(BurstCtx *c, const Window *w)
+{
+    Data *d = c->data;
+    int64_t separator = c->train->separator;
+    for (int64_t i = 0; i < d->n; i++) {
+        uint32_t token = token_at(w, d->position[i]), next = token_at(w, d->position[i] + 1);
+        bool ends = separator >= 0 && token == separator; /* the next token opens another document */
+        if (token >= (uint32_t)w->vocab)
+            return bad_token(c, w, d->position[i], token);
+        if (next >= (uint32_t)w->vocab)
+            return bad_token(c, w, d->position[i] + 1, next);
+        d->token[i] = (int32_t)token;
+        d->label[i] = ends ? -1 : (int32_t)next;
+        d->weight[i] = ends ? 0 : 1;
+    }
+    return BURST_OK;
+}
+
+/* The separator belongs to the document that it ends. */
+static void number_documents(const Data *d, const Window *w, int64_t separator, int64_t sequence)
+{
+    if (separator < 0 || !d->document)
+        return; /* all zero, as allocated */
+    int32_t number = 0;
+    for (int64_t i = 0; i < sequence; i++) {
+        d->document[i] = number;
+        number += token_at(w, i) == separator;
+    }
+}
+
+int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out)
+{
+    if (!c->data)
+        BURST_TRY(data_open(c, p));
+    Data *d = c->data;
+    const BurstTrain *t = c->train;
+    int64_t number = step * t->batch + index;
+    Window w = {.d = d, .seed = (uint64_t)t->seed, .number = (uint64_t)number, .vocab = p->vocab,
+                .begin = d->file ? window_of(d, t->seed, number) * p->sequence : 0};
+    BURST_TRY(read_tokens(c, &w));
+    number_documents(d, &w, t->separator, p->sequence);
+    *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
+    for (int i = 0; i < p->table_count; i++)
+        out->tables.table[i] = d->document;
+    return BURST_OK;
+}

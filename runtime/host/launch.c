@@ -1,0 +1,237 @@
+/* launch.c: alone, one process starts all ranks and watches them; the first failure ends the others. */
+#include "host.h"
+#include "internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+
+enum { LINE = 256, GRACE_MS = 500 }; /* what the other ranks get to end by themselves after a failure */
+
+typedef struct Child { pid_t pid; int watch; } Child; /* watch: pidfd, -1 once it has ended */
+
+static int usage_error(const char *text)
+{
+    fprintf(stderr, "burst: %s\n", text);
+    return exit_code(BURST_E_USAGE);
+}
+
+static bool plan_fits(const BurstPlan *p)
+{
+    if (p->abi != BURST_RT_ABI)
+        fprintf(stderr, "burst: %s was compiled for runtime interface %d, and this is %d: regenerate it with burstc\n",
+                p->source, p->abi, BURST_RT_ABI);
+    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group != p->world)
+        fprintf(stderr, "burst: the plan's %d data groups of %d ranks do not make its world of %d\n", p->data, p->group,
+                p->world);
+    else
+        return true;
+    return false;
+}
+
+bool under_mpi(int *rank)
+{
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                           {"PMI_SIZE", "PMI_RANK"},
+                                           {"PMIX_RANK", "PMIX_RANK"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i][0])) {
+            const char *text = getenv(names[i][1]);
+            *rank = text ? atoi(text) : 0;
+            return true;
+        }
+    *rank = 0;
+    return false;
+}
+
+static bool report(const BurstCtx *c, int status)
+{
+    char who[LINE], text[ERROR_TEXT + LINE + 4];
+    describe_rank(c->region, c->rank, c->local, who, sizeof who);
+    snprintf(text, sizeof text, "%s: %s", who, c->error);
+    return region_fail(c->region, status, status == BURST_E_USAGE ? c->error : text);
+}
+
+int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first)
+{
+    BurstCtx c;
+    int status = context_open(&c, job, r, rank, local_of, remote);
+    if (status == BURST_OK)
+        status = job->body(&c, job->plan, job->arg);
+    if (status == BURST_OK)
+        status = messages_drain(&c);
+    *first = status != BURST_OK && !c.echo && report(&c, status);
+    if (status == BURST_OK) {
+        atomic_store(&c.slot->ended, 1);
+        for (int i = 0; i < r->locals; i++)
+            slot_ring(region_slot(r, i));
+    }
+    context_close(&c);
+    return status;
+}
+
+/* The child of a fork. It dies with the launcher, also where that was killed before prctl. */
+static void child_main(const Job *job, Region *r, int rank, const int *local_of, pid_t launcher)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher)
+        _exit(1);
+    bool first;
+    int status = rank_run(job, r, rank, local_of, NULL, &first);
+    fflush(NULL);
+    _exit(exit_code(status));
+}
+
+static void describe_end(int status, char *text, size_t size)
+{
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "killed by signal %d, %s", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "ended early with exit code %d", WEXITSTATUS(status));
+}
+
+/* Takes the end of a child; whatever is not a good end fails the job (the first reason stands). */
+static void reap(Region *r, Child *child, int rank)
+{
+    int status = 0;
+    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    close(child->watch);
+    child->watch = -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && atomic_load(&region_slot(r, rank)->ended))
+        return;
+    char who[LINE], how[LINE], text[3 * LINE];
+    describe_rank(r, rank, rank, who, sizeof who);
+    describe_end(status, how, sizeof how);
+    snprintf(text, sizeof text, "lost %s: %s", who, how);
+    region_fail(r, BURST_E_PEER, text);
+}
+
+static int await_ends(Region *r, Child *child, int started, int timeout_ms)
+{
+    struct pollfd *fds = calloc((size_t)started, sizeof *fds);
+    int left = 0;
+    for (int i = 0; fds && i < started; i++)
+        fds[i] = (struct pollfd){.fd = child[i].watch, .events = POLLIN};
+    if (fds && poll(fds, (nfds_t)started, timeout_ms) > 0)
+        for (int i = 0; i < started; i++)
+            if (fds[i].revents)
+                reap(r, &child[i], i);
+    free(fds);
+    for (int i = 0; i < started; i++)
+        left += child[i].watch >= 0;
+    return left;
+}
+
+static void supervise(Region *r, Child *child, int started)
+{
+    int left = started;
+    double failed_at = 0;
+    bool killed = false;
+    while (left > 0) {
+        bool failed = atomic_load(&region_head(r)->state) != RUNNING;
+        if (failed && failed_at == 0)
+            failed_at = burst_seconds();
+        if (failed && !killed && burst_seconds() - failed_at > GRACE_MS * 1e-3) {
+            for (int i = 0; i < started; i++)
+                if (child[i].watch >= 0)
+                    kill(child[i].pid, SIGKILL);
+            killed = true;
+        }
+        left = await_ends(r, child, started, failed && !killed ? 50 : 1000);
+    }
+}
+
+static int start_rank(const Job *job, Region *r, int rank, const int *local_of, Child *child)
+{
+    pid_t launcher = getpid();
+    *child = (Child){.pid = fork(), .watch = -1};
+    if (child->pid == 0)
+        child_main(job, r, rank, local_of, launcher);
+    if (child->pid > 0)
+        child->watch = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    if (child->watch >= 0)
+        return 0;
+    char text[LINE];
+    snprintf(text, sizeof text, "cannot start rank %d: %s", rank, strerror(errno));
+    region_fail(r, BURST_E_MEMORY, text);
+    if (child->pid > 0) {
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
+    }
+    return -1;
+}
+
+static int run_children(const Job *job, Region *r)
+{
+    int world = job->plan->world, started = 0;
+    Child *child = calloc((size_t)world, sizeof *child);
+    int *local_of = calloc((size_t)world, sizeof *local_of);
+    fflush(NULL); /* or every child would write what is buffered again */
+    if (child && local_of) {
+        for (int i = 0; i < world; i++)
+            local_of[i] = i;
+        while (started < world && start_rank(job, r, started, local_of, &child[started]) == 0)
+            started++;
+        supervise(r, child, started);
+    }
+    Head *h = region_head(r);
+    int status = !child || !local_of ? BURST_E_MEMORY : atomic_load(&h->state) == RUNNING ? BURST_OK : h->code;
+    if (status != BURST_OK)
+        fprintf(stderr, "burst: %s\n", *h->text ? h->text : "a rank failed without a word");
+    free(child);
+    free(local_of);
+    return exit_code(status);
+}
+
+static int run_alone(const Job *job)
+{
+    const BurstPlan *p = job->plan;
+    size_t machine, bytes = p->arena_bytes * (size_t)p->world;
+    Region r;
+    if (!memory_suffices(bytes, &machine)) {
+        fprintf(stderr, "burst: %d ranks of %.2f GiB each need %.2f GiB, and this machine has %.2f GiB left\n", p->world,
+                (double)p->arena_bytes / (1 << 30), (double)bytes / (1 << 30), (double)machine / (1 << 30));
+        return exit_code(BURST_E_MEMORY);
+    }
+    if (region_make(&r, p->world, p->arena_bytes) != 0) {
+        fprintf(stderr, "burst: cannot make %.2f GiB of shared memory: %s\n", (double)bytes / (1 << 30), strerror(errno));
+        return exit_code(BURST_E_MEMORY);
+    }
+    int code = run_children(job, &r);
+    region_free(&r);
+    return code;
+}
+
+int job_run(const Job *job)
+{
+    int rank;
+    burst_blas_setup();
+    if (!plan_fits(job->plan))
+        return exit_code(BURST_E_PLAN);
+    if (!under_mpi(&rank))
+        return run_alone(job);
+#ifdef BURST_MPI
+    return mpi_job_run(job);
+#else
+    return rank ? exit_code(BURST_E_USAGE)
+                : usage_error("started by mpirun, but the runtime was built without MPI: start it directly");
+#endif
+}
+
+int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg)
+{
+    Job job = {.plan = p, .train = &p->train, .timeout = default_timeout(), .body = body, .arg = arg};
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--timeout") == 0 && !parse_seconds(argv[i + 1], &job.timeout))
+            return usage_error("--timeout needs a number of seconds");
+    return job_run(&job);
+}

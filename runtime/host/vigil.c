@@ -1,0 +1,94 @@
+/* vigil.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time limit. */
+#include "internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+
+enum { LINE = 256 };
+static const double look_every = 0.1; /* seconds between looks at the peers' processes */
+static volatile sig_atomic_t told_to_end;
+
+static void on_termination(int number)
+{
+    (void)number;
+    told_to_end = 1;
+}
+
+/* mpirun sends SIGKILL a moment later: a rank that does not wait just then ends all the same. */
+void catch_termination(void)
+{
+    struct sigaction a = {.sa_handler = on_termination};
+    sigaction(SIGTERM, &a, NULL);
+}
+
+static int local_rank(const BurstCtx *c, int local)
+{
+    for (int rank = 0; rank < c->world; rank++)
+        if (c->local_of[rank] == local)
+            return rank;
+    return -1;
+}
+
+static int look_at_processes(BurstCtx *c)
+{
+    for (int i = 0; i < c->region->locals; i++) {
+        Slot *s = region_slot(c->region, i);
+        pid_t pid = atomic_load(&s->pid);
+        if (pid == 0 || atomic_load(&s->ended) || kill(pid, 0) == 0 || errno != ESRCH)
+            continue;
+        char who[LINE];
+        describe_rank(c->region, local_rank(c, i), i, who, sizeof who);
+        return burst_fail(c, BURST_E_PEER, "lost %s: its process %d is gone", who, (int)pid);
+    }
+    return BURST_OK;
+}
+
+static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t size)
+{
+    char me[LINE], peer[LINE];
+    const Lane *l = op->lane;
+    describe_rank(c->region, c->rank, c->local, me, sizeof me);
+    describe_rank(c->region, l->peer, c->local_of[l->peer], peer, sizeof peer);
+    snprintf(text, size, "%s waits to %s %llu bytes (channel %d, message %llu) %s %s", me, l->sending ? "send" : "receive",
+             (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
+}
+
+/* A peer that has ended may have published its last message just before: only the second look, after another round of
+ * progress, counts. */
+static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
+{
+    int local = c->local_of[op->lane->peer];
+    if (local < 0 || !atomic_load(&region_slot(c->region, local)->ended))
+        return BURST_OK;
+    if (!v->peer_gone) {
+        v->peer_gone = true;
+        return BURST_OK;
+    }
+    char what[3 * LINE];
+    describe_wait(c, op, what, sizeof what);
+    return burst_fail(c, BURST_E_PLAN, "%s, which has ended", what);
+}
+
+int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
+{
+    if (atomic_load(&region_head(c->region)->state) != RUNNING) {
+        c->echo = true;
+        return burst_fail(c, BURST_E_PEER, "another rank failed");
+    }
+    double now = burst_seconds();
+    if (v->begin == 0)
+        v->begin = v->checked = now;
+    BURST_TRY(look_at_peer(c, v, op));
+    if (c->launched_by_mpi && (told_to_end || now - v->checked > look_every)) {
+        v->checked = now;
+        BURST_TRY(look_at_processes(c));
+        if (told_to_end)
+            return burst_fail(c, BURST_E_PEER, "rank %d was told to end (SIGTERM)", c->rank);
+    }
+    if (now - v->begin <= c->timeout)
+        return BURST_OK;
+    char what[3 * LINE];
+    describe_wait(c, op, what, sizeof what);
+    return burst_fail(c, BURST_E_PEER, "stuck: %s, for %.3g s now (--timeout sets the limit)", what, now - v->begin);
+}

@@ -1,0 +1,189 @@
+/* internal.h: what the runtime's own files share. Emitted programs see burst_rt.h only.
+ *
+ * One region of shared memory a host: Head, a Slot a rank, the message rings of every (receiver, sender, channel), and
+ * the arenas. Everything in it is found by offset, because under mpirun each rank maps it somewhere else.
+ */
+#ifndef BURST_INTERNAL_H
+#define BURST_INTERNAL_H
+
+#include "burst_rt.h"
+
+#include <stdatomic.h>
+
+enum { DOING_TEXT = 120, ERROR_TEXT = 1024, RING_SLOTS = 8, REDUCE_MAX = 64, GATHERS_MAX = 4 };
+/* Channels of the runtime's collectives. */
+enum { CHANNEL_GATHER = 12, CHANNEL_SCATTER = 13, CHANNEL_REDUCE = 14 };
+
+/* ---- shared region ---- */
+typedef struct Desc { uint64_t offset, bytes, sequence; } Desc;
+/* The sender fills desc[published % RING_SLOTS] and then counts up; the receiver copies out and counts consumed up. */
+typedef struct Ring {
+    _Alignas(64) _Atomic uint64_t published;
+    _Alignas(64) _Atomic uint64_t consumed;
+    Desc desc[RING_SLOTS];
+} Ring;
+/* What a rank shows to the others. bell is a futex: whoever changes something that the rank may wait for rings it. */
+typedef struct Slot {
+    _Alignas(64) _Atomic uint32_t bell;
+    _Atomic uint32_t asleep;
+    _Atomic int32_t pid;
+    _Atomic int32_t ended; /* the body returned 0 and all its messages are out */
+    _Atomic int64_t step;
+    char doing[DOING_TEXT];
+    _Alignas(64) double reduce[REDUCE_MAX]; /* what it contributes to an allreduce, or its result */
+} Slot;
+enum { RUNNING = 0, FAILING = 1, FAILED = 2 };
+/* The first failure on this host: claimed by whoever moves state from RUNNING. */
+typedef struct Head {
+    _Atomic int state;
+    int code;
+    char text[ERROR_TEXT];
+} Head;
+typedef struct Region {
+    char *base;
+    size_t bytes;
+    int fd, locals; /* ranks on this host */
+    size_t slot_at, ring_at, arena_at, arena_bytes;
+} Region;
+
+/* Makes the region in new anonymous shared memory; mapped here, open as r->fd. 0, or -1 with errno. */
+int region_make(Region *r, int locals, size_t arena_bytes);
+/* Maps a region that another process of this host made, from its file descriptor (which r then owns). 0 or -1. */
+int region_join(Region *r, int fd, int locals, size_t arena_bytes);
+void region_free(Region *r);
+/* True where errno's reason is not the machine's memory; *free_bytes: what the machine can still give. */
+bool memory_suffices(size_t bytes, size_t *free_bytes);
+static inline Head *region_head(const Region *r) { return (Head *)r->base; }
+static inline Slot *region_slot(const Region *r, int local) { return (Slot *)(r->base + r->slot_at) + local; }
+Ring *region_ring(const Region *r, int receiver, int sender, int channel);
+static inline char *region_arena(const Region *r, int local)
+{
+    return r->base + r->arena_at + (size_t)local * r->arena_bytes;
+}
+void slot_ring(Slot *s);
+/* Sleeps until the bell is no longer what it was, or for at most this long. */
+void slot_sleep(Slot *s, uint32_t bell, long microseconds);
+/* Records the first failure and wakes all; false where another one was first. */
+bool region_fail(Region *r, int code, const char *text);
+
+/* ---- messages ---- */
+typedef struct Lane Lane;
+typedef struct Op {
+    struct Op *next;
+    Lane *lane;
+    void *data;
+    uint64_t bytes, sequence;
+    bool add;      /* a receive that adds floats to data instead of overwriting them */
+    bool done;
+    bool detached; /* nobody waits: freed when done */
+    void *remote;  /* what the transport between hosts keeps; stays with the op when it is used again */
+} Op;
+/* All messages of one direction between this rank and one peer on one channel, oldest first. */
+struct Lane {
+    Op *head, *tail, *unpublished;
+    uint64_t posted;
+    Lane *next_active;
+    bool active, sending;
+    int peer, channel;
+    Ring *ring; /* NULL: the peer is on another host */
+};
+/* The transport between hosts. */
+typedef struct Remote {
+    int (*start)(BurstCtx *c, Op *op);
+    int (*test)(BurstCtx *c, Op *op, bool *done);
+    void (*release)(Op *op);
+} Remote;
+
+/* ---- context of one rank ---- */
+struct BurstCtx {
+    const BurstPlan *plan;
+    const BurstTrain *train; /* with the options of the command line in place */
+    int rank, world, local;
+    const int *local_of;     /* [world]: index on this host, -1 elsewhere */
+    Region *region;
+    Slot *slot;
+    char *arena;
+    size_t used;
+    double timeout;
+    int spins;               /* looks at the bell before sleeping */
+    bool launched_by_mpi;    /* no launcher of ours watches the ranks: look at their pids */
+    const Remote *remote;
+    Lane *lane[2];           /* [receiving, sending] -> [world * BURST_CHANNELS] */
+    Lane *active;
+    int remote_active;       /* messages under way between hosts: their progress needs polling */
+    Op *free_ops;
+    BurstReq *gather_reqs;   /* [GATHERS_MAX + 1][world]; the last for the blocking collectives */
+    bool gather_busy[GATHERS_MAX];
+    bool echo;               /* the error is only the echo of another rank's */
+    char error[ERROR_TEXT];
+    struct Data *data;
+    float **weight_tables;
+};
+
+typedef struct Job {
+    const BurstPlan *plan;
+    const BurstTrain *train;
+    double timeout;
+    int (*body)(BurstCtx *c, const BurstPlan *p, void *arg);
+    void *arg;
+} Job;
+/* Runs the job on all ranks: the exit code. */
+int job_run(const Job *job);
+/* Runs the body as one rank of a region; returns a status. *first: this failure is the host's first, and its text
+ * stands in the region's head. */
+int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first);
+/* 0, 1 or 2 for a status. */
+int exit_code(int status);
+/* BURST_TIMEOUT or the default, in seconds. */
+double default_timeout(void);
+bool parse_seconds(const char *text, double *seconds);
+/* Whether a launcher of MPI programs started this process; *rank: this one's, for printing once. */
+bool under_mpi(int *rank);
+int mpi_job_run(const Job *job);
+/* "rank 3, step 5 (attend Q[0] with KV[1])" */
+void describe_rank(const Region *r, int rank, int local, char *text, size_t size);
+
+int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote);
+void context_close(BurstCtx *c);
+
+int messages_open(BurstCtx *c);
+void messages_close(BurstCtx *c);
+/* As burst_recv, but the floats are added to data when the wait is over. */
+int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes, BurstReq *req);
+/* Nobody will wait for this request: it ends by itself. */
+void request_detach(BurstCtx *c, BurstReq *req);
+/* Waits until nothing of this rank is under way. */
+int messages_drain(BurstCtx *c);
+/* Called while waiting for a peer (-1: any): fails when a rank was lost or the watchdog's time is over. */
+typedef struct Vigil { double begin, checked; bool peer_gone; int spins; } Vigil;
+int vigil_check(BurstCtx *c, Vigil *v, const Op *op);
+
+void data_close(BurstCtx *c);
+void weights_close(BurstCtx *c);
+
+/* Set by SIGTERM under mpirun, which ends the ranks so when one of them was lost. */
+void catch_termination(void);
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* ---- numbers that are the same whatever the world size ---- */
+static inline uint64_t mix64(uint64_t x) /* splitmix64's finaliser */
+{
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9u;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+static inline uint64_t hash3(uint64_t a, uint64_t b, uint64_t c)
+{
+    return mix64(mix64(mix64(a + 0x9e3779b97f4a7c15u) + b) + c * 0x9e3779b97f4a7c15u);
+}
+#endif

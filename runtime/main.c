@@ -1,0 +1,94 @@
+/* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
+#include "checkpoint.h"
+#include "options.h"
+#include "progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct Run { const Options *o; } Run;
+
+static int check_finite(BurstCtx *c, const BurstStep *r, int64_t step)
+{
+    if (isfinite(r->loss))
+        return BURST_OK;
+    return burst_fail(c, BURST_E_NUMERIC, "the loss of step %lld is %s", (long long)step, isnan(r->loss) ? "not a number" : "infinite");
+}
+
+static bool checkpoint_due(const Options *o, int64_t done)
+{
+    return o->checkpoint && (done == o->steps || (o->every > 0 && done % o->every == 0));
+}
+
+/* done: steps behind us. */
+static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *show, void *state, BurstWeights *w, int64_t done)
+{
+    for (; done < o->steps; done++) {
+        BurstStep result = {0};
+        double begin = burst_seconds();
+        atomic_store(&c->slot->step, done);
+        burst_doing(c, "step");
+        BURST_TRY(p->step(c, state, w, done, &result));
+        BURST_TRY(check_finite(c, &result, done));
+        BURST_TRY(progress_step(show, c, p, o, done, &result, burst_seconds() - begin));
+        if (checkpoint_due(o, done + 1))
+            BURST_TRY(checkpoint_write(c, p, w, o->checkpoint, done + 1, o->keep));
+    }
+    return BURST_OK;
+}
+
+static int run_with(BurstCtx *c, const BurstPlan *p, const Options *o, void *state)
+{
+    BurstWeights w;
+    Progress show = {0};
+    int64_t done = 0;
+    burst_doing(c, "making the weights");
+    BURST_TRY(burst_weights_make(c, p, &w));
+    if (o->resume)
+        BURST_TRY(checkpoint_read(c, p, &w, o->checkpoint, o->resume_file, &done));
+    burst_doing(c, "making the buffers");
+    BURST_TRY(p->start(c, state, &w));
+    BURST_TRY(progress_open(&show, c, p, o, done));
+    int status = train(c, p, o, &show, state, &w, done);
+    return progress_close(&show, c, status);
+}
+
+static int run_rank(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    const Run *run = arg;
+    void *state = calloc(1, p->state_bytes ? p->state_bytes : 1);
+    if (!state)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the program's %zu bytes of state", p->state_bytes);
+    int status = run_with(c, p, run->o, state);
+    free(state);
+    return status;
+}
+
+static BurstTrain with_options(const BurstPlan *p, const Options *o)
+{
+    BurstTrain t = p->train;
+    t.seed = o->seed;
+    t.data = o->data;
+    return t;
+}
+
+int burst_main(const BurstPlan *p, int argc, char **argv)
+{
+    Options o;
+    char text[512];
+    int mpi_rank;
+    under_mpi(&mpi_rank);
+    int status = options_read(&o, p, argc, argv, text, sizeof text);
+    if (mpi_rank == 0 && status != BURST_OK)
+        fprintf(stderr, "burst: %s\n", text);
+    if (mpi_rank == 0 && status == BURST_OK && o.help)
+        options_help(p, argc > 0 ? argv[0] : "program");
+    if (mpi_rank == 0 && status == BURST_OK && o.version)
+        printf("%s, runtime interface %d\n", p->source, p->abi);
+    if (status != BURST_OK || o.help || o.version)
+        return exit_code(status);
+    BurstTrain t = with_options(p, &o);
+    Run run = {&o};
+    return job_run(&(Job){.plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run});
+}

@@ -1,0 +1,117 @@
+/* options.c: the command line of an emitted program, from one table. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME }; /* COUNT: at least 1; NATURAL: at least 0 */
+
+#define OPTIONS(X)                                                                                                      \
+    X("--steps", COUNT, "N", steps, "end after step N (the learning rate's schedule stays the plan's)")                 \
+    X("--data", PATH, "FILE", data, "tokens to train on; a file without the header of burst-tokens is read as bytes")   \
+    X("--metrics", PATH, "FILE", metrics, "write one line of JSON a step")                                              \
+    X("--checkpoint", PATH, "DIR", checkpoint, "write checkpoints into this directory")                                 \
+    X("--every", NATURAL, "N", every, "a checkpoint every N steps (0: only after the last)")                            \
+    X("--keep", COUNT, "N", keep, "keep the newest N checkpoints (2)")                                                  \
+    X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
+    X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
+    X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)")                   \
+    X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)")  \
+    X("--quiet", FLAG, "", quiet, "no progress lines")                                                                  \
+    X("--help", FLAG, "", help, "this text")                                                                            \
+    X("--version", FLAG, "", version, "what this program was made from")
+
+typedef struct Row { const char *name; int kind; const char *value; size_t at; const char *help; } Row;
+static const Row rows[] = {
+#define ROW(name, kind, value, field, help) {name, kind, value, offsetof(Options, field), help},
+    OPTIONS(ROW)
+#undef ROW
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+void options_help(const BurstPlan *p, const char *program)
+{
+    printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d.\n\n",
+           program, p->source, p->world, p->world);
+    for (int i = 0; i < ROWS; i++)
+        printf("  %-10s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
+    printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage.\n");
+}
+
+static const Row *find_row(const char *name)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static bool read_count(const char *text, int64_t least, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return end != text && !*end && !errno && *value >= least;
+}
+
+static bool store(Options *o, const Row *row, const char *value)
+{
+    void *at = (char *)o + row->at;
+    switch (row->kind) {
+    case COUNT:
+    case NATURAL:
+        return read_count(value, row->kind == COUNT, at);
+    case SECONDS:
+        return parse_seconds(value, at);
+    default:
+        *(const char **)at = value;
+        return *value != 0;
+    }
+}
+
+__attribute__((format(printf, 3, 4))) static int usage(char *text, size_t size, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, size, format, ap);
+    va_end(ap);
+    return BURST_E_USAGE;
+}
+
+/* Reads one option at argv[*i]; leaves *i at its last word. */
+static int read_option(Options *o, int argc, char **argv, int *i, char *text, size_t size)
+{
+    const Row *row = find_row(argv[*i]);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (!row)
+        return usage(text, size, "unknown option '%s'; --help lists the options", argv[*i]);
+    if (row->kind == FLAG) {
+        *(bool *)((char *)o + row->at) = true;
+        return BURST_OK;
+    }
+    if (row->kind == RESUME) {
+        o->resume = true;
+        if (!next || next[0] == '-')
+            return BURST_OK;
+    }
+    if (!next)
+        return usage(text, size, "%s needs a value: %s", row->name, row->value);
+    ++*i;
+    return store(o, row, next) ? BURST_OK : usage(text, size, "%s cannot be '%s'", row->name, next);
+}
+
+int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size)
+{
+    const BurstTrain *t = &p->train;
+    *o = (Options){.steps = t->steps, .every = t->checkpoint_every, .seed = t->seed, .keep = 2,
+                   .timeout = default_timeout(), .data = t->data, .checkpoint = t->checkpoint};
+    for (int i = 1; i < argc; i++)
+        BURST_TRY(read_option(o, argc, argv, &i, text, size));
+    if (o->resume && !o->resume_file && !o->checkpoint)
+        return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
+    return BURST_OK;
+}

@@ -1,0 +1,17 @@
+/* options.h: the command line of an emitted program. */
+#ifndef BURST_OPTIONS_H
+#define BURST_OPTIONS_H
+
+#include "internal.h"
+
+typedef struct Options {
+    int64_t steps, every, seed, keep, progress;
+    double timeout;
+    const char *data, *metrics, *checkpoint, *resume_file;
+    bool resume, quiet, help, version;
+} Options;
+
+/* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in text. */
+int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size);
+void options_help(const BurstPlan *p, const char *program);
+#endif

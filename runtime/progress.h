@@ -1,0 +1,20 @@
+/* progress.h: what a training run says of itself: the progress line and the metrics file. Rank 0 writes. */
+#ifndef BURST_PROGRESS_H
+#define BURST_PROGRESS_H
+
+#include "options.h"
+
+#include <stdio.h>
+
+typedef struct Progress {
+    FILE *metrics;
+    int64_t every, first, last; /* steps between lines */
+} Progress;
+
+/* done: steps that a checkpoint brought. */
+int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
+int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+                  double seconds);
+/* Returns status, or the failure to write the last lines. */
+int progress_close(Progress *s, BurstCtx *c, int status);
+#endif

@@ -1,0 +1,132 @@
+/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Every rank holds elements
+ * [rank * shard, (rank + 1) * shard) of each unit; what lies beyond the unit's last element is zero and stays so. */
+#include "internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KINDS = 4 }; /* param, grad, m, v */
+
+int burst_unit_count(const BurstPlan *p)
+{
+    int count = 0;
+    for (int i = 0; i < p->unit_rows; i++)
+        count += p->units[i].repeat;
+    return count;
+}
+
+const BurstUnit *burst_unit(const BurstPlan *p, int unit)
+{
+    const BurstUnit *row = p->units;
+    for (; unit >= row->repeat; row++)
+        unit -= row->repeat;
+    return row;
+}
+
+size_t burst_weights_bytes(const BurstPlan *p)
+{
+    size_t bytes = 0;
+    for (int u = 0; u < burst_unit_count(p); u++)
+        bytes += KINDS * (((size_t)burst_unit(p, u)->shard * sizeof(float) + 63) / 64 * 64);
+    return bytes;
+}
+
+/* Element i of unit u: two uniform numbers from a hash of (seed, u, i), one normal number from them (Box-Muller). */
+static float normal_of(uint64_t seed, int unit, int64_t element)
+{
+    uint64_t bits = hash3(seed, (uint64_t)unit, (uint64_t)element);
+    double u = ((double)(bits >> 32) + 0.5) * 0x1p-32, w = (double)(uint32_t)bits * 0x1p-32;
+    return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * w));
+}
+
+typedef struct Span { int64_t begin, end; } Span; /* elements of a unit */
+
+/* The part of a tensor that a rank holds. */
+static Span overlap(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
+{
+    int64_t first = c->rank * u->shard, last = first + u->shard;
+    int64_t begin = t->offset > first ? t->offset : first;
+    int64_t end = t->offset + t->rows * t->cols < last ? t->offset + t->rows * t->cols : last;
+    return (Span){begin, end};
+}
+
+static void fill(const BurstCtx *c, const BurstUnit *u, int unit, float *param)
+{
+    for (int t = 0; t < u->tensors; t++) {
+        const BurstTensor *tensor = &u->tensor[t];
+        Span s = overlap(c, u, tensor);
+        float *at = param - c->rank * u->shard;
+        for (int64_t i = s.begin; i < s.end; i++)
+            at[i] = tensor->init_std == 0 ? 1 : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
+    }
+}
+
+int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+{
+    size_t units = (size_t)burst_unit_count(p);
+    free(c->weight_tables);
+    c->weight_tables = calloc(KINDS * units, sizeof *c->weight_tables);
+    if (!c->weight_tables)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the list of weights");
+    float **table = c->weight_tables;
+    *w = (BurstWeights){.units = (int)units, .param = table, .grad = table + units, .m = table + 2 * units,
+                        .v = table + 3 * units};
+    for (size_t i = 0; i < KINDS * units; i++) {
+        table[i] = burst_take(c, (size_t)burst_unit(p, (int)(i % units))->shard * sizeof(float));
+        if (!table[i])
+            return BURST_E_MEMORY;
+    }
+    for (int u = 0; u < w->units; u++)
+        fill(c, burst_unit(p, u), u, w->param[u]);
+    return BURST_OK;
+}
+
+void weights_close(BurstCtx *c)
+{
+    free(c->weight_tables);
+    c->weight_tables = NULL;
+}
+
+/* step counts from 0. Warmup rises to lr in `warmup` steps; the cosine then falls to lr_end at the plan's last step. */
+double burst_learning_rate(const BurstPlan *p, int64_t step)
+{
+    const BurstTrain *t = &p->train;
+    if (step < t->warmup)
+        return t->lr * (double)(step + 1) / (double)t->warmup;
+    if (!t->cosine || t->steps <= t->warmup)
+        return t->lr;
+    double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
+    done = done > 1 ? 1 : done;
+    return t->lr_end + 0.5 * (t->lr - t->lr_end) * (1 + cos(3.14159265358979323846 * done));
+}
+
+static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW *o, const BurstWeights *w, int unit)
+{
+    int64_t first = c->rank * u->shard;
+    for (int t = 0; t < u->tensors; t++) {
+        Span s = overlap(c, u, &u->tensor[t]);
+        int64_t at = s.begin - first;
+        if (s.begin < s.end)
+            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std != 0, w->param[unit] + at, w->grad[unit] + at,
+                        w->m[unit] + at, w->v[unit] + at);
+    }
+    memset(w->grad[unit], 0, (size_t)u->shard * sizeof(float));
+}
+
+int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)
+{
+    double squares = 0;
+    for (int u = 0; u < w->units; u++)
+        squares += burst_sum_squares(burst_unit(p, u)->shard, w->grad[u]);
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &squares, 1));
+    *norm = sqrt(squares);
+    if (!isfinite(*norm))
+        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
+    const BurstTrain *t = &p->train;
+    BurstAdamW o = {.lr = burst_learning_rate(p, step), .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
+                    .decay = t->decay, .step = step + 1, .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
+    for (int u = 0; u < w->units; u++)
+        update_unit(c, burst_unit(p, u), &o, w, u);
+    return BURST_OK;
+}

@@ -1,0 +1,23 @@
+/* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment chooses the shape:
+ * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3". */
+#include "mini.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    Mini m = {.world = 2, .data = 1, .sequence = 48, .batch = 4, .steps = 12, .separator = -1, .documents = true,
+              .fault = getenv("MINI_FAULT")};
+    const char *shape = getenv("MINI");
+    long long batch, steps, separator;
+    if (shape && sscanf(shape, "%d %d %d %lld %lld %lld", &m.world, &m.data, &m.partition, &batch, &steps, &separator) == 6) {
+        m.batch = batch;
+        m.steps = steps;
+        m.separator = separator;
+    } else if (shape) {
+        fprintf(stderr, "mini: MINI is '%s'\n", shape);
+        return 2;
+    }
+    return burst_main(mini_plan(&m), argc, argv);
+}
