@@ -1,0 +1,202 @@
+"""Attention of emitted programs against the float64 oracle: every schedule, partition, rank count and ratio of heads.
+
+    python3 run_matrix.py --toolchain toolchain.json --oracle numerics_oracle --harness harness.o [--only WORD ...]
+
+One emitted program has a layer for every test mask, so it covers all masks, forward and backward, at one point of the
+matrix. Points take sequence lengths in turn. The oracle's answers depend on shape and length alone and are made once.
+Then the harness itself is tested: with each output spoiled, most cases must fail.
+"""
+import argparse
+import concurrent.futures
+import itertools
+import pathlib
+import re
+import sys
+import tempfile
+import time
+import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+import emitted  # noqa: E402
+
+SCHEDULES = [("ring", "keys"), ("ring", "queries"), ("burst", "keys"), ("burst", "queries"), ("ulysses", "keys")]
+PARTITIONS = ["contiguous", "zigzag", "striped", "blocks(8)"]
+RATIOS = [(8, 8), (8, 2), (8, 1)]
+LENGTHS = [61, 97, 131]
+TINY, LONG = 5, 301  # fewer tokens than ranks; several tiles a rank
+CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
+    "ring": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
+    "burst": [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (2, 2), (3, 2), (1, 7), (2, 4), (4, 2)],
+    "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
+}
+OUTPUTS = ["o", "lse", "dq", "dk", "dv"]
+PATTERN_SIDE = 12  # of the pattern file; stock_masks.h has the formula again
+
+
+class Point(typing.NamedTuple):
+    schedule: str
+    travel: str
+    partition: str
+    nodes: int
+    lanes: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    length: int
+
+    def name(self):
+        words = f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{self.heads}_{self.kv_heads}"
+        return re.sub(r"[()]", "", words) + f"_d{self.head_dim}_n{self.length}"
+
+    def answers(self):
+        return self.heads, self.kv_heads, self.head_dim, self.length
+
+
+def points():
+    turn = itertools.count()
+    for (schedule, travel), partition in itertools.product(SCHEDULES, PARTITIONS):
+        for (nodes, lanes), (heads, kv_heads) in itertools.product(CLUSTERS[schedule], RATIOS):
+            at = next(turn)
+            length = LENGTHS[(at + at // len(RATIOS)) % len(LENGTHS)]  # not in step with the ratios
+            yield Point(schedule, travel, partition, nodes, lanes, heads, kv_heads, 8, length)
+        yield Point(schedule, travel, partition, 2, 4, 8, 2, 8, TINY)
+    for schedule, travel in SCHEDULES:
+        yield Point(schedule, travel, "zigzag", 2, 2, 8, 2, 8, LONG)
+        for head_dim, partition in ((16, "zigzag"), (32, "striped"), (64, "blocks(8)"), (128, "contiguous")):
+            yield Point(schedule, travel, partition, 2, 2, 4, 2, head_dim, 61)
+
+
+def model_text(point, masks):
+    lines = ['import "masks";', "",
+             f"model test {{ layers {len(masks)}; hidden 8; heads {point.heads}; kv_heads {point.kv_heads}; "
+             f"head_dim {point.head_dim}; ffn swiglu 8; norm rmsnorm 1e-5; rope 10000; vocab 32; tied yes; }}"]
+    lines += [f"mask test{i} = {text};" for i, text in enumerate(masks)]
+    lines += ["attention {", "  default test0;"] + [f"  layers {i}: test{i};" for i in range(1, len(masks))] + ["}"]
+    lines += [f"sequence {point.length};",
+              emitted.layout(1, point.nodes * point.lanes, point.schedule, point.travel, point.partition)]
+    return "\n".join(lines)
+
+
+class Matrix:
+    def __init__(self, args):
+        self.args = args
+        self.tools = emitted.Toolchain(args.toolchain)
+        self.masks = emitted.run([args.oracle, "--list"], timeout=60).stdout.splitlines()
+        self.environment = emitted.quiet_environment()
+
+    def prepare(self, folder, shapes):
+        """The pattern file and the oracle's answers, one file a shape."""
+        self.folder = pathlib.Path(folder)
+        rows = ["".join(str(int((row * 7 + col * 3) % 5 < 2)) for col in range(PATTERN_SIDE)) for row in range(PATTERN_SIDE)]
+        (self.folder / "pattern.txt").write_text("\n".join(rows) + "\n")
+        with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
+            list(pool.map(self.solve, shapes))
+
+    def answers(self, shape):
+        return self.folder / ("answers_" + "_".join(map(str, shape)))
+
+    def solve(self, shape):
+        emitted.run([self.args.oracle, *shape, self.answers(shape)], timeout=300)
+
+    def build(self, point):
+        topo = emitted.topology(point.nodes, point.lanes)
+        source = self.tools.emit(self.folder, point.name(), topo, model_text(point, self.masks))
+        return self.tools.link(source, self.args.harness)
+
+    def measure(self, program, point, *more):
+        """(output text, cases, failed, worst error of each output)."""
+        done = emitted.run([program, self.answers(point.answers()), *more], 300, self.environment, check=False)
+        last = re.search(r"^cases (\d+) failed (\d+) worst (.*)$", done.stdout, re.M)
+        if not last or (done.returncode != 0) != (int(last[2]) != 0):
+            raise emitted.Failed(f"{program} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        worst = [float(word.split("=")[1]) for word in last[3].split()]
+        return done.stdout, int(last[1]), int(last[2]), worst
+
+    def run_point(self, point):
+        program = self.build(point)
+        try:
+            return self.measure(program, point)
+        finally:
+            if not self.args.keep:
+                for path in self.folder.glob(f"{point.name()}*"):
+                    path.unlink()
+
+    def test_harness(self, point):
+        """With an output off by 1e-4 at least 80 % of the cases must fail (a mask without keys has nothing to spoil)."""
+        program = self.build(point)
+        for output in OUTPUTS:
+            _, cases, failed, _ = self.measure(program, point, "--spoil", output)
+            if failed < 0.8 * cases:
+                raise emitted.Failed(f"{program}: with {output} spoiled only {failed} of {cases} cases fail")
+
+    def explain(self, point, text):
+        """The failed cases with their masks' texts, a few of them."""
+        lines = [line for line in text.splitlines() if line.startswith("FAILED")]
+        with_masks = [f"{line}  # {self.masks[int(line.split()[2])]}" for line in lines[:8]]
+        return f"{point.name()}: {len(lines)} cases off\n  " + "\n  ".join(with_masks)
+
+
+def wanted(args):
+    chosen = [p for p in points() if all(re.search(word, p.name()) for word in args.only)]
+    return chosen[args.shard::args.shards]
+
+
+def run_all(matrix, chosen):
+    """Prints failures as they come; returns (programs, cases, worst errors with their points, failures)."""
+    cases, failures, worst = 0, 0, [(0.0, "")] * len(OUTPUTS)
+    with concurrent.futures.ThreadPoolExecutor(matrix.args.jobs) as pool:
+        futures = {pool.submit(matrix.run_point, p): p for p in chosen}
+        for future in concurrent.futures.as_completed(futures):
+            point = futures[future]
+            try:
+                text, count, failed, errors = future.result()
+            except emitted.Failed as error:
+                failures += 1
+                print(f"{point.name()}: {error}", flush=True)
+                continue
+            cases += count
+            failures += failed > 0
+            worst = [max(w, (e, point.name())) for w, e in zip(worst, errors)]
+            if failed:
+                print(matrix.explain(point, text), flush=True)
+    return cases, worst, failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--toolchain", required=True)
+    parser.add_argument("--oracle", required=True)
+    parser.add_argument("--harness", required=True, nargs="+", help="object files")
+    parser.add_argument("--only", action="append", default=[], help="regular expression on a point's name; repeats")
+    parser.add_argument("--shard", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1, help="run every shards-th point only")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="leave texts and programs in the work folder")
+    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+    chosen = wanted(args)
+    if args.list:
+        print("\n".join(p.name() for p in chosen))
+        return 0
+    begin = time.monotonic()
+    matrix = Matrix(args)
+    with tempfile.TemporaryDirectory(prefix="burst_matrix_") as temporary:
+        folder = pathlib.Path(args.work or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        matrix.prepare(folder, sorted({p.answers() for p in chosen}))
+        cases, worst, failures = run_all(matrix, chosen)
+        if not failures:
+            matrix.test_harness(chosen[len(chosen) // 2])
+    print(f"{len(chosen)} programs, {len(matrix.masks)} masks, {cases} cases forward and backward, {failures} programs "
+          f"failed, {time.monotonic() - begin:.0f} s")
+    for output, (error, name) in zip(OUTPUTS, worst):
+        print(f"  worst relative L2 of {output}: {error:.2e} ({name})")
+    return 1 if failures or not chosen else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except emitted.Failed as failure:
+        sys.exit(str(failure))

@@ -1,0 +1,62 @@
+/* test_masks.c: every line of stock_masks.h and random_masks.h as a function. */
+#include "test_masks.h"
+
+#include "random_masks.h"
+#include "stock_masks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static inline int64_t floor_quotient(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static inline int64_t floor_rest(int64_t a, int64_t b)
+{
+    return a % b + (a % b < 0 ? b : 0);
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t greatest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t magnitude(int64_t a)
+{
+    return a < 0 ? -a : a;
+}
+
+#define ALL_MASKS(X) STOCK_MASKS(X) RANDOM_MASKS(X)
+#define X(id, text, documents, predicate)                                  \
+    static bool keep_##id(int64_t q, int64_t k, const int32_t *doc)        \
+    {                                                                      \
+        (void)q, (void)k, (void)doc;                                       \
+        return predicate;                                                  \
+    }
+ALL_MASKS(X)
+#undef X
+#define X(id, text, documents, predicate) {text, documents, keep_##id},
+const TestMask test_masks[] = {ALL_MASKS(X)};
+#undef X
+const int test_mask_count = sizeof test_masks / sizeof *test_masks;
+
+bool mask_view_keep(int64_t q, int64_t k, const void *view)
+{
+    const MaskView *v = view;
+    return v->mask->keep(q, k, v->doc);
+}
+
+const TestMask *test_mask_named(const char *text)
+{
+    for (int i = 0; i < test_mask_count; i++)
+        if (strcmp(test_masks[i].text, text) == 0)
+            return &test_masks[i];
+    fprintf(stderr, "no test mask is written '%s'\n", text);
+    return NULL;
+}

@@ -1,0 +1,71 @@
+"""Model and cluster texts to running programs: what the drivers of tests/numerics and tests/training share."""
+import json
+import os
+import pathlib
+import subprocess
+
+
+class Failed(Exception):
+    """A command that should have succeeded did not; the text says which and how."""
+
+
+def run(command, timeout, env=None, check=True, **more):
+    """Runs a command and returns it as completed; raises Failed where it fails (unless check is off) or hangs."""
+    command = [str(word) for word in command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env, **more)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{' '.join(command)}\n  hung for {timeout} s\n{error.stdout or ''}{error.stderr or ''}") from None
+    if check and done.returncode != 0:
+        raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def quiet_environment():
+    """One BLAS thread a rank: the ranks already fill the machine."""
+    return dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+
+
+class Toolchain:
+    """burstc and the C compiler, as CMake found them (toolchain.json)."""
+
+    def __init__(self, path):
+        words = json.loads(pathlib.Path(path).read_text())
+        self.burstc, self.cc, self.include = words["burstc"], words["cc"], words["include"]
+        self.flags = [f for f in words["flags"] if f]
+        self.libraries = [library for library in words["libraries"] if library]
+        self.mpirun = words["mpirun"]
+
+    def emit(self, folder, name, topo, model):
+        """Writes name.topo and name.burst and compiles them to name.c, whose path comes back."""
+        folder = pathlib.Path(folder)
+        for suffix, text in (("topo", topo), ("burst", model)):
+            (folder / f"{name}.{suffix}").write_text(text)
+        source = folder / f"{name}.c"
+        run([self.burstc, folder / f"{name}.topo", folder / f"{name}.burst", "-o", source], timeout=60)
+        return source
+
+    def link(self, source, objects=(), optimise="-O1"):
+        """The program of an emitted source. With objects, one of them has the main."""
+        program = source.with_suffix("")
+        no_main = ["-DPLAN_NO_MAIN"] if objects else []
+        run([self.cc, "-std=gnu17", optimise, *self.flags, *no_main, f"-I{self.include}", source, *objects, "-o", program,
+             *self.libraries], timeout=120)
+        return program
+
+
+def topology(nodes, lanes):
+    return f"""cluster test {{
+  nodes {nodes} {{ gpus {lanes} of core; nics 1 of lan; }}
+  link local {{ bandwidth 10 GB/s; latency 1 us; }}
+}}
+device core {{ arch cpu; memory 4 GB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }}
+nic lan {{ bandwidth 10 Gb/s; latency 10 us; }}
+"""
+
+
+def layout(data, ranks, schedule, travel, partition, recompute="none"):
+    """The layout block: ranks share a sequence, by a ring (context) or, with ulysses, by heads."""
+    context, heads = (1, ranks) if schedule == "ulysses" else (ranks, 1)
+    return (f"layout {{ data {data}; context {context}; heads {heads}; tensor 1; schedule {schedule}; travel {travel}; "
+            f"partition {partition}; recompute {recompute}; }}\n")

@@ -1,0 +1,206 @@
+/* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two sequences a
+ * data group, against the float64 oracle with the same weights.
+ *
+ *     program [--spoil] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
+ *
+ * Prints "loss E worst E TENSOR tensors N" with relative errors; exits with 1 where one is over the tolerance.
+ * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
+ */
+#include "test_masks.h"
+#include "whole.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const BurstPlan burst_plan;
+
+enum { TURNS = 2 }; /* sequences a data group: gradients are added up */
+static const double tolerance = 1e-5;
+
+typedef struct Options { const TestMask **mask; bool spoil; } Options;
+
+/* splitmix64 of (stream, index), in [0, 1). */
+static double uniform(uint64_t stream, uint64_t i)
+{
+    uint64_t z = stream * 0x9E3779B97F4A7C15u + (i + 1) * 0xD1B54A32D192ED03u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-53;
+}
+
+/* A pure function of the sequence's number. */
+static void fill_sequence(int64_t n, int vocab, uint64_t number, Sequence *s)
+{
+    s->counted = 0;
+    int32_t doc = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)i;
+        s->token[i] = (int32_t)(uniform(4 * number, at) * vocab);
+        s->label[i] = uniform(4 * number + 1, at) < 0.2 ? -1 : (int32_t)(uniform(4 * number, at + 1) * vocab);
+        s->weight[i] = uniform(4 * number + 2, at) < 0.15 ? 0 : uniform(4 * number + 2, at) < 0.3 ? 0.5 : 1;
+        s->doc[i] = doc += uniform(4 * number + 3, at) < 0.1;
+        s->counted += s->label[i] >= 0 && s->weight[i] != 0;
+    }
+}
+
+/* First weights are small, which leaves attention nearly uniform: make them count, and norms other than one. */
+static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+{
+    for (int u = 0; u < w->units; u++) {
+        const BurstUnit *unit = burst_unit(p, u);
+        int64_t first = burst_rank(c) * unit->shard;
+        for (int t = 0; t < unit->tensors; t++) {
+            const BurstTensor *tensor = &unit->tensor[t];
+            for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
+                int64_t at = tensor->offset + i - first;
+                if (at >= 0 && at < unit->shard)
+                    w->param[u][at] = tensor->init_std == 0 ? 1 + 0.2f * (float)sin((double)i) : w->param[u][at] * 12;
+            }
+        }
+    }
+}
+
+static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss, double *grad)
+{
+    Mask64 mask[x->p->layers];
+    MaskView view[x->p->layers];
+    Sequence s = sequence_new(x->p->sequence);
+    for (int i = 0; i < TURNS * x->p->data; i++) {
+        fill_sequence(x->p->sequence, x->p->vocab, (uint64_t)i, &s);
+        for (int layer = 0; layer < x->p->layers; layer++) {
+            view[layer] = (MaskView){o->mask[layer], s.doc};
+            mask[layer] = (Mask64){mask_view_keep, &view[layer]};
+        }
+        for (int64_t t = 0; o->spoil && t < x->p->sequence; t++)
+            if (s.label[t] < 0) {
+                s.label[t] = 0, s.weight[t] = 1;
+                break;
+            }
+        Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask};
+        *loss += model64_sequence(&x->shape, w, &b, scale, grad);
+    }
+    sequence_free(&s);
+}
+
+/* What this rank sees of a sequence; the arrays are [tokens of the rank]. */
+typedef struct Local { int32_t *token, *label; float *weight; } Local;
+
+static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double *loss)
+{
+    const BurstPlan *p = x->p;
+    int group = burst_rank(x->c) / p->group, chunk = burst_rank(x->c) % p->group;
+    int64_t n = p->tokens_of(chunk);
+    Sequence s = sequence_new(p->sequence);
+    Local l = {calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(float))};
+    int status = l.token && l.label && l.weight ? BURST_OK : BURST_E_MEMORY;
+    for (int turn = 0; turn < TURNS && status == BURST_OK; turn++) {
+        fill_sequence(p->sequence, p->vocab, (uint64_t)(turn * p->data + group), &s);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = p->position(chunk, i);
+            l.token[i] = s.token[at], l.label[i] = s.label[at], l.weight[i] = (float)s.weight[at];
+        }
+        BurstBatch b = {l.token, l.label, l.weight, {{0}}};
+        for (int t = 0; t < p->table_count; t++)
+            b.tables.table[t] = s.doc;
+        double sum = 0;
+        status = p->sequence_step(x->c, state, w, &b, scale, &sum);
+        *loss += sum;
+    }
+    free(l.token), free(l.label), free(l.weight);
+    sequence_free(&s);
+    return status;
+}
+
+static double relative(const double *is, const double *should, int64_t n)
+{
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        error += (is[i] - should[i]) * (is[i] - should[i]);
+        size += should[i] * should[i];
+    }
+    return sqrt(error / (size > 0 ? size : 1));
+}
+
+static int judge(const Whole *x, double loss, double right_loss, const double *grad, const double *right_grad)
+{
+    double worst = 0, loss_error = fabs(loss / right_loss - 1);
+    const char *where = "-";
+    for (int i = 0; i < x->tensors; i++) {
+        const Tensor64 *t = &x->tensor[i];
+        double error = relative(grad + t->offset, right_grad + t->offset, t->rows * t->cols);
+        if (!(error <= worst))
+            worst = error, where = t->name;
+    }
+    printf("loss %.2e worst %.2e %s tensors %d\n", loss_error, worst, where, x->tensors);
+    if (loss_error <= tolerance && worst <= tolerance)
+        return BURST_OK;
+    return burst_fail(x->c, BURST_E_NUMERIC, "loss %.9g is off by %.2e, the gradient of %s by %.2e", loss, loss_error, where,
+                      worst);
+}
+
+static double counted_tokens(const BurstPlan *p)
+{
+    double counted = 0;
+    Sequence s = sequence_new(p->sequence);
+    for (int i = 0; i < TURNS * p->data; i++) {
+        fill_sequence(p->sequence, p->vocab, (uint64_t)i, &s);
+        counted += s.counted;
+    }
+    sequence_free(&s);
+    return counted;
+}
+
+static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
+{
+    double *at[3] = {new64(x->count), new64(x->count), new64(x->count)}; /* weights, gradients, right gradients */
+    double scale = 1 / counted_tokens(x->p), loss = 0, right_loss = 0;
+    BURST_TRY(whole_weights(x, w->param, at[0]));
+    BURST_TRY(run_plan(x, state, w, scale, &loss));
+    BURST_TRY(burst_allreduce(x->c, (BurstGroup){0, 1, x->p->world}, &loss, 1));
+    BURST_TRY(whole_weights(x, w->grad, at[1]));
+    int status = BURST_OK;
+    if (burst_rank(x->c) == 0) {
+        oracle(x, o, at[0], scale, &right_loss, at[2]);
+        status = judge(x, loss, right_loss, at[1], at[2]);
+    }
+    free(at[0]), free(at[1]), free(at[2]);
+    return status;
+}
+
+static int body(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    BurstWeights w;
+    Whole x;
+    void *state = calloc(1, p->state_bytes + 1);
+    if (!state)
+        return burst_fail(c, BURST_E_MEMORY, "no memory");
+    BURST_TRY(whole_open(&x, c, p));
+    BURST_TRY(burst_weights_make(c, p, &w));
+    stir_weights(c, p, &w);
+    BURST_TRY(p->start(c, state, &w));
+    BURST_TRY(compare(&x, arg, state, &w));
+    whole_close(&x);
+    free(state);
+    return BURST_OK;
+}
+
+int main(int argc, char **argv)
+{
+    Options o = {calloc((size_t)argc, sizeof *o.mask), argc > 1 && strcmp(argv[1], "--spoil") == 0};
+    int first = 1 + o.spoil, layers = argc - first;
+    for (int i = 0; i < layers; i++)
+        if (!(o.mask[i] = test_mask_named(argv[first + i])))
+            return 2;
+    if (layers != burst_plan.layers) {
+        fprintf(stderr, "usage: %s [--spoil] MASK ... (%d layers)\n", argv[0], burst_plan.layers);
+        return 2;
+    }
+    BurstPlan p = burst_plan;
+    p.arena_bytes += whole_arena(&p);
+    int code = burst_launch(&p, 1, argv, body, &o);
+    free(o.mask);
+    return code;
+}

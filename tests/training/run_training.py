@@ -1,0 +1,275 @@
+"""Training by emitted programs, end to end.
+
+    python3 run_training.py --toolchain toolchain.json --gradients OBJECTS --curve OBJECTS --part PART ...
+
+Parts: gradients  of every weight, on many layouts, against the float64 oracle
+       curve      training steps against the same training in float64
+       equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
+       failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
+       mpi        under mpirun the losses of the self-started run
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+import emitted  # noqa: E402
+
+SEQUENCE = 61
+NEAR, FAR, NEAR_STEPS, STEPS = 1e-5, 1e-3, 20, 100  # relative, N ranks against one
+
+
+class Layout(typing.NamedTuple):
+    schedule: str
+    travel: str
+    partition: str
+    data: int = 1
+    nodes: int = 1
+    lanes: int = 1
+    recompute: str = "none"
+
+    def name(self):
+        text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
+        return re.sub(r"[()]", "", text)
+
+
+class Shape(typing.NamedTuple):
+    heads: int = 8
+    kv_heads: int = 2
+    vocab: int = 37
+    tied: str = "no"
+    masks: tuple = ("causal", "window(17)")
+
+
+ONE = Layout("ring", "keys", "contiguous")
+WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
+          Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4)]
+GRADIENTS = [
+    (ONE, Shape()),
+    (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
+    (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
+    (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),
+    (Layout("ring", "keys", "blocks(8)", lanes=4, recompute="full"), Shape(masks=("window_sink(13, 4)", "document"))),
+    (Layout("ring", "queries", "contiguous", lanes=7), Shape(heads=6, kv_heads=3)),
+    (Layout("burst", "keys", "zigzag", nodes=2, lanes=2), Shape(kv_heads=1, masks=("full", "document"))),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=4, recompute="full"), Shape(kv_heads=8)),
+    (Layout("burst", "keys", "striped", nodes=3, lanes=2), Shape(tied="yes", masks=("window(17)", "document"))),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full"), Shape()),
+    (Layout("ulysses", "keys", "zigzag", nodes=2, lanes=4), Shape(masks=("document", "window(17)"))),
+    (Layout("ulysses", "keys", "striped", lanes=3), Shape(heads=6, kv_heads=2, tied="yes")),
+    (Layout("ring", "keys", "zigzag", 2, 2, 4, "full"), Shape(masks=("document", "causal"))),
+    (Layout("burst", "queries", "striped", 2, 2, 4), Shape(tied="yes")),
+    (Layout("ulysses", "keys", "contiguous", 2, 2, 4), Shape(kv_heads=4)),
+]
+CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
+TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
+TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
+  optimizer adamw {{ lr 5e-3; betas 0.9 0.95; decay 0.1; clip 0.7; warmup 8; cosine to 5e-4; }} }}
+"""
+
+
+def model_text(layout, shape, train=""):
+    lines = ['import "masks";',
+             f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
+             f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; }}",
+             f"attention {{ default {shape.masks[0]};"]
+    lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
+    ranks = layout.nodes * layout.lanes // layout.data
+    lines += ["}", f"sequence {SEQUENCE};",
+              emitted.layout(layout.data, ranks, layout.schedule, layout.travel, layout.partition, layout.recompute)]
+    return "\n".join(lines) + train
+
+
+def write_text(path, words=9000):
+    """Sentences of a small vocabulary, which a small model can learn something of."""
+    rng = random.Random(5)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    known = ["".join(rng.choices(syllables, k=rng.randint(1, 3))) for _ in range(120)]
+    text = " ".join(rng.choice(known[: rng.randint(5, 120)]) + rng.choice(["", "", "", "", "."]) for _ in range(words))
+    path.write_text(text)
+
+
+def expect(condition, text):
+    if not condition:
+        raise emitted.Failed(text)
+
+
+class Training:
+    def __init__(self, args, folder):
+        self.args = args
+        self.tools = emitted.Toolchain(args.toolchain)
+        self.folder = pathlib.Path(folder)
+        self.environment = emitted.quiet_environment()
+        self.data = self.folder / "text.txt"
+        write_text(self.data)
+        self.built = {}
+
+    def build(self, name, layout, shape, train="", objects=()):
+        topo = emitted.topology(layout.nodes, layout.lanes)
+        return self.tools.link(self.tools.emit(self.folder, name, topo, model_text(layout, shape, train)), objects)
+
+    def program(self, layout, steps=STEPS):
+        """The whole program of a layout, for training on the text."""
+        if (layout, steps) not in self.built:
+            train = TRAIN.format(data=self.data, steps=steps, batch=2)
+            self.built[layout, steps] = self.build(f"train{steps}_{layout.name()}", layout, TEXT, train)
+        return self.built[layout, steps]
+
+    def read_metrics(self, path):
+        lines = path.read_text().splitlines() if path.exists() else []
+        return {row["step"]: row for row in map(json.loads, lines)}
+
+    def train(self, program, *options, launcher=()):
+        """Runs to the end; {step: metrics}."""
+        metrics = program.with_suffix(".jsonl")
+        metrics.unlink(missing_ok=True)
+        emitted.run([*launcher, program, "--quiet", "--metrics", metrics, *options], 120, self.environment)
+        return self.read_metrics(metrics)
+
+    # ---- parts ----
+
+    def gradients(self):
+        worst_loss, worst = 0.0, 0.0
+        for number, (layout, shape) in enumerate(GRADIENTS):
+            program = self.build(f"gradients{number}_{layout.name()}", layout, shape, objects=self.args.gradients)
+            done = emitted.run([program, *shape.masks], 60, self.environment, check=False)
+            match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
+            expect(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
+            print(f"{layout.name()}: loss {match[1]}, worst gradient {match[2]} ({match[3]})")
+            worst_loss, worst = max(worst_loss, float(match[1])), max(worst, float(match[2]))
+            if number == 2:
+                spoiled = emitted.run([program, "--spoil", *shape.masks], 60, self.environment, check=False)
+                expect(spoiled.returncode == 1, f"a wrong label goes unnoticed\n{spoiled.stdout}{spoiled.stderr}")
+        print(f"{len(GRADIENTS)} layouts: worst relative error of a loss {worst_loss:.2e}, of a weight's gradient {worst:.2e}")
+
+    def curve(self):
+        for layout in CURVES:
+            train = TRAIN.format(data=self.data, steps=NEAR_STEPS, batch=2)
+            program = self.build(f"curve_{layout.name()}", layout, TEXT, train, self.args.curve)
+            done = emitted.run([program, NEAR_STEPS, self.data, *TEXT.masks], 120, self.environment, check=False)
+            expect(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
+            print(f"{layout.name()}: {done.stdout.strip()}")
+
+    def equality(self):
+        right = self.train(self.program(ONE))
+        expect(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
+        first, last = right[1]["loss"], right[STEPS]["loss"]
+        expect(last < 0.8 * first, f"nothing is learnt: loss {first} to {last}")
+        for layout in WORLDS[1:]:
+            is_ = self.train(self.program(layout))
+            apart = {s: abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right}
+            near, far = max(apart[s] for s in range(1, NEAR_STEPS + 1)), max(apart.values())
+            print(f"{layout.name()}: losses differ by {near:.2e} in {NEAR_STEPS} steps, {far:.2e} in {STEPS}")
+            expect(near <= NEAR and far <= FAR, f"{layout}: losses part from those of one rank")
+            expect(all(is_[s]["tokens"] == right[s]["tokens"] for s in right), f"{layout}: other tokens are counted")
+        print(f"loss {first:.4f} to {last:.4f} in {STEPS} steps")
+
+    def start(self, program, *options):
+        metrics = program.with_suffix(".cut.jsonl")
+        metrics.unlink(missing_ok=True)
+        command = [program, "--quiet", "--metrics", metrics, *options]
+        process = subprocess.Popen([str(w) for w in command], env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        return process, metrics
+
+    def wait_for_step(self, process, metrics, step):
+        deadline = time.monotonic() + 60
+        while not metrics.exists() or metrics.read_text().count("\n") < step:
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise emitted.Failed(f"step {step} was not reached\n{process.communicate()[1]}")
+            time.sleep(0.01)
+
+    def strike(self, program, rank, signal_number, at_step, *options):
+        """Sends a rank the signal after a step; (exit code, stderr, seconds until the program ended)."""
+        process, metrics = self.start(program, *options)
+        self.wait_for_step(process, metrics, at_step)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        begin = time.monotonic()
+        os.kill(int(children[rank]), signal_number)
+        try:
+            text = process.communicate(timeout=20)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise emitted.Failed("the other ranks do not end within 20 s") from None
+        seconds = time.monotonic() - begin
+        left = [child for child in children if pathlib.Path(f"/proc/{child}").exists()]
+        expect(not left, f"ranks are still there: {left}")
+        return process.returncode, text, seconds
+
+    def resumed(self, layout, folder, right, steps, tolerance):
+        """Goes on from a copy of the checkpoints; the losses must be those of the run that nobody cut."""
+        mine = self.folder / "resumed"
+        shutil.rmtree(mine, ignore_errors=True)
+        shutil.copytree(folder, mine)
+        is_ = self.train(self.program(layout, 2000), "--resume", "--checkpoint", mine, "--steps", str(steps))
+        first = min(is_)
+        expect(first > 1 and first % 10 == 1 and max(is_) == steps, f"{layout} resumes at step {first}, ends at {max(is_)}")
+        apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in is_)
+        print(f"{layout.name()} resumed at step {first}: losses differ by {apart:.2e}")
+        expect(apart <= tolerance, f"{layout}: resumed losses differ by {apart:.2e}")
+
+    def failure(self):
+        layout, steps, folder = Layout("ring", "keys", "zigzag", lanes=4), 45, self.folder / "checkpoints"
+        program = self.program(layout, 2000)
+        right = self.train(program, "--steps", str(steps))
+        code, text, seconds = self.strike(program, 2, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
+        print(f"killed rank 2: all ended after {seconds:.2f} s with {code}: {text.strip()}")
+        expect(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
+        expect(re.search(r"rank 2\b.*step \d+", text), f"rank and step are not named: {text}")
+        code, text, seconds = self.strike(program, 1, signal.SIGSTOP, 5, "--timeout", "2")
+        print(f"stopped rank 1: all ended after {seconds:.2f} s with {code}: {text.strip()}")
+        expect(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
+        expect(re.search(r"rank \d.*step \d+", text) and re.search(r"rank 1\b", text), f"rank 1 is not named: {text}")
+        self.resumed(layout, folder, right, steps, 0)
+        for other in (ONE, Layout("burst", "keys", "zigzag", 2, 2, 4)):
+            self.resumed(other, folder, right, steps, NEAR)
+
+    def mpi(self):
+        layout = WORLDS[3]
+        program = self.program(layout)
+        alone = self.train(program, "--steps", str(NEAR_STEPS))
+        launcher = [self.tools.mpirun, "--allow-run-as-root", "--oversubscribe", "-n", str(layout.nodes * layout.lanes)]
+        under = self.train(program, "--steps", str(NEAR_STEPS), launcher=launcher)
+        expect([alone[s]["loss"] for s in alone] == [under[s]["loss"] for s in alone] and len(alone) == NEAR_STEPS,
+               "under mpirun the losses are others")
+        print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
+
+
+PARTS = ["gradients", "curve", "equality", "failure", "mpi"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--toolchain", required=True)
+    parser.add_argument("--gradients", nargs="+", default=[], help="objects and libraries of gradients.c")
+    parser.add_argument("--curve", nargs="+", default=[], help="objects and libraries of curve.c")
+    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
+    parser.add_argument("--part", choices=PARTS, action="append", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="burst_training_") as temporary:
+        folder = pathlib.Path(args.work or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        training = Training(args, folder)
+        for part in args.part:
+            begin = time.monotonic()
+            getattr(training, part)()
+            print(f"{part}: {time.monotonic() - begin:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except emitted.Failed as failure:
+        sys.exit(str(failure))

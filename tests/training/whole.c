@@ -1,0 +1,145 @@
+/* whole.c: see whole.h. */
+#include "whole.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t largest_shard(const BurstPlan *p)
+{
+    int64_t most = p->max_tokens;
+    for (int u = 0; u < burst_unit_count(p); u++)
+        most = burst_unit(p, u)->shard > most ? burst_unit(p, u)->shard : most;
+    return most;
+}
+
+size_t whole_arena(const BurstPlan *p)
+{
+    return (size_t)largest_shard(p) * ((size_t)p->world + 1) * sizeof(float) + 128;
+}
+
+static bool is_tied(const BurstPlan *p)
+{
+    int64_t matrices = 0;
+    const BurstUnit *last = burst_unit(p, burst_unit_count(p) - 1);
+    for (int i = 0; i < last->tensors; i++)
+        matrices += last->tensor[i].rows > 1 && last->tensor[i].cols > 1;
+    return matrices == 0;
+}
+
+int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
+{
+    /* The plan's constants do not say eps and theta: every model of these tests has the same. */
+    *x = (Whole){c, p, {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000, is_tied(p)}};
+    x->tensors = tensor64_count(&x->shape);
+    x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
+    x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
+    x->full = burst_take(c, (size_t)(largest_shard(p) * p->world) * sizeof(float));
+    if (!x->tensor || !x->shard || !x->full)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the whole model");
+    x->count = tensor64_table(&x->shape, x->tensor);
+    return BURST_OK;
+}
+
+void whole_close(Whole *x)
+{
+    free(x->tensor);
+}
+
+static int gather(Whole *x, const float *shard, int64_t elements)
+{
+    BurstGroup world = {0, 1, x->p->world};
+    BurstGather op = {0};
+    memcpy(x->shard, shard, (size_t)elements * sizeof(float));
+    BURST_TRY(burst_gather_start(x->c, world, x->shard, elements, x->full, &op));
+    BURST_TRY(burst_gather_wait(x->c, &op));
+    return burst_barrier(x->c, world);
+}
+
+static const Tensor64 *find(const Whole *x, const char *name)
+{
+    for (int i = 0; i < x->tensors; i++)
+        if (strcmp(x->tensor[i].name, name) == 0)
+            return &x->tensor[i];
+    return NULL;
+}
+
+/* repeat: the unit's number among its row's: the layer. */
+static const Tensor64 *find_in_unit(const Whole *x, int repeat, const BurstTensor *t)
+{
+    char name[192];
+    const Tensor64 *found = find(x, t->name);
+    snprintf(name, sizeof name, "model.layers.%d.%s", repeat, t->name);
+    return found ? found : find(x, name);
+}
+
+static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, int64_t *placed)
+{
+    for (int i = 0; i < u->tensors; i++) {
+        const BurstTensor *t = &u->tensor[i];
+        const Tensor64 *to = find_in_unit(x, repeat, t);
+        if (!to || to->rows * to->cols != t->rows * t->cols)
+            return burst_fail(x->c, BURST_E_PLAN, "no weight of a Llama is unit %s, tensor %s [%lld][%lld]", u->name, t->name,
+                              (long long)t->rows, (long long)t->cols);
+        for (int64_t j = 0; j < t->rows * t->cols; j++)
+            out[to->offset + j] = x->full[t->offset + j];
+        *placed += t->rows * t->cols;
+    }
+    return BURST_OK;
+}
+
+int whole_weights(Whole *x, float *const *shards, double *out)
+{
+    int64_t placed = 0;
+    int unit = 0;
+    for (int row = 0; row < x->p->unit_rows; row++)
+        for (int repeat = 0; repeat < x->p->units[row].repeat; repeat++, unit++) {
+            BURST_TRY(gather(x, shards[unit], x->p->units[row].shard));
+            BURST_TRY(spread(x, &x->p->units[row], repeat, out, &placed));
+        }
+    if (placed != x->count)
+        return burst_fail(x->c, BURST_E_PLAN, "the plan has %lld weights, a Llama of its shape %lld", (long long)placed,
+                          (long long)x->count);
+    return BURST_OK;
+}
+
+Sequence sequence_new(int64_t n)
+{
+    Sequence s = {calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t)), calloc((size_t)n, sizeof(int32_t)),
+                  new64(n), 0};
+    if (!s.token || !s.label || !s.doc)
+        abort();
+    return s;
+}
+
+void sequence_free(Sequence *s)
+{
+    free(s->token), free(s->label), free(s->doc), free(s->weight);
+}
+
+/* Puts one value a token of every rank of the first data group at its place. */
+#define COLLECT(x, value, to)                                                                                 \
+    do {                                                                                                      \
+        float mine_[(x)->p->max_tokens + 1];                                                                  \
+        for (int64_t i = 0; i < (x)->p->tokens_of(burst_rank((x)->c) % (x)->p->group); i++)                    \
+            mine_[i] = (float)(value);                                                                        \
+        BURST_TRY(gather(x, mine_, (x)->p->max_tokens));                                                      \
+        for (int r_ = 0; r_ < (x)->p->group; r_++)                                                            \
+            for (int64_t i = 0; i < (x)->p->tokens_of(r_); i++)                                                \
+                (to)[(x)->p->position(r_, i)] = (typeof(*(to)))(x)->full[r_ * (x)->p->max_tokens + i];         \
+    } while (0)
+
+int whole_sequence(Whole *x, int64_t step, int64_t index, Sequence *out)
+{
+    BurstBatch b;
+    BURST_TRY(burst_batch_read(x->c, x->p, step, index, &b));
+    COLLECT(x, b.token[i], out->token);
+    COLLECT(x, b.label[i], out->label);
+    COLLECT(x, b.weight[i], out->weight);
+    out->counted = 0;
+    for (int64_t i = 0; i < x->p->sequence; i++) {
+        out->counted += out->label[i] >= 0 && out->weight[i] != 0;
+        out->doc[i] = x->p->table_count ? b.tables.table[0][i] : 0;
+    }
+    return BURST_OK;
+}
