@@ -1,0 +1,220 @@
+/* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other. */
+#include "check.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void read_stock(Checker *c);
+static void read_user_files(Checker *c);
+
+const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
+{
+    int before = diags_errors(d);
+    Checker c = {.arena = a, .diags = d, .in = in, .program = NEW(a, Program)};
+    c.program->topo_path = in->topo_path;
+    c.program->model_path = in->model_path;
+    read_stock(&c);
+    read_user_files(&c);
+    if (diags_errors(d) != before)
+        return NULL;
+    finish_topology(&c, (Span){0});
+    finish_model(&c, (Span){0});
+    finish_layout(&c);
+    finish_train(&c);
+    check_mask_declarations(&c);
+    finish_attention(&c);
+    c.program->schedules = c.schedules.at;
+    c.program->schedule_count = c.schedules.n;
+    return diags_errors(d) == before ? c.program : NULL;
+}
+
+/* ---- reading files ---- */
+static const Source *read_source(Checker *c, const char *path, Span at)
+{
+    size_t len;
+    const char *text = read_file(c->arena, path, &len);
+    if (!text) {
+        diag_error(c->diags, at, "cannot read '%s': %s", path, strerror(errno));
+        return NULL;
+    }
+    Source *s = NEW(c->arena, Source);
+    *s = (Source){.name = path, .text = text, .len = len};
+    return s;
+}
+
+static AstList read_items(Checker *c, const char *path, Span at)
+{
+    const Source *s = read_source(c, path, at);
+    return s ? parse_source(c->arena, c->diags, s) : (AstList){0};
+}
+
+static void report_cycle(Checker *c, Span import, const LoadedFile *again)
+{
+    diag_error(c->diags, import, "'%s' imports itself", again->path);
+    for (int i = 0; i < c->files.n; i++)
+        if (c->files.at[i]->open && c->files.at[i]->import.src)
+            diag_note(c->diags, c->files.at[i]->import, "by way of this import");
+}
+
+/* Reads a file once, however it is spelled, and hands its items to declare. */
+static void read_once(Checker *c, const char *path, Span import, void (*declare)(Checker *, AstList))
+{
+    struct stat st = {0};
+    if (stat(path, &st) != 0) {
+        diag_error(c->diags, import, "cannot read '%s': %s", path, strerror(errno));
+        return;
+    }
+    for (int i = 0; i < c->files.n; i++) {
+        const LoadedFile *f = c->files.at[i];
+        if (f->device != st.st_dev || f->inode != st.st_ino)
+            continue;
+        if (f->open)
+            report_cycle(c, import, f);
+        return;
+    }
+    LoadedFile *f = *vec_push(c->arena, &c->files) = NEW(c->arena, LoadedFile);
+    *f = (LoadedFile){.device = st.st_dev, .inode = st.st_ino, .path = path, .open = true, .import = import};
+    declare(c, read_items(c, path, import));
+    f->open = false;
+}
+
+/* ---- imports ---- */
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* folder/name or folder/name.ext, whichever there is. */
+static const char *file_in(Checker *c, const char *folder, const char *name, const char *extension)
+{
+    const char *path = arena_printf(c->arena, "%s%s%s", folder, name, extension);
+    if (is_file(path))
+        return path;
+    path = arena_printf(c->arena, "%s%s", folder, name);
+    return is_file(path) ? path : NULL;
+}
+
+/* Names without a slash find stock files first; everything else is relative to the importing file. */
+void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList))
+{
+    Cursor u = cursor_of(c, setting);
+    const Ast *name = cursor_string(&u, "a file in quotes, such as \"masks\"");
+    if (!cursor_end(&u))
+        return;
+    const char *from = setting->span.src->name, *slash = strrchr(from, '/'), *path = NULL;
+    const char *folder = slash ? arena_copy(c->arena, from, (size_t)(slash - from + 1)) : "";
+    if (!strchr(name->text, '/'))
+        path = file_in(c, arena_printf(c->arena, "%s/", c->in->stock_dir), name->text, extension);
+    if (!path)
+        path = file_in(c, name->text[0] == '/' ? "" : folder, name->text, extension);
+    if (path) {
+        read_once(c, path, name->span, declare);
+        return;
+    }
+    diag_error(c->diags, name->span, "cannot find '%s', neither a stock file nor one beside this file", name->text);
+}
+
+/* ---- schedules ---- */
+static const SchedText *add_schedule(Checker *c, const SchedText *s, bool stock, Span at)
+{
+    for (int i = 0; i < c->schedules.n; i++) {
+        const SchedText *other = c->schedules.at[i];
+        if (strcmp(other->name, s->name) != 0)
+            continue;
+        if (i >= c->stock_schedules) {
+            diag_error(c->diags, at.src ? at : s->span, "schedule '%s' is given twice", s->name);
+            diag_note(c->diags, other->span, "first here");
+            return NULL;
+        }
+        c->schedules.at[i] = s;
+        return s;
+    }
+    *vec_push(c->arena, &c->schedules) = s;
+    c->stock_schedules += stock;
+    return s;
+}
+
+const SchedText *load_schedule(Checker *c, const char *path, Span at)
+{
+    const Source *source = read_source(c, path, at);
+    if (!source)
+        return NULL;
+    int before = diags_errors(c->diags);
+    AstList items = parse_source(c->arena, c->diags, source);
+    if (diags_errors(c->diags) != before)
+        return NULL;
+    const SchedText *s = check_schedule(c, source, items);
+    return s ? add_schedule(c, s, c->stock, at) : NULL;
+}
+
+const SchedText *parse_schedule(Arena *a, Diags *d, const char *path)
+{
+    Checker c = {.arena = a, .diags = d};
+    return load_schedule(&c, path, (Span){0});
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Every .sched file of the stock folder, in the order of their names whatever the file system's. */
+static void read_stock_schedules(Checker *c)
+{
+    const char *folder = arena_printf(c->arena, "%s/schedules", c->in->stock_dir);
+    Vec(const char *) paths = {0};
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        diag_error(c->diags, (Span){0}, "cannot read the stock schedules in '%s': %s", folder, strerror(errno));
+        return;
+    }
+    for (const struct dirent *e; (e = readdir(dir));) {
+        size_t n = strlen(e->d_name);
+        if (n > 6 && strcmp(e->d_name + n - 6, ".sched") == 0)
+            *vec_push(c->arena, &paths) = arena_printf(c->arena, "%s/%s", folder, e->d_name);
+    }
+    closedir(dir);
+    if (paths.n)
+        qsort(paths.at, (size_t)paths.n, sizeof *paths.at, by_name);
+    for (int i = 0; i < paths.n; i++)
+        load_schedule(c, paths.at[i], (Span){0});
+}
+
+static void read_stock(Checker *c)
+{
+    c->stock = true;
+    read_once(c, arena_printf(c->arena, "%s/devices.topo", c->in->stock_dir), (Span){0}, check_topology);
+    read_once(c, arena_printf(c->arena, "%s/masks.burst", c->in->stock_dir), (Span){0}, check_declarations);
+    read_stock_schedules(c);
+    c->stock = false;
+}
+
+static void read_user_files(Checker *c)
+{
+    read_once(c, c->in->topo_path, (Span){0}, check_topology);
+    read_once(c, c->in->model_path, (Span){0}, check_declarations);
+    for (int i = 0; i < c->in->schedule_path_count; i++)
+        load_schedule(c, c->in->schedule_paths[i], (Span){0});
+}
+
+/* ---- --emit=ast: the user's files as parsed ---- */
+static void print_file(Arena *a, Diags *d, const char *path, Text *out)
+{
+    Checker c = {.arena = a, .diags = d};
+    const Source *s = path ? read_source(&c, path, (Span){0}) : NULL;
+    if (s)
+        ast_print(s, parse_source(a, d, s), out);
+}
+
+void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out)
+{
+    text_add(out, "burst-ast 1\n");
+    print_file(a, d, in->topo_path, out);
+    print_file(a, d, in->model_path, out);
+    for (int i = 0; i < in->schedule_path_count; i++)
+        print_file(a, d, in->schedule_paths[i], out);
+}

@@ -1,0 +1,94 @@
+/* check.h: what the parts of the checker share. Only dsl/ reads this. */
+#ifndef BURST_CHECK_H
+#define BURST_CHECK_H
+
+#include "ast.h"
+
+/* A device or link as declared: what a cluster takes from its devices where it says nothing itself. */
+typedef struct DeviceDecl { Device device; double link; bool stock; } DeviceDecl;
+typedef struct NicDecl { Nic nic; bool stock; } NicDecl;
+typedef struct MaskDecl {
+    const char *name;
+    const Ast *ast;
+    bool stock;
+    bool broken; /* already reported: uses of it say nothing more */
+} MaskDecl;
+typedef struct TableDecl { Table table; bool stock; int number; /* in Program.tables, -1: not used yet */ } TableDecl;
+/* A model or cluster file that was read; open while its declarations are being followed: importing it again is a cycle. */
+typedef struct LoadedFile { uint64_t device, inode; const char *path; bool open; Span import; } LoadedFile;
+
+typedef struct Checker {
+    Arena *arena;
+    Diags *diags;
+    const FrontEnd *in;
+    Program *program;
+    bool stock; /* the file being read is a stock file */
+    Vec(LoadedFile *) files;
+    Vec(DeviceDecl *) devices;
+    Vec(NicDecl *) nics;
+    Vec(MaskDecl *) masks;
+    Vec(TableDecl *) tables;
+    Vec(Table) used_tables;
+    Vec(Mask) used_masks;
+    Vec(const SchedText *) schedules; /* stock ones first */
+    int stock_schedules;
+    const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train;
+} Checker;
+
+/* ---- check_fields.c: blocks of settings, by tables ---- */
+/* Values of one setting, taken from left to right. After a failure (reported) the rest is silent. */
+typedef struct Cursor { Checker *c; const Ast *setting, *at; Span behind; bool failed; } Cursor;
+Cursor cursor_of(Checker *c, const Ast *setting);
+bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out);
+bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out);
+const Ast *cursor_name(Cursor *u, const char *what);   /* any word, NULL after an error */
+const Ast *cursor_string(Cursor *u, const char *what);
+bool cursor_word(Cursor *u, const char *word);         /* exactly this word, or an error */
+bool cursor_try(Cursor *u, const char *word);          /* takes the word or punctuation if it is there */
+int cursor_choice(Cursor *u, const char *const *names, int n); /* index, or -1 after an error */
+bool cursor_end(Cursor *u);                            /* false where anything failed or more follows */
+
+typedef struct Field Field;
+typedef void TakeField(Checker *c, const Ast *setting, const Field *f, void *to);
+typedef enum FieldFlags { FIELD_REQUIRED = 1, FIELD_BLOCK = 2, FIELD_REPEATS = 4 } FieldFlags;
+struct Field {
+    const char *name;
+    TakeField *take;
+    size_t offset; /* in the structure at `to` */
+    int flags;
+    UnitKind unit;
+    double lo, hi;
+};
+/* Hands every setting of the list to its field. what names the list in messages ("the model"); at is blamed for what is
+ * missing. */
+void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at);
+TakeField take_int, take_int64, take_double, take_once; /* int, int64_t, double, const Ast * (set in one file) */
+const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
+/* Reports an unknown word with the nearest of names. */
+void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
+/* The refusal of what a later version will plan. use: what to write instead. */
+void not_planned(Checker *c, Span at, const char *what, const char *use);
+void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
+
+/* ---- check_range.c: what an operation can give ---- */
+#define RANGE_BOUND (INT64_C(1) << 62) /* every value of a mask or an index stays within +- this */
+typedef struct Range { __int128 lo, hi; } Range;
+Range range_of(ExprOp op, Range a, Range b); /* operands within the bound; divisors constant and positive */
+
+/* ---- check_*.c ---- */
+void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList));
+void check_topology(Checker *c, AstList items); /* declarations of one file */
+void finish_topology(Checker *c, Span file);    /* Program.cluster */
+void check_declarations(Checker *c, AstList items); /* of one model file */
+void finish_model(Checker *c, Span file);       /* Program.model, sequence */
+void finish_layout(Checker *c);
+void finish_train(Checker *c);
+void declare_mask(Checker *c, const Ast *mask);
+void declare_table(Checker *c, const Ast *setting);
+void check_mask_declarations(Checker *c);
+void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
+const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */
+/* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after errors. */
+const SchedText *load_schedule(Checker *c, const char *path, Span at);
+
+#endif

@@ -1,0 +1,661 @@
+/* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters and calls of
+ * other masks disappear, constants are folded, and each sub-value is proved to stay within +-2^62 on the sequence. Masks
+ * that no layer uses are checked as well, with their parameters left open. */
+#include "check.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_NODES = 1 << 16, MAX_DEPTH = 2000 };
+
+typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
+/* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as a tree. */
+typedef struct Typed { Type type; const Expr *e; int64_t lo, hi; bool open; int nodes, depth; } Typed;
+
+/* One mask being inlined: its parameters' values, and where it is called. */
+typedef struct Frame {
+    const MaskDecl *decl;
+    const Typed *values;
+    Span call;
+    const struct Frame *caller;
+    bool open; /* parameters are not known: the check of an unused mask */
+} Frame;
+
+static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame);
+
+static const Typed broken = {.type = BROKEN};
+
+static Typed leaf(Checker *c, ExprOp op, int64_t value, Span span, Type type, int64_t lo, int64_t hi)
+{
+    Expr *e = NEW(c->arena, Expr);
+    *e = (Expr){.op = op, .value = value, .span = span};
+    return (Typed){.type = type, .e = e, .lo = lo, .hi = hi, .nodes = 1, .depth = 1};
+}
+
+static Typed constant(Checker *c, int64_t value, Span span)
+{
+    return leaf(c, E_CONST, value, span, NUMBER, value, value);
+}
+
+static Typed truth(Checker *c, bool value, Span span)
+{
+    return leaf(c, value ? E_TRUE : E_FALSE, 0, span, TRUTH, 0, 1);
+}
+
+static bool is_constant(Typed t) { return t.e->op == E_CONST; }
+
+/* Says by which calls the text at fault was reached. */
+static void note_calls(Checker *c, const Frame *frame)
+{
+    for (; frame && frame->call.src; frame = frame->caller)
+        diag_note(c->diags, frame->call, "in mask '%s' called here", frame->decl->name);
+}
+
+static Typed wrong(Checker *c, const Frame *frame, Span at, const char *text)
+{
+    diag_error(c->diags, at, "%s", text);
+    note_calls(c, frame);
+    return broken;
+}
+
+static Typed bound(Checker *c, const Frame *frame, Typed t, Range r)
+{
+    if (t.open)
+        return t;
+    if (r.lo < -RANGE_BOUND || r.hi > RANGE_BOUND) {
+        __int128 worst = r.hi > -r.lo ? r.hi : r.lo;
+        return wrong(c, frame, t.e->span,
+                     arena_printf(c->arena, "this value can reach %.3g on a sequence of %lld tokens; the limit is 2^62",
+                                  (double)worst, (long long)c->program->sequence));
+    }
+    t.lo = (int64_t)r.lo;
+    t.hi = (int64_t)r.hi;
+    return t;
+}
+
+static Typed fold(Checker *c, Typed t)
+{
+    int64_t value = expr_eval(t.e, 0, 0, NULL, NULL);
+    Typed folded = t.type == TRUTH ? truth(c, value != 0, t.e->span) : constant(c, value, t.e->span);
+    folded.open = t.open;
+    return folded;
+}
+
+/* a and true is a; a or false is a; and so on, so that window_sink(w, 0) costs what window(w) does. */
+static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
+{
+    ExprOp zero = op == E_AND ? E_FALSE : E_TRUE, unit = op == E_AND ? E_TRUE : E_FALSE;
+    if (op != E_AND && op != E_OR)
+        return false;
+    if (a.e->op == unit || b.e->op == zero)
+        *out = b;
+    else if (b.e->op == unit || a.e->op == zero)
+        *out = a;
+    else
+        return false;
+    return true;
+}
+
+/* op applied to a (and b, where b.e is set): both already have the right type. */
+static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b, Span span)
+{
+    Typed t = {.type = op >= E_LT ? TRUTH : NUMBER, .open = a.open || b.open, .nodes = a.nodes + b.nodes + 1,
+               .depth = (a.depth > b.depth ? a.depth : b.depth) + 1};
+    if (absorbs(op, a, b, &t))
+        return t;
+    if (t.nodes > MAX_NODES || t.depth > MAX_DEPTH)
+        return wrong(c, frame, span, arena_printf(c->arena, "mask is too large: more than %d operations when its calls are written out",
+                                                  t.depth > MAX_DEPTH ? MAX_DEPTH : MAX_NODES));
+    Expr *e = NEW(c->arena, Expr);
+    *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = span};
+    t.e = e;
+    t = bound(c, frame, t, range_of(op, (Range){a.lo, a.hi}, (Range){b.lo, b.hi}));
+    bool known = a.e->op == E_CONST || a.e->op == E_TRUE || a.e->op == E_FALSE;
+    bool known_b = !b.e || b.e->op == E_CONST || b.e->op == E_TRUE || b.e->op == E_FALSE;
+    return t.type != BROKEN && !t.open && known && known_b && op != E_HASH ? fold(c, t) : t;
+}
+
+/* ---- operands ---- */
+static const char *const type_name[] = {"", "a number", "a condition"};
+
+static Typed operand(Checker *c, const Ast *a, const Frame *frame, Type wanted, const char *of)
+{
+    Typed t = inline_expr(c, a, frame);
+    if (t.type == BROKEN || t.type == wanted)
+        return t;
+    return wrong(c, frame, a->span, arena_printf(c->arena, "%s needs %s, and this is %s", of, type_name[wanted],
+                                                 type_name[t.type]));
+}
+
+static const char *operator_text(ExprOp op)
+{
+    static const char *const text[] = {
+#define X(id, text) text,
+        EXPR_OPS(X)
+#undef X
+    };
+    return text[op];
+}
+
+static bool good_divisor(Checker *c, const Frame *frame, Typed d, const Ast *at, ExprOp op)
+{
+    if (d.open)
+        return true;
+    const char *name = operator_text(op);
+    if (!is_constant(d))
+        wrong(c, frame, at->span, arena_printf(c->arena, "the divisor of '%s' must be a constant", name));
+    else if (d.e->value <= 0)
+        wrong(c, frame, at->span, arena_printf(c->arena, "the divisor of '%s' is %lld; it must be positive", name,
+                                               (long long)d.e->value));
+    return is_constant(d) && d.e->value > 0;
+}
+
+static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
+{
+    Type wanted = a->op == E_AND || a->op == E_OR ? TRUTH : NUMBER;
+    const char *of = arena_printf(c->arena, "'%s'", operator_text(a->op));
+    Typed x = operand(c, a->args.first, frame, wanted, of), y = operand(c, a->args.first->next, frame, wanted, of);
+    if (x.type == BROKEN || y.type == BROKEN)
+        return broken;
+    bool divides = a->op == E_DIV || a->op == E_MOD;
+    if (divides && !good_divisor(c, frame, y, a->args.first->next, a->op))
+        return broken;
+    if (divides && y.open)
+        y.lo = y.hi = 1; /* stands for any divisor: an open value is not bounded */
+    return combine(c, frame, a->op, x, y, a->span);
+}
+
+static Typed inline_not(Checker *c, const Ast *a, const Frame *frame)
+{
+    Typed x = operand(c, a->args.first, frame, TRUTH, "'not'");
+    return x.type == BROKEN ? x : combine(c, frame, E_NOT, x, (Typed){0}, a->span);
+}
+
+static Typed inline_negate(Checker *c, const Ast *a, const Frame *frame)
+{
+    Typed x = operand(c, a->args.first, frame, NUMBER, "'-'");
+    return x.type == BROKEN ? x : combine(c, frame, E_SUB, constant(c, 0, a->span), x, a->span);
+}
+
+static Typed inline_number(Checker *c, const Ast *a, const Frame *frame)
+{
+    const Number *n = &a->number;
+    if (n->unit != UNIT_NONE || !n->is_whole || n->whole > RANGE_BOUND)
+        return wrong(c, frame, a->span, "masks count in whole tokens: a whole number without a unit is needed here");
+    return constant(c, n->whole, a->span);
+}
+
+/* ---- names, tables, pattern files ---- */
+static int parameter_index(const Frame *frame, const char *name)
+{
+    int i = 0;
+    for (const Ast *p = frame->decl->ast->args.first; p; p = p->next, i++)
+        if (strcmp(p->text, name) == 0)
+            return i;
+    return -1;
+}
+
+/* The user's own declaration hides a stock one. */
+static MaskDecl *find_mask(Checker *c, const char *name)
+{
+    MaskDecl *found = NULL;
+    for (int i = 0; i < c->masks.n; i++)
+        if (strcmp(c->masks.at[i]->name, name) == 0 && (!found || found->stock))
+            found = c->masks.at[i];
+    return found;
+}
+
+static TableDecl *find_table(Checker *c, const char *name)
+{
+    TableDecl *found = NULL;
+    for (int i = 0; i < c->tables.n; i++)
+        if (strcmp(c->tables.at[i]->table.name, name) == 0 && (!found || found->stock))
+            found = c->tables.at[i];
+    return found;
+}
+
+static Typed unknown_name(Checker *c, const Ast *a, const Frame *frame)
+{
+    Vec(const char *) names = {0};
+    static const char *const built_in[] = {"q", "k", "min", "max", "abs", "hash", "true", "false"};
+    for (int i = 0; i < countof(built_in); i++)
+        *vec_push(c->arena, &names) = built_in[i];
+    for (const Ast *p = frame ? frame->decl->ast->args.first : NULL; p; p = p->next)
+        *vec_push(c->arena, &names) = p->text;
+    for (int i = 0; i < c->masks.n; i++)
+        *vec_push(c->arena, &names) = c->masks.at[i]->name;
+    for (int i = 0; i < c->tables.n; i++)
+        *vec_push(c->arena, &names) = c->tables.at[i]->table.name;
+    unknown_word(c, a->name_span, a->text, names.at, names.n, a->kind == A_CALL ? "mask" : "name");
+    return broken;
+}
+
+static Typed inline_call(Checker *c, const Ast *a, const Frame *frame);
+
+static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
+{
+    int64_t last = c->program->sequence > 0 ? c->program->sequence - 1 : 0;
+    int i = frame ? parameter_index(frame, a->text) : -1;
+    if (i >= 0)
+        return frame->values[i];
+    if (strcmp(a->text, "q") == 0)
+        return leaf(c, E_Q, 0, a->span, NUMBER, 0, last);
+    if (strcmp(a->text, "k") == 0)
+        return leaf(c, E_K, 0, a->span, NUMBER, 0, last);
+    if (strcmp(a->text, "true") == 0 || strcmp(a->text, "false") == 0)
+        return truth(c, a->text[0] == 't', a->span);
+    if (find_mask(c, a->text))
+        return inline_call(c, a, frame);
+    if (find_table(c, a->text))
+        return wrong(c, frame, a->span, arena_printf(c->arena, "'%s' is a table; write %s[q] or %s[k]", a->text, a->text, a->text));
+    return unknown_name(c, a, frame);
+}
+
+static int use_table(Checker *c, TableDecl *t)
+{
+    if (t->number < 0) {
+        t->number = c->used_tables.n;
+        *vec_push(c->arena, &c->used_tables) = t->table;
+    }
+    return t->number;
+}
+
+static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
+{
+    TableDecl *t = find_table(c, a->text);
+    const Ast *index = a->args.first;
+    if (!t)
+        return unknown_name(c, a, frame);
+    bool q = index->kind == A_NAME && strcmp(index->text, "q") == 0, k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
+    if (index->next || (!q && !k))
+        return wrong(c, frame, a->span, arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text, a->text));
+    int number = frame && frame->open ? 0 : use_table(c, t);
+    return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
+}
+
+/* Rows of 0s and 1s, blanks ignored, one row a line. */
+static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern *out)
+{
+    Vec(uint8_t) bits = {0};
+    int64_t row_length = 0;
+    for (size_t i = 0; i <= len; i++) {
+        char ch = i < len ? text[i] : '\n';
+        if (ch == '0' || ch == '1') {
+            *vec_push(a, &bits) = (uint8_t)(ch - '0');
+            row_length++;
+        } else if (ch == '\n' && row_length) {
+            if (out->rows && row_length != out->cols)
+                return arena_printf(a, "row %lld has %lld entries and row 1 has %lld", (long long)out->rows + 1,
+                                    (long long)row_length, (long long)out->cols);
+            out->cols = row_length;
+            out->rows++;
+            row_length = 0;
+        } else if (!strchr(" \t\r\n", ch) || !ch) {
+            return "it may hold 0, 1 and blanks only";
+        }
+    }
+    out->bits = bits.at;
+    return out->rows ? NULL : "it has no rows";
+}
+
+/* A path in the text of a file is relative to that file, unless it is absolute. */
+static const char *beside(Arena *a, Span at, const char *path)
+{
+    const char *from = at.src->name, *slash = strrchr(from, '/');
+    if (path[0] == '/' || !slash)
+        return path;
+    return arena_printf(a, "%.*s%s", (int)(slash - from + 1), from, path);
+}
+
+static const Pattern *load_pattern(Checker *c, const Ast *a)
+{
+    Pattern *p = NEW(c->arena, Pattern);
+    size_t len;
+    p->path = a->text;
+    const char *path = beside(c->arena, a->span, a->text), *text = read_file(c->arena, path, &len);
+    if (!text) {
+        diag_error(c->diags, a->name_span, "cannot read '%s': %s", path, strerror(errno));
+        return NULL;
+    }
+    const char *fault = read_pattern(c->arena, text, len, p);
+    if (fault)
+        diag_error(c->diags, a->name_span, "'%s' is not a pattern: %s", path, fault);
+    return fault ? NULL : p;
+}
+
+static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
+{
+    if (a->args.n != 2)
+        return wrong(c, frame, a->span, "a pattern is read at a row and a column: file \"...\" at (q / 64, k / 64)");
+    Typed row = operand(c, a->args.first, frame, NUMBER, "a row");
+    Typed column = operand(c, a->args.first->next, frame, NUMBER, "a column");
+    const Pattern *pattern = load_pattern(c, a);
+    if (row.type == BROKEN || column.type == BROKEN || !pattern)
+        return broken;
+    Expr *e = NEW(c->arena, Expr);
+    *e = (Expr){.op = E_PATTERN, .a = row.e, .b = column.e, .pattern = pattern, .span = a->span};
+    return (Typed){.type = TRUTH, .e = e, .hi = 1, .open = row.open || column.open, .nodes = row.nodes + column.nodes + 1,
+                   .depth = (row.depth > column.depth ? row.depth : column.depth) + 1};
+}
+
+/* ---- calls ---- */
+static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprOp op, int least, int most)
+{
+    if (a->args.n < least || a->args.n > most)
+        return wrong(c, frame, a->span, arena_printf(c->arena, "'%s' takes %s, not %d", a->text,
+                                                     least == 1 ? "one value" : most == 2 ? "two values" : "two values or more", a->args.n));
+    const char *of = arena_printf(c->arena, "'%s'", a->text);
+    Typed t = operand(c, a->args.first, frame, NUMBER, of);
+    if (least == 1)
+        return t.type == BROKEN ? t : combine(c, frame, op, t, (Typed){0}, a->span);
+    for (const Ast *b = a->args.first->next; b; b = b->next) {
+        Typed next = operand(c, b, frame, NUMBER, of);
+        t = t.type == BROKEN || next.type == BROKEN ? broken : combine(c, frame, op, t, next, a->span);
+    }
+    return t;
+}
+
+static bool recursive(Checker *c, const Ast *a, const MaskDecl *decl, const Frame *frame)
+{
+    const Frame *f = frame;
+    while (f && f->decl != decl)
+        f = f->caller;
+    if (!f)
+        return false;
+    diag_error(c->diags, a->span, "mask '%s' calls itself", decl->name);
+    for (f = frame; f->decl != decl; f = f->caller)
+        diag_note(c->diags, f->call, "by way of '%s', called here", f->decl->name);
+    return true;
+}
+
+static int depth_of(const Frame *f)
+{
+    int depth = 0;
+    for (; f; f = f->caller)
+        depth++;
+    return depth;
+}
+
+static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *frame)
+{
+    AstList arguments = a->kind == A_CALL ? a->args : (AstList){0};
+    if (recursive(c, a, decl, frame))
+        return broken;
+    if (arguments.n != decl->ast->args.n) {
+        diag_error(c->diags, a->span, "mask '%s' takes %d parameter%s, not %d", decl->name, decl->ast->args.n,
+                   decl->ast->args.n == 1 ? "" : "s", arguments.n);
+        diag_note(c->diags, decl->ast->span, "declared here");
+        return broken;
+    }
+    if (depth_of(frame) > 60)
+        return wrong(c, NULL, a->span, "masks call each other more than 60 deep");
+    Typed *values = NEW_ARRAY(c->arena, Typed, arguments.n);
+    bool good = !decl->broken;
+    int i = 0;
+    for (const Ast *b = arguments.first; b; b = b->next, i++) {
+        values[i] = operand(c, b, frame, NUMBER, arena_printf(c->arena, "parameter %d of '%s'", i + 1, decl->name));
+        good = good && values[i].type != BROKEN;
+    }
+    Frame inner = {.decl = decl, .values = values, .call = a->span, .caller = frame, .open = frame && frame->open};
+    return good ? operand(c, decl->ast->more.first, &inner, TRUTH, "a mask") : broken;
+}
+
+static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
+{
+    static const struct { const char *name; ExprOp op; int least, most; } functions[] = {
+        {"min", E_MIN, 2, 1 << 20}, {"max", E_MAX, 2, 1 << 20}, {"abs", E_ABS, 1, 1}, {"hash", E_HASH, 2, 2}};
+    for (int i = 0; i < countof(functions); i++)
+        if (strcmp(functions[i].name, a->text) == 0)
+            return inline_function(c, a, frame, functions[i].op, functions[i].least, functions[i].most);
+    MaskDecl *decl = find_mask(c, a->text);
+    return decl ? call_mask(c, a, decl, frame) : unknown_name(c, a, frame);
+}
+
+static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
+{
+    switch (a->kind) {
+    case A_NUMBER: return inline_number(c, a, frame);
+    case A_NAME: return inline_name(c, a, frame);
+    case A_CALL: return inline_call(c, a, frame);
+    case A_INDEX: return inline_index(c, a, frame);
+    case A_FILE: return inline_file(c, a, frame);
+    case A_BINARY: return inline_binary(c, a, frame);
+    case A_NOT: return inline_not(c, a, frame);
+    case A_NEGATE: return inline_negate(c, a, frame);
+    default: return wrong(c, frame, a->span, "an expression is needed here");
+    }
+}
+
+/* ---- declarations ---- */
+static bool reserved(const char *name)
+{
+    static const char *const words[] = {"q", "k", "min", "max", "abs", "hash", "true", "false"};
+    for (int i = 0; i < countof(words); i++)
+        if (strcmp(words[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void check_parameters(Checker *c, const Ast *mask)
+{
+    for (const Ast *p = mask->args.first; p; p = p->next) {
+        if (reserved(p->text))
+            diag_error(c->diags, p->span, "'%s' has a meaning of its own in masks; choose another name", p->text);
+        for (const Ast *o = mask->args.first; o != p; o = o->next)
+            if (strcmp(o->text, p->text) == 0)
+                duplicate(c, p, o->span, arena_printf(c->arena, "parameter '%s'", p->text));
+    }
+}
+
+void declare_mask(Checker *c, const Ast *mask)
+{
+    if (reserved(mask->text))
+        diag_error(c->diags, mask->name_span, "'%s' has a meaning of its own in masks; choose another name", mask->text);
+    check_parameters(c, mask);
+    for (int i = 0; i < c->masks.n; i++)
+        if (c->masks.at[i]->stock == c->stock && strcmp(c->masks.at[i]->name, mask->text) == 0) {
+            duplicate(c, mask, c->masks.at[i]->ast->name_span, arena_printf(c->arena, "mask '%s'", mask->text));
+            return;
+        }
+    MaskDecl *decl = *vec_push(c->arena, &c->masks) = NEW(c->arena, MaskDecl);
+    *decl = (MaskDecl){.name = mask->text, .ast = mask, .stock = c->stock};
+}
+
+/* table doc per token [lengths 512 .. 32Ki]; */
+void declare_table(Checker *c, const Ast *s)
+{
+    Cursor u = cursor_of(c, s);
+    const Ast *name = cursor_name(&u, "a name");
+    Table t = {.span = s->span};
+    cursor_word(&u, "per");
+    cursor_word(&u, "token");
+    if (cursor_try(&u, "lengths")) {
+        cursor_whole(&u, 1, INT64_C(1) << 40, &t.len_min);
+        cursor_word(&u, "..");
+        cursor_whole(&u, t.len_min, INT64_C(1) << 40, &t.len_max);
+    }
+    if (!cursor_end(&u))
+        return;
+    t.name = name->text;
+    if (strcmp(t.name, "doc") != 0) {
+        not_planned(c, name->span, arena_printf(c->arena, "table %s", t.name), "table doc, the document of each token");
+        return;
+    }
+    for (int i = 0; i < c->tables.n; i++)
+        if (c->tables.at[i]->stock == c->stock && strcmp(c->tables.at[i]->table.name, t.name) == 0) {
+            duplicate(c, name, c->tables.at[i]->table.span, arena_printf(c->arena, "table '%s'", t.name));
+            return;
+        }
+    TableDecl *decl = *vec_push(c->arena, &c->tables) = NEW(c->arena, TableDecl);
+    *decl = (TableDecl){.table = t, .stock = c->stock, .number = -1};
+}
+
+static void check_open(Checker *c, MaskDecl *decl)
+{
+    Typed *values = NEW_ARRAY(c->arena, Typed, decl->ast->args.n);
+    for (int i = 0; i < decl->ast->args.n; i++) {
+        values[i] = leaf(c, E_VAR, i, decl->ast->span, NUMBER, 0, 0);
+        values[i].open = true;
+    }
+    Frame frame = {.decl = decl, .values = values, .open = true};
+    decl->broken = operand(c, decl->ast->more.first, &frame, TRUTH, "a mask").type == BROKEN;
+}
+
+void check_mask_declarations(Checker *c)
+{
+    for (int i = 0; i < c->masks.n; i++)
+        check_open(c, c->masks.at[i]);
+}
+
+/* ---- attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; } ---- */
+static const char *call_text(Checker *c, const Ast *call)
+{
+    const char *text = call->text;
+    if (call->kind != A_CALL)
+        return text;
+    int i = 0;
+    for (const Ast *a = call->args.first; a; a = a->next, i++) {
+        Typed t = inline_expr(c, a, NULL);
+        if (t.type == BROKEN)
+            return NULL;
+        if (!is_constant(t)) {
+            diag_error(c->diags, a->span, "a layer's mask needs constants as parameters");
+            return NULL;
+        }
+        text = arena_printf(c->arena, "%s%s%lld", text, i ? ", " : "(", (long long)t.e->value);
+    }
+    return arena_printf(c->arena, "%s)", text);
+}
+
+/* Index of the mask in Program.masks, or -1 after an error. */
+static int use_mask(Checker *c, const Ast *call)
+{
+    MaskDecl *decl = find_mask(c, call->text);
+    if (!decl) {
+        unknown_name(c, call, NULL);
+        return -1;
+    }
+    const char *text = call_text(c, call);
+    if (!text)
+        return -1;
+    for (int i = 0; i < c->used_masks.n; i++)
+        if (strcmp(c->used_masks.at[i].text, text) == 0)
+            return i;
+    Typed t = call_mask(c, call, decl, NULL);
+    if (t.type == BROKEN)
+        return -1;
+    *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span};
+    return c->used_masks.n - 1;
+}
+
+typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; } Assignment;
+
+static const Ast *mask_value(Checker *c, Cursor *u)
+{
+    if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL) || u->at->next) {
+        if (!u->failed)
+            diag_error(c->diags, u->at ? u->at->span : u->setting->name_span, "'%s' needs a mask, such as causal or window(4Ki)",
+                       u->setting->text);
+        return NULL;
+    }
+    return u->at;
+}
+
+static void take_default(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Assignment *a = to;
+    Cursor u = cursor_of(c, s);
+    const Ast *mask = mask_value(c, &u);
+    a->fallback_span = s->span;
+    if (mask)
+        a->fallback = use_mask(c, mask);
+}
+
+static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int mask, Span span)
+{
+    if (layer >= a->layers) {
+        if (a->layers)
+            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0", (long long)layer, a->layers);
+    } else if (a->by[layer].src) {
+        diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);
+        diag_note(c->diags, a->by[layer], "first here");
+    } else {
+        a->by[layer] = s->span;
+        a->mask[layer] = mask;
+    }
+}
+
+/* One number, or first .. last; false after an error. */
+static bool layer_range(Cursor *u, int64_t *first, int64_t *last, Span *span)
+{
+    *span = u->at ? u->at->span : u->setting->name_span;
+    if (!cursor_whole(u, 0, 1 << 30, first))
+        return false;
+    *last = *first;
+    if (!cursor_try(u, ".."))
+        return true;
+    *span = span_join(*span, u->at ? u->at->span : *span);
+    return cursor_whole(u, *first, 1 << 30, last);
+}
+
+static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Assignment *a = to;
+    const Ast *last_value = s->args.last;
+    int mask = last_value && (last_value->kind == A_NAME || last_value->kind == A_CALL) ? use_mask(c, last_value) : -1;
+    Cursor u = cursor_of(c, s);
+    do {
+        int64_t first, last;
+        Span span;
+        if (!layer_range(&u, &first, &last, &span))
+            return;
+        if (last >= a->layers)
+            first = last; /* one message for the range */
+        for (int64_t layer = first; layer <= last; layer++)
+            assign(c, s, a, layer, mask, span);
+    } while (cursor_try(&u, ","));
+    cursor_word(&u, ":");
+    mask_value(c, &u);
+}
+
+static const Field attention_fields[] = {
+    {"default", take_default, 0, 0},
+    {"layers", take_layers, 0, FIELD_REPEATS},
+};
+
+/* The stock causal mask, for a model file that says nothing. */
+static int causal_mask(Checker *c)
+{
+    Ast *name = NEW(c->arena, Ast);
+    *name = (Ast){.kind = A_NAME, .text = "causal", .span = c->model ? c->model->span : (Span){0}};
+    name->name_span = name->span;
+    return use_mask(c, name);
+}
+
+void finish_attention(Checker *c)
+{
+    Program *p = c->program;
+    int layers = p->model.layers;
+    Assignment a = {.mask = NEW_ARRAY(c->arena, int, layers), .by = NEW_ARRAY(c->arena, Span, layers), .layers = layers,
+                    .fallback = -1};
+    if (c->attention) {
+        Cursor u = cursor_of(c, c->attention);
+        cursor_end(&u);
+        take_fields(c, c->attention->body, attention_fields, countof(attention_fields), &a, "attention", c->attention->span);
+    }
+    for (int i = 0; i < layers; i++) {
+        if (!a.by[i].src && !a.fallback_span.src) {
+            a.fallback = causal_mask(c);
+            a.fallback_span = c->model->span;
+        }
+        if (!a.by[i].src)
+            a.mask[i] = a.fallback;
+    }
+    p->masks = c->used_masks.at;
+    p->mask_count = c->used_masks.n;
+    p->layer_mask = a.mask;
+    p->tables = c->used_tables.at;
+    p->table_count = c->used_tables.n;
+}

@@ -1,0 +1,624 @@
+/* check_sched.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only its place,
+ * so every index is the rank's own coordinate plus something that all ranks agree on. */
+#include "check.h"
+
+#include <string.h>
+
+enum { MAX_RANKS = 1 << 20, FIRST_LOOP = 2 * MAX_COORDS };
+
+typedef struct Scheduler {
+    Checker *c;
+    SchedText *text;
+    Range range[MAX_SCHED_VARS];
+    bool in_scope[MAX_SCHED_VARS];
+    Span loop_at[MAX_SCHED_VARS];
+    bool backward;
+    int nesting;
+    bool exchanged[TENSOR_COUNT]; /* so far in this phase */
+    bool failed;
+} Scheduler;
+
+/* ---- expressions ---- */
+typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
+/* coef: how often each coordinate is in the value; tangled: in a way that is not a sum. */
+typedef struct Typed { Type type; const Expr *e; Range r; int64_t coef[MAX_COORDS]; bool tangled; } Typed;
+
+static void fault(Scheduler *s, Span at, const char *text)
+{
+    diag_error(s->c->diags, at, "%s", text);
+    s->failed = true;
+}
+
+static Typed broken(Scheduler *s, Span at, const char *text)
+{
+    fault(s, at, text);
+    return (Typed){0};
+}
+
+static bool reads_coordinate(const Typed *t)
+{
+    bool reads = t->tangled;
+    for (int i = 0; i < MAX_COORDS; i++)
+        reads = reads || t->coef[i] != 0;
+    return reads;
+}
+
+static Typed variable(Scheduler *s, int var, Span at)
+{
+    Expr *e = NEW(s->c->arena, Expr);
+    *e = (Expr){.op = E_VAR, .value = var, .span = at};
+    Typed t = {.type = NUMBER, .e = e, .r = s->range[var]};
+    if (var < MAX_COORDS)
+        t.coef[var] = 1;
+    return t;
+}
+
+static Typed name_value(Scheduler *s, const Ast *a)
+{
+    const char *names[MAX_SCHED_VARS];
+    int n = 0;
+    for (int i = 0; i < s->text->vars; i++) {
+        bool there = s->text->var_name[i] && (i < FIRST_LOOP || s->in_scope[i]);
+        if (there && strcmp(s->text->var_name[i], a->text) == 0)
+            return variable(s, i, a->span);
+        if (there)
+            names[n++] = s->text->var_name[i];
+    }
+    unknown_word(s->c, a->span, a->text, names, n, "name");
+    s->failed = true;
+    return (Typed){0};
+}
+
+static Typed number_value(Scheduler *s, const Ast *a)
+{
+    if (!a->number.is_whole || a->number.unit != UNIT_NONE || a->number.whole > MAX_RANKS)
+        return broken(s, a->span, "schedules count ranks: a whole number up to 1Mi without a unit is needed here");
+    Expr *e = NEW(s->c->arena, Expr);
+    *e = (Expr){.op = E_CONST, .value = a->number.whole, .span = a->span};
+    return (Typed){.type = NUMBER, .e = e, .r = {a->number.whole, a->number.whole}};
+}
+
+/* Coordinates may be added, subtracted and multiplied by constants; any other use tangles them. */
+static void combine_coordinates(Typed *t, ExprOp op, const Typed *a, const Typed *b)
+{
+    bool reads = reads_coordinate(a) || (b && reads_coordinate(b));
+    bool sum = op == E_ADD || op == E_SUB;
+    bool scaled = op == E_MUL && (a->e->op == E_CONST || b->e->op == E_CONST);
+    t->tangled = a->tangled || (b && b->tangled) || (reads && !sum && !scaled);
+    for (int i = 0; !t->tangled && b && i < MAX_COORDS; i++) {
+        if (sum)
+            t->coef[i] = op == E_ADD ? a->coef[i] + b->coef[i] : a->coef[i] - b->coef[i];
+        else if (scaled)
+            t->tangled |= __builtin_mul_overflow(a->e->op == E_CONST ? a->e->value : b->e->value,
+                                                 a->e->op == E_CONST ? b->coef[i] : a->coef[i], &t->coef[i]);
+    }
+}
+
+static Typed apply(Scheduler *s, ExprOp op, Typed a, Typed b, Span at)
+{
+    Typed t = {.type = op >= E_LT ? TRUTH : NUMBER};
+    Expr *e = NEW(s->c->arena, Expr);
+    *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = at};
+    t.e = e;
+    t.r = range_of(op, a.r, b.r);
+    if (t.r.lo < -RANGE_BOUND || t.r.hi > RANGE_BOUND)
+        return broken(s, at, "this value can overflow on a large cluster");
+    combine_coordinates(&t, op, &a, b.e ? &b : NULL);
+    return t;
+}
+
+static Typed value(Scheduler *s, const Ast *a);
+
+static Typed operand(Scheduler *s, const Ast *a, Type wanted)
+{
+    Typed t = value(s, a);
+    if (t.type != BROKEN && t.type != wanted)
+        return broken(s, a->span, wanted == NUMBER ? "a number is needed here, and this is a condition"
+                                                   : "a condition is needed here, and this is a number");
+    return t;
+}
+
+/* A size is at least 1 and the same for all ranks, so it may divide. */
+static bool good_divisor(Scheduler *s, const Typed *d, Span at)
+{
+    bool constant = d->e->op == E_CONST && d->e->value > 0;
+    bool size = d->e->op == E_VAR && d->e->value >= MAX_COORDS && d->e->value < FIRST_LOOP;
+    if (!constant && !size)
+        fault(s, at, "a divisor must be a positive constant or a size");
+    return constant || size;
+}
+
+static Typed binary_value(Scheduler *s, const Ast *a)
+{
+    Type wanted = a->op == E_AND || a->op == E_OR ? TRUTH : NUMBER;
+    Typed x = operand(s, a->args.first, wanted), y = operand(s, a->args.first->next, wanted);
+    if (x.type == BROKEN || y.type == BROKEN)
+        return (Typed){0};
+    if ((a->op == E_DIV || a->op == E_MOD) && !good_divisor(s, &y, a->args.first->next->span))
+        return (Typed){0};
+    return apply(s, a->op, x, y, a->span);
+}
+
+static Typed unary_value(Scheduler *s, const Ast *a)
+{
+    Typed x = operand(s, a->args.first, a->kind == A_NOT ? TRUTH : NUMBER);
+    if (x.type == BROKEN)
+        return x;
+    if (a->kind == A_NOT)
+        return apply(s, E_NOT, x, (Typed){0}, a->span);
+    Expr *zero = NEW(s->c->arena, Expr);
+    *zero = (Expr){.op = E_CONST, .span = a->span};
+    return apply(s, E_SUB, (Typed){.type = NUMBER, .e = zero}, x, a->span);
+}
+
+static Typed call_value(Scheduler *s, const Ast *a)
+{
+    static const struct { const char *name; ExprOp op; int n; } functions[] = {
+        {"min", E_MIN, 2}, {"max", E_MAX, 2}, {"abs", E_ABS, 1}};
+    for (int i = 0; i < countof(functions); i++) {
+        if (strcmp(functions[i].name, a->text) != 0)
+            continue;
+        if (a->args.n != functions[i].n)
+            return broken(s, a->span, functions[i].n == 1 ? "one value is needed here" : "two values are needed here");
+        Typed x = operand(s, a->args.first, NUMBER);
+        Typed y = functions[i].n == 2 ? operand(s, a->args.first->next, NUMBER) : (Typed){.type = NUMBER};
+        return x.type == BROKEN || y.type == BROKEN ? (Typed){0} : apply(s, functions[i].op, x, y, a->span);
+    }
+    return broken(s, a->span, "a schedule knows min, max and abs only");
+}
+
+static Typed value(Scheduler *s, const Ast *a)
+{
+    switch (a->kind) {
+    case A_NUMBER: return number_value(s, a);
+    case A_NAME: return name_value(s, a);
+    case A_BINARY: return binary_value(s, a);
+    case A_NOT:
+    case A_NEGATE: return unary_value(s, a);
+    case A_CALL: return call_value(s, a);
+    default: return broken(s, a->span, "an expression over coordinates, sizes and loop variables is needed here");
+    }
+}
+
+/* A value that all ranks must agree on: bounds of loops, conditions. */
+static const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range)
+{
+    Typed t = operand(s, a, wanted);
+    if (t.type == BROKEN)
+        return NULL;
+    if (reads_coordinate(&t)) {
+        fault(s, a->span, "this reads a coordinate, and ranks run in lockstep: it must be the same on all of them");
+        diag_note(s->c->diags, a->span, "use loop variables and sizes here; what differs between ranks is the chunk they hold");
+        return NULL;
+    }
+    if (range)
+        *range = t.r;
+    return t.e;
+}
+
+/* Component i of an index or destination: own coordinate plus a common value. */
+static const Expr *place(Scheduler *s, const Ast *a, int i)
+{
+    Typed t = operand(s, a, NUMBER);
+    if (t.type == BROKEN)
+        return NULL;
+    bool good = !t.tangled && t.coef[i] == 1;
+    for (int j = 0; j < MAX_COORDS; j++)
+        good = good && (j == i || t.coef[j] == 0);
+    if (!good) {
+        const char *own = s->text->coord_name[i];
+        fault(s, a->span, arena_printf(s->c->arena, "this must be '%s' plus or minus loop variables, sizes and constants, "
+                                                    "such as %s - 1", own, own));
+        diag_note(s->c->diags, a->span, "all ranks do the same relative to their own place (translation invariance)");
+        return NULL;
+    }
+    return t.e;
+}
+
+static void places(Scheduler *s, AstList from, const Expr **to, Span at)
+{
+    if (from.n != s->text->coords) {
+        fault(s, at, arena_printf(s->c->arena, "%d coordinate%s needed here, not %d", s->text->coords,
+                                  s->text->coords == 1 ? " is" : "s are", from.n));
+        return;
+    }
+    int i = 0;
+    for (const Ast *a = from.first; a; a = a->next, i++)
+        to[i] = place(s, a, i);
+}
+
+/* ---- chunks ---- */
+static const char *const tensor_names[TENSOR_COUNT] = {
+#define X(id, name, acc) name,
+    TENSORS(X)
+#undef X
+};
+
+static int tensor_of(Scheduler *s, const Ast *a)
+{
+    static const bool allowed[2][TENSOR_COUNT] = {
+        {[T_Q] = true, [T_KV] = true, [T_O] = true},
+        {[T_Q] = true, [T_KV] = true, [T_DQ] = true, [T_DKV] = true},
+    };
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        if (strcmp(tensor_names[i], a->text) != 0)
+            continue;
+        if (!allowed[s->backward][i])
+            fault(s, a->span, arena_printf(s->c->arena, "there is no %s in %s; it has %s", a->text,
+                                           s->backward ? "backward" : "forward",
+                                           s->backward ? "Q, KV, dQ and dKV" : "Q, KV and O"));
+        return allowed[s->backward][i] ? i : -1;
+    }
+    unknown_word(s->c, a->name_span, a->text, tensor_names, TENSOR_COUNT, "tensor");
+    s->failed = true;
+    return -1;
+}
+
+static ChunkRef chunk(Scheduler *s, const Ast *a)
+{
+    ChunkRef ref = {.span = a->span, .whole = a->kind == A_NAME};
+    int tensor = tensor_of(s, a);
+    ref.tensor = tensor < 0 ? T_Q : (TensorId)tensor;
+    if (!ref.whole)
+        places(s, a->args, ref.index, a->span);
+    return ref;
+}
+
+static void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
+{
+    for (const Ast *a = first; a != end; a = a->next) {
+        ChunkRef ref = chunk(s, a);
+        if (stmt->nrefs == countof(stmt->refs)) {
+            fault(s, a->span, "too many chunks in one statement");
+            return;
+        }
+        stmt->refs[stmt->nrefs++] = ref;
+    }
+}
+
+static void once_each(Scheduler *s, const Stmt *stmt)
+{
+    for (int i = 0; i < stmt->nrefs; i++)
+        for (int j = 0; j < i; j++)
+            if (stmt->refs[i].tensor == stmt->refs[j].tensor)
+                fault(s, stmt->refs[i].span, arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
+}
+
+static void needs_index(Scheduler *s, const ChunkRef *ref)
+{
+    if (ref->whole)
+        fault(s, ref->span, arena_printf(s->c->arena, "which chunk of %s? Write %s[...]", tensor_names[ref->tensor],
+                                         tensor_names[ref->tensor]));
+}
+
+/* ---- statements ---- */
+static Stmt *statements(Scheduler *s, AstList list);
+
+static int new_loop_variable(Scheduler *s, const Ast *a)
+{
+    SchedText *t = s->text;
+    int free = -1;
+    for (int i = 0; i < t->vars; i++) {
+        if (!t->var_name[i] || strcmp(t->var_name[i], a->text) != 0)
+            continue;
+        if (i < FIRST_LOOP || s->in_scope[i]) {
+            fault(s, a->name_span, arena_printf(s->c->arena, "'%s' is taken; choose another loop variable", a->text));
+            diag_note(s->c->diags, i < FIRST_LOOP ? t->span : s->loop_at[i], "it is declared here");
+            return -1;
+        }
+        free = i; /* loops that are not inside each other share a variable */
+    }
+    if (free < 0 && t->vars == MAX_SCHED_VARS) {
+        fault(s, a->name_span, arena_printf(s->c->arena, "more than %d loop variables in one schedule", MAX_SCHED_VARS - FIRST_LOOP));
+        return -1;
+    }
+    if (free < 0)
+        free = t->vars++;
+    t->var_name[free] = a->text;
+    return free;
+}
+
+static void for_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    if (a->args.n == 1) {
+        not_planned(s->c, a->span, arena_printf(s->c->arena, "for %s in %s", a->text, a->args.first->text),
+                    "for i in 0 .. n - 1");
+        s->failed = true;
+        return;
+    }
+    Range lo = {0}, hi = {0};
+    out->lo = common_value(s, a->args.first, NUMBER, &lo);
+    out->hi = common_value(s, a->args.first->next, NUMBER, &hi);
+    out->var_name = a->text;
+    out->var = new_loop_variable(s, a);
+    if (out->var < 0)
+        return;
+    s->range[out->var] = (Range){lo.lo, hi.hi > lo.lo ? hi.hi : lo.lo};
+    s->in_scope[out->var] = true;
+    s->loop_at[out->var] = a->span;
+    s->nesting++;
+    out->body = statements(s, a->body);
+    s->nesting--;
+    s->in_scope[out->var] = false;
+}
+
+static void if_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    out->cond = common_value(s, a->args.first, TRUTH, NULL);
+    s->nesting++;
+    out->body = statements(s, a->body);
+    s->nesting--;
+}
+
+static void check_pair(Scheduler *s, const Stmt *out)
+{
+    const ChunkRef *q = &out->refs[0], *kv = &out->refs[1];
+    bool exchanged = s->text->exchanges;
+    if (q->tensor != T_Q || kv->tensor != T_KV)
+        fault(s, out->span, "attend and grad take Q and KV, in this order: Q[...] with KV[...]");
+    else if (q->whole != kv->whole)
+        fault(s, out->span, "either both of Q and KV have an index or neither has");
+    else if (q->whole && !(s->exchanged[T_Q] && s->exchanged[T_KV]))
+        fault(s, out->span, "Q and KV without an index are the whole sequence, which needs `exchange Q, KV tokens -> heads` before");
+    else if (!q->whole && exchanged) {
+        not_planned(s->c, out->span, "a ring inside an exchange", "Q with KV without an index");
+        s->failed = true;
+    }
+}
+
+static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    chunks(s, out, a->args.first, NULL);
+    if ((a->kind == A_GRAD) != s->backward)
+        fault(s, a->span, s->backward ? "backward computes with 'grad', not 'attend'" : "forward computes with 'attend', not 'grad'");
+    check_pair(s, out);
+}
+
+static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    chunks(s, out, a->args.first, NULL);
+    once_each(s, out);
+    for (int i = 0; i < out->nrefs; i++)
+        needs_index(s, &out->refs[i]);
+    places(s, a->more, out->to, a->span);
+    bool own = a->more.n == s->text->coords;
+    int i = 0;
+    for (const Ast *to = a->more.first; to; to = to->next, i++)
+        own = own && to->kind == A_NAME && strcmp(to->text, s->text->coord_name[i]) == 0;
+    if (own)
+        fault(s, a->span, "this passes to the rank itself");
+}
+
+static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    chunks(s, out, a->args.first, NULL);
+    once_each(s, out);
+    for (int i = 0; i < out->nrefs; i++) {
+        const ChunkRef *ref = &out->refs[i];
+        if (ref->tensor != T_DQ && ref->tensor != T_DKV)
+            fault(s, ref->span, "only gradients are returned: return dQ; or return dKV;");
+        else if (!ref->whole)
+            fault(s, ref->span, "return brings all chunks home and takes no index");
+    }
+    if (s->nesting)
+        fault(s, a->span, "return stands at the end of backward, not inside a loop or a condition");
+    else if (a->next && a->next->kind != A_RETURN)
+        fault(s, a->next->span, "nothing may follow a return but another one");
+}
+
+static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to_heads)
+{
+    const Ast *from = a->args.last, *to = a->more.first;
+    *tokens_to_heads = strcmp(from->text, "tokens") == 0 && strcmp(to->text, "heads") == 0;
+    if (*tokens_to_heads || (strcmp(from->text, "heads") == 0 && strcmp(to->text, "tokens") == 0))
+        return from;
+    fault(s, span_join(from->span, to->span), "an exchange is tokens -> heads or heads -> tokens");
+    return NULL;
+}
+
+/* What goes in is spread over heads, what comes out goes back to its tokens. */
+static void check_exchanged(Scheduler *s, const Stmt *out)
+{
+    for (int i = 0; i < out->nrefs; i++) {
+        const ChunkRef *ref = &out->refs[i];
+        bool input = ref->tensor == T_Q || ref->tensor == T_KV;
+        if (!ref->whole) {
+            not_planned(s->c, ref->span, "exchange of a piece", "the tensor without an index");
+            s->failed = true;
+        } else if (input != out->tokens_to_heads) {
+            fault(s, ref->span, input ? "Q and KV are exchanged tokens -> heads" : "results are exchanged heads -> tokens");
+        }
+        s->exchanged[ref->tensor] = true;
+    }
+}
+
+static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    const Ast *from = exchange_direction(s, a, &out->tokens_to_heads), *over = ast_at(a->more, 1);
+    s->text->exchanges = true;
+    if (!from)
+        return;
+    chunks(s, out, a->args.first, from);
+    once_each(s, out);
+    if (!out->nrefs)
+        fault(s, a->span, "exchange what? Write exchange Q, KV tokens -> heads");
+    check_exchanged(s, out);
+    if (s->text->coords > 1) {
+        not_planned(s->c, a->span, "exchange in a schedule of two coordinates", "one coordinate");
+        s->failed = true;
+    } else if (over && strcmp(over->text, s->text->coord_name[0]) != 0) {
+        fault(s, over->span, arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has '%s'", over->text,
+                                          s->text->coord_name[0]));
+    }
+    if (s->nesting)
+        fault(s, a->span, "exchange stands outside of loops and conditions");
+}
+
+/* Statements that a later version plans, and what serves today. */
+static void refuse(Scheduler *s, const Ast *a)
+{
+    static const struct { const char *word, *use; } later[] = {
+        {"gather", "pass in a loop, as ring.sched does"}, {"scatter", "pass in a loop, as ring.sched does"},
+        {"stage", "chunks in device memory"},             {"fetch", "chunks in device memory"},
+        {"use", "the statements of that schedule"},       {"exchange", "one `exchange ... ->` for each direction"},
+    };
+    for (int i = 0; i < countof(later); i++)
+        if (strcmp(later[i].word, a->text) == 0)
+            not_planned(s->c, a->span, strcmp(a->text, "exchange") == 0 ? "<->" : a->text, later[i].use);
+    s->failed = true;
+}
+
+static Stmt *statement(Scheduler *s, const Ast *a)
+{
+    static const struct { AstKind kind; StmtKind stmt; void (*check)(Scheduler *, const Ast *, Stmt *); } kinds[] = {
+        {A_FOR, S_FOR, for_statement},           {A_IF, S_IF, if_statement},
+        {A_ATTEND, S_ATTEND, compute_statement}, {A_GRAD, S_GRAD, compute_statement},
+        {A_PASS, S_PASS, pass_statement},        {A_RETURN, S_RETURN, return_statement},
+        {A_EXCHANGE, S_EXCHANGE, exchange_statement},
+    };
+    for (int i = 0; i < countof(kinds); i++) {
+        if (kinds[i].kind != a->kind)
+            continue;
+        Stmt *out = NEW(s->c->arena, Stmt);
+        *out = (Stmt){.kind = kinds[i].stmt, .span = a->span};
+        kinds[i].check(s, a, out);
+        return out;
+    }
+    refuse(s, a);
+    return NULL;
+}
+
+static Stmt *statements(Scheduler *s, AstList list)
+{
+    Stmt *first = NULL, **end = &first;
+    for (const Ast *a = list.first; a; a = a->next) {
+        *end = statement(s, a);
+        if (*end)
+            end = &(*end)->next;
+    }
+    return first;
+}
+
+/* ---- the schedule ---- */
+/* `r of G`, or with the level's name in front: `node n of N`, `lane l of W`. */
+static void coordinate(Scheduler *s, const Ast *a, int i)
+{
+    static const char *const levels[MAX_COORDS] = {"node", "lane"};
+    SchedText *t = s->text;
+    const Ast *name = a->args.first, *size = a->args.last;
+    if (a->args.n > 3) {
+        fault(s, a->span, "a coordinate is a name of a size, such as r of G or node n of N");
+        return;
+    }
+    if (a->args.n == 3) {
+        if (strcmp(name->text, levels[i]) != 0 || s->text->coords != MAX_COORDS)
+            fault(s, name->span, "of two coordinates the first is the 'node' and the second the 'lane' inside it; one has no such word");
+        name = name->next;
+    }
+    t->coord_name[i] = t->var_name[i] = name->text;
+    t->size_name[i] = t->var_name[MAX_COORDS + i] = size->text;
+    s->range[i] = (Range){0, MAX_RANKS - 1};
+    s->range[MAX_COORDS + i] = (Range){1, MAX_RANKS};
+}
+
+static void distinct_names(Scheduler *s, Span at)
+{
+    for (int i = 0; i < FIRST_LOOP; i++)
+        for (int j = 0; j < i; j++)
+            if (s->text->var_name[i] && s->text->var_name[j] && strcmp(s->text->var_name[i], s->text->var_name[j]) == 0)
+                fault(s, at, arena_printf(s->c->arena, "'%s' is named twice among the coordinates and sizes", s->text->var_name[i]));
+}
+
+static bool header(Scheduler *s, const Ast *a)
+{
+    if (a->args.n > MAX_COORDS) {
+        not_planned(s->c, a->args.last->span, arena_printf(s->c->arena, "%d coordinates", a->args.n), "at most 2");
+        s->failed = true;
+        return false;
+    }
+    if (a->more.n) {
+        not_planned(s->c, a->more.first->span, "pieces", "a schedule without pieces");
+        s->failed = true;
+    }
+    s->text->coords = a->args.n;
+    s->text->vars = FIRST_LOOP;
+    int i = 0;
+    for (const Ast *coord = a->args.first; coord; coord = coord->next)
+        coordinate(s, coord, i++);
+    distinct_names(s, a->span);
+    return !s->failed;
+}
+
+static const Stmt *phase_body(Scheduler *s, const Ast *phase)
+{
+    s->backward = phase->kind == A_BACKWARD;
+    memset(s->exchanged, 0, sizeof s->exchanged);
+    s->text->exchanges = false;
+    const Stmt *body = statements(s, phase->body);
+    if (!body)
+        fault(s, phase->span, "this computes nothing");
+    return body;
+}
+
+/* Sets one direction of the schedule; a second text for it is an error. */
+static void set_phase(Scheduler *s, const Ast *phase, const Stmt **slot, const Stmt *body, Span *first)
+{
+    if (first->src) {
+        fault(s, phase->span, "this direction is given twice");
+        diag_note(s->c->diags, *first, "first here");
+        return;
+    }
+    *first = phase->span;
+    *slot = body;
+}
+
+static int travel_of(Scheduler *s, const Ast *word)
+{
+    for (int i = 0; i < TRAVELS; i++)
+        if (strcmp(travel_names[i], word->text) == 0)
+            return i;
+    fault(s, word->span, arena_printf(s->c->arena, "backward lets 'keys' or 'queries' travel, not '%s'", word->text));
+    return -1;
+}
+
+static void check_phases(Scheduler *s, const Ast *a)
+{
+    Span forward = {0}, backward[TRAVELS] = {{0}};
+    bool exchanges = false;
+    for (const Ast *phase = a->body.first; phase; phase = phase->next) {
+        const Stmt *body = phase_body(s, phase);
+        exchanges |= s->text->exchanges;
+        if (phase->kind == A_FORWARD) {
+            set_phase(s, phase, &s->text->forward, body, &forward);
+            continue;
+        }
+        int only = phase->args.n ? travel_of(s, phase->args.first) : TRAVELS;
+        if (phase->args.n > 1)
+            fault(s, phase->args.last->span, "one of 'keys' and 'queries' is enough here");
+        for (int travel = 0; travel < TRAVELS; travel++)
+            if (only == travel || only == TRAVELS)
+                set_phase(s, phase, &s->text->backward[travel], body, &backward[travel]);
+    }
+    s->text->exchanges = exchanges;
+    if (!forward.src)
+        fault(s, a->name_span, "the schedule has no forward { }");
+    if (!backward[TRAVEL_KEYS].src && !backward[TRAVEL_QUERIES].src)
+        fault(s, a->name_span, "the schedule has no backward { }");
+}
+
+const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
+{
+    const Ast *a = items.first;
+    if (!a || a->kind != A_SCHEDULE || a->next) {
+        Span at = !a ? (Span){source, 0, 0} : a->kind != A_SCHEDULE ? a->name_span : a->next->name_span;
+        diag_error(c->diags, at, "a .sched file holds one schedule, such as schedule ring over (r of G) { ... }");
+        return NULL;
+    }
+    SchedText *text = NEW(c->arena, SchedText);
+    *text = (SchedText){.name = a->text, .source = source, .span = a->span};
+    Scheduler *s = NEW(c->arena, Scheduler);
+    *s = (Scheduler){.c = c, .text = text};
+    if (header(s, a))
+        check_phases(s, a);
+    return s->failed ? NULL : text;
+}

@@ -1,0 +1,362 @@
+/* check_topo.c: clusters, devices and network cards. */
+#include "check.h"
+
+#include <ctype.h>
+#include <float.h>
+#include <string.h>
+
+static const double KB = 1e3, GB = 1e9, GIB = 0x1p30;
+
+/* ---- devices ---- */
+static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Device *d = to;
+    Cursor u = cursor_of(c, s);
+    const Ast *name = cursor_name(&u, "cpu or an architecture such as sm_90a");
+    if (!cursor_end(&u))
+        return;
+    const char *t = name->text;
+    size_t digits = strncmp(t, "sm_", 3) == 0 ? strspn(t + 3, "0123456789") : 0;
+    bool sm = digits >= 2 && digits <= 3 && (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
+    if (!sm && strcmp(t, "cpu") != 0)
+        diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'", t);
+    d->arch = t;
+    d->is_cpu = strcmp(t, "cpu") == 0;
+}
+
+/* The type that each backend computes in: bf16 on GPUs, fp32 on the host. */
+static const char *const matmul_types[] = {"bf16", "fp32"};
+
+typedef struct DeviceFields { DeviceDecl decl; int matmul_type; Span matmul_span, forward, backward; } DeviceFields;
+
+static void take_matmul(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    DeviceFields *d = to;
+    Cursor u = cursor_of(c, s);
+    d->matmul_type = cursor_choice(&u, matmul_types, countof(matmul_types));
+    d->matmul_span = s->span;
+    cursor_number(&u, f->unit, f->lo, f->hi, &d->decl.device.matmul);
+    cursor_end(&u);
+}
+
+static void take_attention_rate(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const directions[] = {"forward", "backward"};
+    DeviceFields *d = to;
+    Cursor u = cursor_of(c, s);
+    int direction = cursor_choice(&u, directions, 2);
+    double rate = 0;
+    if (!cursor_number(&u, f->unit, f->lo, f->hi, &rate) || !cursor_end(&u))
+        return;
+    Span *first = direction ? &d->backward : &d->forward;
+    if (first->src) {
+        duplicate(c, s, *first, arena_printf(c->arena, "'attention %s'", directions[direction]));
+        return;
+    }
+    *first = s->name_span;
+    *(direction ? &d->decl.device.attention_backward : &d->decl.device.attention_forward) = rate;
+}
+
+#define AT(member) offsetof(DeviceFields, member)
+static const Field device_fields[] = {
+    {"arch", take_arch, AT(decl.device), FIELD_REQUIRED},
+    {"memory", take_double, AT(decl.device.memory), FIELD_REQUIRED, UNIT_BYTES, 1e6, 1e15},
+    {"hbm", take_double, AT(decl.device.hbm), 0, UNIT_RATE, 1e6, 1e16},
+    {"matmul", take_matmul, 0, FIELD_REQUIRED, UNIT_FLOPS, 1e6, 1e18},
+    {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
+    {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
+};
+#undef AT
+
+/* What a device that says nothing reaches: the shares of the matrix rate that attention kernels reach today, memory
+ * and links as common for its kind. */
+static void device_defaults(Checker *c, DeviceFields *f)
+{
+    Device *d = &f->decl.device;
+    if (!d->arch)
+        return;
+    if (f->matmul_type >= 0 && (f->matmul_type == 1) != d->is_cpu)
+        diag_error(c->diags, f->matmul_span, "a %s device needs its rate in %s", d->is_cpu ? "cpu" : "GPU",
+                   matmul_types[d->is_cpu]);
+    if (!d->attention_forward)
+        d->attention_forward = d->matmul * (d->is_cpu ? 0.5 : 0.75);
+    if (!d->attention_backward)
+        d->attention_backward = d->matmul * (d->is_cpu ? 0.4 : 0.65);
+    if (!d->hbm)
+        d->hbm = d->is_cpu ? 20 * GB : 2000 * GB;
+    if (!f->decl.link)
+        f->decl.link = d->is_cpu ? 10 * GB : 300 * GB;
+}
+
+static void take_device(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    (void)to;
+    DeviceFields d = {.decl.device.span = s->span, .decl.stock = c->stock};
+    d.decl.device.name = block_name(c, s);
+    take_fields(c, s->body, device_fields, countof(device_fields), &d, "the device", s->span);
+    device_defaults(c, &d);
+    if (!d.decl.device.name)
+        return;
+    for (int i = 0; i < c->devices.n; i++) {
+        const DeviceDecl *other = c->devices.at[i];
+        if (strcmp(other->device.name, d.decl.device.name) == 0 && other->stock == c->stock) {
+            duplicate(c, s, other->device.span, arena_printf(c->arena, "device '%s'", d.decl.device.name));
+            return;
+        }
+    }
+    *vec_push(c->arena, &c->devices) = memcpy(NEW(c->arena, DeviceDecl), &d.decl, sizeof d.decl);
+}
+
+/* ---- network cards ---- */
+static const Field nic_fields[] = {
+    {"bandwidth", take_double, offsetof(Nic, bandwidth), FIELD_REQUIRED, UNIT_RATE, 1e3, 1e15},
+    {"latency", take_double, offsetof(Nic, latency), 0, UNIT_TIME, 0, 1e9},
+};
+
+static void take_nic(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    (void)to;
+    Nic nic = {.latency = 5 * KB, .span = s->span, .name = block_name(c, s)};
+    take_fields(c, s->body, nic_fields, countof(nic_fields), &nic, "the nic", s->span);
+    if (!nic.name)
+        return;
+    for (int i = 0; i < c->nics.n; i++) {
+        const NicDecl *other = c->nics.at[i];
+        if (strcmp(other->nic.name, nic.name) == 0 && other->stock == c->stock) {
+            duplicate(c, s, other->nic.span, arena_printf(c->arena, "nic '%s'", nic.name));
+            return;
+        }
+    }
+    NicDecl *decl = *vec_push(c->arena, &c->nics) = NEW(c->arena, NicDecl);
+    *decl = (NicDecl){nic, c->stock};
+}
+
+static void take_import(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    (void)to;
+    import_file(c, s, ".topo", check_topology);
+}
+
+static const Field topology_fields[] = {
+    {"import", take_import, 0, FIELD_REPEATS},
+    {"cluster", take_once, offsetof(Checker, cluster), FIELD_BLOCK},
+    {"device", take_device, 0, FIELD_BLOCK | FIELD_REPEATS},
+    {"nic", take_nic, 0, FIELD_BLOCK | FIELD_REPEATS},
+    {"host", take_once, offsetof(Checker, host), FIELD_BLOCK},
+};
+
+void check_topology(Checker *c, AstList items)
+{
+    AstList settings = {0};
+    for (Ast *s = items.first, *next; s; s = next) {
+        next = s->next;
+        s->next = NULL;
+        if (s->kind == A_SETTING)
+            settings = ast_add(settings, s);
+        else
+            diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file",
+                       s->kind == A_MASK ? "mask" : "schedule");
+    }
+    take_fields(c, settings, topology_fields, countof(topology_fields), c, "a cluster file", (Span){0});
+}
+
+/* ---- the cluster ---- */
+/* The user's declaration hides a stock one of the same name. */
+#define FIND_DECL(list, field, word)                                                     \
+    ({                                                                                   \
+        typeof((list).at[0]) found_ = NULL;                                              \
+        for (int i_ = 0; i_ < (list).n; i_++)                                            \
+            if (strcmp((list).at[i_]->field.name, word) == 0 && (!found_ || found_->stock)) \
+                found_ = (list).at[i_];                                                  \
+        found_;                                                                          \
+    })
+
+static const DeviceDecl *find_device(Checker *c, const Ast *name)
+{
+    const DeviceDecl *d = FIND_DECL(c->devices, device, name->text);
+    if (d)
+        return d;
+    const char **names = NEW_ARRAY(c->arena, const char *, c->devices.n);
+    for (int i = 0; i < c->devices.n; i++)
+        names[i] = c->devices.at[i]->device.name;
+    unknown_word(c, name->span, name->text, names, c->devices.n, "device");
+    return NULL;
+}
+
+static const NicDecl *find_nic(Checker *c, const Ast *name)
+{
+    const NicDecl *n = FIND_DECL(c->nics, nic, name->text);
+    if (n)
+        return n;
+    const char **names = NEW_ARRAY(c->arena, const char *, c->nics.n);
+    for (int i = 0; i < c->nics.n; i++)
+        names[i] = c->nics.at[i]->nic.name;
+    unknown_word(c, name->span, name->text, names, c->nics.n, "nic");
+    return NULL;
+}
+
+typedef struct ClusterFields {
+    Checker *c;
+    Cluster cluster;
+    Vec(NodeGroup) groups;
+    double link; /* slowest of its devices, where the cluster has no link of its own */
+    Span link_span, nodes_span;
+    bool nics_missing;
+} ClusterFields;
+typedef struct GroupFields { NodeGroup group; double link; Span devices; bool nic_given; } GroupFields;
+
+/* "4 of h200" */
+static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count)
+{
+    Cursor u = cursor_of(c, s);
+    int64_t n = 0;
+    cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &n);
+    cursor_word(&u, "of");
+    const Ast *name = cursor_name(&u, "the name of what there are that many of");
+    *count = (int)n;
+    return cursor_end(&u) ? name : NULL;
+}
+
+static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    GroupFields *g = to;
+    if (g->devices.src) {
+        duplicate(c, s, g->devices, "the kind of device of this group");
+        diag_note(c->diags, g->devices, "another 'nodes' may have other devices");
+        return;
+    }
+    g->devices = s->name_span;
+    const Ast *name = count_of(c, s, f, &g->group.gpus);
+    const DeviceDecl *d = name ? find_device(c, name) : NULL;
+    if (d) {
+        g->group.device = &d->device;
+        g->link = d->link;
+    }
+}
+
+static void take_nics(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    GroupFields *g = to;
+    const Ast *name = count_of(c, s, f, &g->group.nics);
+    const NicDecl *n = name ? find_nic(c, name) : NULL;
+    g->nic_given = true;
+    if (n)
+        g->group.nic = &n->nic;
+}
+
+static const Field group_fields[] = {
+    {"gpus", take_gpus, 0, 0, UNIT_NONE, 1, 1024},
+    {"cpus", take_gpus, 0, 0, UNIT_NONE, 1, 1024},
+    {"nics", take_nics, 0, 0, UNIT_NONE, 1, 1024},
+};
+
+static void take_nodes(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ClusterFields *k = to;
+    GroupFields g = {.group.span = s->span, .group.nics = 1};
+    int64_t nodes = 0;
+    Cursor u = cursor_of(c, s);
+    cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &nodes);
+    cursor_end(&u);
+    g.group.nodes = (int)nodes;
+    take_fields(c, s->body, group_fields, countof(group_fields), &g, "a group of nodes", s->span);
+    if (!g.devices.src)
+        diag_error(c->diags, s->span, "a group of nodes needs 'gpus' or 'cpus', such as gpus 4 of h200");
+    if (!g.nic_given)
+        g.group.nic = &FIND_DECL(c->nics, nic, "ethernet10")->nic;
+    k->nics_missing |= !g.nic_given;
+    k->nodes_span = s->span;
+    if (!g.group.device || !g.group.nic || !nodes)
+        return;
+    if (!k->link || g.link < k->link)
+        k->link = g.link;
+    *vec_push(c->arena, &k->groups) = g.group;
+}
+
+static const Field link_fields[] = {
+    {"bandwidth", take_double, offsetof(Cluster, link_bandwidth), FIELD_REQUIRED, UNIT_RATE, 1e3, 1e15},
+    {"latency", take_double, offsetof(Cluster, link_latency), 0, UNIT_TIME, 0, 1e9},
+};
+static const Field fabric_fields[] = {
+    {"oversubscription", take_double, offsetof(Cluster, oversubscription), 0, UNIT_NONE, 1, 1000},
+};
+static const Field host_fields[] = {
+    {"memory", take_double, offsetof(Cluster, host_memory), 0, UNIT_BYTES, 1e6, 1e16},
+    {"pcie", take_double, offsetof(Cluster, pcie), 0, UNIT_RATE, 1e6, 1e15},
+    {"cores", take_int, offsetof(Cluster, host_cores), 0, UNIT_NONE, 1, 65536},
+};
+
+static void take_link(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ClusterFields *k = to;
+    block_name(c, s);
+    k->link_span = s->span;
+    take_fields(c, s->body, link_fields, countof(link_fields), &k->cluster, "the link", s->span);
+}
+
+static void take_fabric(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ClusterFields *k = to;
+    Cursor u = cursor_of(c, s);
+    cursor_end(&u);
+    take_fields(c, s->body, fabric_fields, countof(fabric_fields), &k->cluster, "the fabric", s->span);
+}
+
+static const Field cluster_fields[] = {
+    {"nodes", take_nodes, 0, FIELD_REQUIRED | FIELD_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 65536},
+    {"link", take_link, 0, FIELD_BLOCK},
+    {"fabric", take_fabric, 0, FIELD_BLOCK},
+};
+
+static void total_up(Checker *c, ClusterFields *k)
+{
+    Cluster *cluster = &k->cluster;
+    int64_t nodes = 0, world = 0;
+    bool cpu = false, gpu = false;
+    for (int i = 0; i < k->groups.n; i++) {
+        const NodeGroup *g = &k->groups.at[i];
+        nodes += g->nodes;
+        world += (int64_t)g->nodes * g->gpus;
+        *(g->device->is_cpu ? &cpu : &gpu) = true;
+    }
+    if (world > 1 << 20)
+        diag_error(c->diags, cluster->span, "the cluster has %lld ranks; more than %d are not supported", (long long)world,
+                   1 << 20);
+    if (cpu && gpu)
+        diag_error(c->diags, cluster->span, "the cluster mixes cpu devices and GPUs; one program runs on one kind");
+    if (nodes > 1 && k->nics_missing)
+        diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr", (long long)nodes);
+    cluster->nodes = (int)nodes;
+    cluster->world = (int)world;
+    cluster->groups = k->groups.at;
+    cluster->group_count = k->groups.n;
+    if (!k->link_span.src)
+        cluster->link_bandwidth = k->link;
+}
+
+void finish_topology(Checker *c, Span file)
+{
+    if (!c->cluster) {
+        diag_error(c->diags, file, "'%s' has no cluster", c->in->topo_path);
+        return;
+    }
+    ClusterFields k = {.c = c,
+                       .cluster = {.name = block_name(c, c->cluster),
+                                   .link_latency = 2 * KB,
+                                   .oversubscription = 1,
+                                   .host_memory = 512 * GIB,
+                                   .pcie = 25 * GB,
+                                   .host_cores = 64,
+                                   .span = c->cluster->span}};
+    take_fields(c, c->cluster->body, cluster_fields, countof(cluster_fields), &k, "the cluster", c->cluster->span);
+    if (c->host)
+        take_fields(c, c->host->body, host_fields, countof(host_fields), &k.cluster, "the host", c->host->span);
+    total_up(c, &k);
+    c->program->cluster = k.cluster;
+}

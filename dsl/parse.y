@@ -1,0 +1,374 @@
+/* parse.y: one grammar for .topo, .burst and .sched. It makes Ast nodes and nothing else; what a setting means is the
+ * checker's business. After a syntax error the rest of the statement or block is skipped. */
+%define api.pure full
+%define api.prefix {burst_yy}
+%define api.location.type {Span}
+%define parse.error custom
+%define parse.lac full
+%locations
+%expect 0
+%parse-param {Parser *p}
+%lex-param {Parser *p}
+
+%code requires {
+#include "ast.h"
+}
+
+%union {
+    Ast *node;
+    AstList list;
+}
+
+%code {
+#include <stdlib.h>
+#include <string.h>
+
+#define YYMALLOC xmalloc
+#define YYFREE free
+/* Nesting is bounded by the parser's stack: deeper input is a diagnosed error. */
+#define YYMAXDEPTH 2000
+#define YYLLOC_DEFAULT(current, rhs, n)                                                                       \
+    ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                                          \
+                     : (Span){YYRHSLOC(rhs, 0).src, YYRHSLOC(rhs, 0).end, YYRHSLOC(rhs, 0).end})
+
+int lexer_scan(BURST_YYSTYPE *val, Span *at, void *lexer);
+static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p);
+static void burst_yyerror(const Span *at, Parser *p, const char *text);
+}
+
+%token MASK "mask" SCHEDULE "schedule" OVER "over" OF "of" PIECES "pieces" FORWARD "forward" BACKWARD "backward"
+%token FOR "for" IN "in" IF "if" ATTEND "attend" GRAD "grad" WITH "with" PASS "pass" TO "to" RETURN "return"
+%token EXCHANGE "exchange" LATER "statement" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
+%token DOTDOT ".." ARROW "->" BIARROW "<->" LE "<=" GE ">=" EQ "==" NE "!="
+%token IDENT "a name"
+%token <node> NUMBER "a number" STRING "a string"
+
+%type <node> item setting value punct name word call mask schedule pieces coord phase stmt ref expr primary
+%type <list> items settings values values1 block params names coords phases stmts stmt_block refs words exprs later
+%type <list> exchanged over
+
+%left OR
+%left AND
+%precedence NOT
+%nonassoc '<' '>' LE GE EQ NE
+%left '+' '-'
+%left '*' '/' MOD
+%precedence NEGATE
+
+%%
+
+file: items                                 { p->items = $1; }
+    ;
+
+items: %empty                               { $$ = ast_list(NULL); }
+    | items item                            { $$ = ast_add($1, $2); }
+    | items error ';'                       { $$ = $1; yyerrok; }
+    | items error '}'                       { $$ = $1; yyerrok; }
+    ;
+
+item: setting
+    | mask
+    | schedule
+    ;
+
+/* ---- settings: word, values, then ';' or a block ---- */
+setting: word values ';'                    { $$ = $1; $$->kind = A_SETTING; $$->args = $2; $$->span = @$; }
+    | word values block                     { $$ = $1; $$->kind = A_SETTING; $$->args = $2; $$->body = $3;
+                                              $$->has_body = true; $$->span = span_join(@1, @2); }
+    ;
+
+block: '{' settings '}'                     { $$ = $2; }
+    | '{' settings error '}'                { $$ = $2; yyerrok; }
+    ;
+
+settings: %empty                            { $$ = ast_list(NULL); }
+    | settings setting                      { $$ = ast_add($1, $2); }
+    | settings SCHEDULE values1 ';'         { $$ = ast_add($1, ast_word(p, A_SETTING, @2)); $$.last->args = $3;
+                                              $$.last->span = span_join(@2, @4); }
+    | settings error ';'                    { $$ = $1; yyerrok; }
+    ;
+
+values: %empty                              { $$ = ast_list(NULL); }
+    | values1
+    ;
+
+values1: value                              { $$ = ast_list($1); }
+    | values1 value                         { $$ = ast_add($1, $2); }
+    ;
+
+value: NUMBER
+    | STRING
+    | word
+    | call
+    | punct
+    ;
+
+punct: ','                                  { $$ = ast_word(p, A_PUNCT, @1); }
+    | ':'                                   { $$ = ast_word(p, A_PUNCT, @1); }
+    | '-'                                   { $$ = ast_word(p, A_PUNCT, @1); }
+    | '/'                                   { $$ = ast_word(p, A_PUNCT, @1); }
+    | DOTDOT                                { $$ = ast_word(p, A_PUNCT, @1); }
+    ;
+
+/* Most words of the schedule language are ordinary words here ("cosine to 3e-5", "attention forward 600 TFLOP/s"). */
+word: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
+    | OF                                    { $$ = ast_word(p, A_NAME, @1); }
+    | FORWARD                               { $$ = ast_word(p, A_NAME, @1); }
+    | BACKWARD                              { $$ = ast_word(p, A_NAME, @1); }
+    | TO                                    { $$ = ast_word(p, A_NAME, @1); }
+    | IN                                    { $$ = ast_word(p, A_NAME, @1); }
+    | AT                                    { $$ = ast_word(p, A_NAME, @1); }
+    | FILE_                                 { $$ = ast_word(p, A_NAME, @1); }
+    | PASS                                  { $$ = ast_word(p, A_NAME, @1); }
+    | PIECES                                { $$ = ast_word(p, A_NAME, @1); }
+    | EXCHANGE                              { $$ = ast_word(p, A_NAME, @1); }
+    | LATER                                 { $$ = ast_word(p, A_NAME, @1); }
+    ;
+
+name: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
+    ;
+
+call: IDENT '(' exprs ')'                   { $$ = ast_word(p, A_CALL, @1); $$->args = $3; $$->span = @$; }
+    ;
+
+/* ---- masks ---- */
+mask: MASK name params '=' expr ';'         { $$ = $2; $$->kind = A_MASK; $$->args = $3; $$->more = ast_list($5);
+                                              $$->span = @$; }
+    ;
+
+params: %empty                              { $$ = ast_list(NULL); }
+    | '(' names ')'                         { $$ = $2; }
+    | '(' ')'                               { $$ = ast_list(NULL); }
+    ;
+
+names: name                                 { $$ = ast_list($1); }
+    | names ',' name                        { $$ = ast_add($1, $3); }
+    ;
+
+exprs: expr                                 { $$ = ast_list($1); }
+    | exprs ',' expr                        { $$ = ast_add($1, $3); }
+    ;
+
+expr: primary
+    | expr OR expr                          { $$ = ast_op(p, A_BINARY, E_OR, $1, $3, @$); }
+    | expr AND expr                         { $$ = ast_op(p, A_BINARY, E_AND, $1, $3, @$); }
+    | NOT expr                              { $$ = ast_op(p, A_NOT, E_NOT, $2, NULL, @$); }
+    | expr '<' expr                         { $$ = ast_op(p, A_BINARY, E_LT, $1, $3, @$); }
+    | expr '>' expr                         { $$ = ast_op(p, A_BINARY, E_GT, $1, $3, @$); }
+    | expr LE expr                          { $$ = ast_op(p, A_BINARY, E_LE, $1, $3, @$); }
+    | expr GE expr                          { $$ = ast_op(p, A_BINARY, E_GE, $1, $3, @$); }
+    | expr EQ expr                          { $$ = ast_op(p, A_BINARY, E_EQ, $1, $3, @$); }
+    | expr NE expr                          { $$ = ast_op(p, A_BINARY, E_NE, $1, $3, @$); }
+    | expr '+' expr                         { $$ = ast_op(p, A_BINARY, E_ADD, $1, $3, @$); }
+    | expr '-' expr                         { $$ = ast_op(p, A_BINARY, E_SUB, $1, $3, @$); }
+    | expr '*' expr                         { $$ = ast_op(p, A_BINARY, E_MUL, $1, $3, @$); }
+    | expr '/' expr                         { $$ = ast_op(p, A_BINARY, E_DIV, $1, $3, @$); }
+    | expr MOD expr                         { $$ = ast_op(p, A_BINARY, E_MOD, $1, $3, @$); }
+    | '-' expr %prec NEGATE                 { $$ = ast_op(p, A_NEGATE, E_SUB, $2, NULL, @$); }
+    ;
+
+primary: NUMBER
+    | name
+    | call                                  { $$ = $1; ast_bound(p, $$); }
+    | IDENT '[' exprs ']'                   { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$;
+                                              ast_bound(p, $$); }
+    | '(' expr ')'                          { $$ = $2; }
+    | FILE_ STRING AT '(' exprs ')'         { $$ = $2; $$->kind = A_FILE; $$->args = $5; $$->span = @$;
+                                              ast_bound(p, $$); }
+    ;
+
+/* ---- schedules ---- */
+schedule: SCHEDULE name OVER '(' coords ')' pieces '{' phases '}'
+                                            { $$ = $2; $$->kind = A_SCHEDULE; $$->args = $5; $$->more = ast_list($7);
+                                              $$->body = $9; $$->has_body = true; $$->span = span_join(@1, @7); }
+    ;
+
+pieces: %empty                              { $$ = NULL; }
+    | PIECES name                           { $$ = $2; $$->span = @$; }
+    ;
+
+coords: coord                               { $$ = ast_list($1); }
+    | coords ',' coord                      { $$ = ast_add($1, $3); }
+    ;
+
+coord: words OF name                        { $$ = ast_word(p, A_COORD, @$); $$->args = ast_add($1, $3); }
+    ;
+
+words: name                                 { $$ = ast_list($1); }
+    | words name                            { $$ = ast_add($1, $2); }
+    ;
+
+phases: %empty                              { $$ = ast_list(NULL); }
+    | phases phase                          { $$ = ast_add($1, $2); }
+    | phases error stmt_block               { $$ = $1; yyerrok; }
+    | phases error ';'                      { $$ = $1; yyerrok; }
+    ;
+
+phase: FORWARD stmt_block                   { $$ = ast_word(p, A_FORWARD, @1); $$->body = $2; $$->has_body = true; }
+    | BACKWARD stmt_block                   { $$ = ast_word(p, A_BACKWARD, @1); $$->body = $2; $$->has_body = true; }
+    | BACKWARD words stmt_block             { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->body = $3;
+                                              $$->has_body = true; $$->span = span_join(@1, @2); }
+    ;
+
+stmt_block: '{' stmts '}'                   { $$ = $2; }
+    | '{' stmts error '}'                   { $$ = $2; yyerrok; }
+    ;
+
+stmts: %empty                               { $$ = ast_list(NULL); }
+    | stmts stmt                            { $$ = ast_add($1, $2); }
+    | stmts error ';'                       { $$ = $1; yyerrok; }
+    | stmts error stmt_block                { $$ = $1; yyerrok; }
+    ;
+
+stmt: FOR name IN expr DOTDOT expr stmt_block
+                                            { $$ = $2; $$->kind = A_FOR; $$->args = ast_add(ast_list($4), $6);
+                                              $$->body = $7; $$->has_body = true; $$->span = span_join(@1, @6); }
+    | FOR name IN name stmt_block           { $$ = $2; $$->kind = A_FOR; $$->args = ast_list($4);
+                                              $$->body = $5; $$->has_body = true; $$->span = span_join(@1, @4); }
+    | IF expr stmt_block                    { $$ = ast_word(p, A_IF, @1); $$->args = ast_list($2); $$->body = $3;
+                                              $$->has_body = true; $$->span = span_join(@1, @2); }
+    | ATTEND ref WITH ref ';'               { $$ = ast_word(p, A_ATTEND, @1); $$->span = @$;
+                                              $$->args = ast_add(ast_list($2), $4); }
+    | GRAD ref WITH ref ';'                 { $$ = ast_word(p, A_GRAD, @1); $$->span = @$;
+                                              $$->args = ast_add(ast_list($2), $4); }
+    | PASS refs TO '(' exprs ')' ';'        { $$ = ast_word(p, A_PASS, @1); $$->args = $2; $$->more = $5; $$->span = @$; }
+    | RETURN refs ';'                       { $$ = ast_word(p, A_RETURN, @1); $$->args = $2; $$->span = @$; }
+    | EXCHANGE exchanged ARROW name over ';'   { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
+                                              $$->more = ast_concat(ast_list($4), $5); $$->span = @$; }
+    | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
+    | LATER later ';'                       { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
+    ;
+
+ref: name
+    | IDENT '[' exprs ']'                   { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$; }
+    ;
+
+refs: ref                                   { $$ = ast_list($1); }
+    | refs ',' ref                          { $$ = ast_add($1, $3); }
+    ;
+
+/* "Q, KV tokens" and "Q KV tokens": the last word is the layout that the arrow leaves. */
+exchanged: ref                              { $$ = ast_list($1); }
+    | exchanged ref                         { $$ = ast_add($1, $2); }
+    | exchanged ',' ref                     { $$ = ast_add($1, $3); }
+    ;
+
+over: %empty                                { $$ = ast_list(NULL); }
+    | OVER name                             { $$ = ast_list($2); }
+    ;
+
+later: refs
+    | refs TO name                          { $$ = ast_add($1, $3); }
+    | refs OVER name                        { $$ = ast_add($1, $3); }
+    ;
+
+%%
+
+static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p)
+{
+    int token = lexer_scan(val, at, p->lexer);
+    if (token <= 0)
+        *at = (Span){p->source, (uint32_t)p->source->len, (uint32_t)p->source->len};
+    p->last_end = p->token_end;
+    p->token_end = at->end;
+    return token;
+}
+
+static void burst_yyerror(const Span *at, Parser *p, const char *text)
+{
+    (void)text; /* bison calls this for an exhausted stack alone: syntax errors are reported below */
+    diag_error(p->diags, *at, "nested too deeply");
+}
+
+/* What is expected, in words: names stand for all words, and a list of more than four is not worth printing. */
+typedef struct Expected { const char *text[5]; int n; bool semicolon; } Expected;
+
+static void expect(Expected *e, const char *text)
+{
+    for (int i = 0; i < e->n && i < countof(e->text); i++)
+        if (strcmp(e->text[i], text) == 0)
+            return;
+    if (e->n < countof(e->text))
+        e->text[e->n] = text;
+    e->n++;
+}
+
+static Expected expected_tokens(const yypcontext_t *at)
+{
+    yysymbol_kind_t kinds[YYNTOKENS];
+    int n = yypcontext_expected_tokens(at, kinds, YYNTOKENS);
+    Expected e = {0};
+    bool name = false, number = false, open = false;
+    for (int i = 0; i < n; i++) {
+        name |= kinds[i] == YYSYMBOL_IDENT;
+        number |= kinds[i] == YYSYMBOL_NUMBER;
+        open |= strcmp(yysymbol_name(kinds[i]), "'('") == 0;
+    }
+    for (int i = 0; i < n; i++) {
+        const char *text = yysymbol_name(kinds[i]);
+        e.semicolon |= strcmp(text, "';'") == 0;
+        bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
+        if (number && name && open)
+            text = "an expression";
+        else if (word && name)
+            text = "a name";
+        expect(&e, text);
+    }
+    return e;
+}
+
+static void expected_text(const Expected *e, Text *out)
+{
+    for (int i = 0; i < e->n; i++)
+        text_printf(out, "%s%s", i == 0 ? "" : i == e->n - 1 ? " or " : ", ", e->text[i]);
+}
+
+/* What was seen, as it stands in the source, cut to a readable length. */
+static void seen_text(Parser *p, Span at, Text *out)
+{
+    if (at.begin >= p->source->len) {
+        text_add(out, "the end of the file");
+        return;
+    }
+    uint32_t len = at.end - at.begin;
+    text_add(out, "'");
+    text_add_n(out, p->source->text + at.begin, len < 40 ? len : 40);
+    text_add(out, len < 40 ? "'" : "...'");
+}
+
+static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
+{
+    Span at = *yypcontext_location(context);
+    Expected e = expected_tokens(context);
+    Text text = {0};
+    if (e.n && e.n <= 4) {
+        text_add(&text, "expected ");
+        expected_text(&e, &text);
+        text_add(&text, ", saw ");
+    } else {
+        text_add(&text, "unexpected ");
+    }
+    seen_text(p, at, &text);
+    Span behind = {p->source, p->last_end, p->last_end};
+    if (e.semicolon && e.n == 1) {
+        diag_error(p->diags, behind, "expected ';' here");
+        diag_fixit(p->diags, behind, ";");
+    } else {
+        diag_error(p->diags, at, "%s", text.at);
+    }
+    text_free(&text);
+    return 0;
+}
+
+AstList parse_source(Arena *a, Diags *d, const Source *s)
+{
+    Parser p = {.arena = a, .diags = d, .source = s};
+    if (s->len > INT32_MAX / 2) {
+        diag_error(d, (Span){0}, "'%s' is too large for a source file", s->name);
+        return ast_list(NULL);
+    }
+    lexer_open(&p);
+    burst_yyparse(&p);
+    lexer_close(&p);
+    return p.items;
+}
