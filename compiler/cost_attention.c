@@ -1,0 +1,534 @@
+/* cost_attention.c: one direction of one layer's attention as tasks of the simulation.
+ *
+ * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its chunks, a pass
+ * for its chunk and, where it is a sum, for what adds to it, an arrival for its slot. Devices overlap transfers with
+ * computing. A cpu rank does not: it copies when it waits, so there an arrival takes the rank's own time, just before the
+ * first operation that reads it, and a chunk is on offer only once its sender's program has come to the pass.
+ */
+#include "cost.h"
+
+#include <math.h>
+
+typedef struct Read { int arrival, reader, next_of_arrival, next_of_reader; } Read;
+/* Relations between instances of the trace; -1: none. */
+typedef struct Links {
+    Vec(Read) reads;
+    int *of_arrival, *of_reader; /* [n] heads of lists of reads */
+    int *computed;               /* pass of a sum: the last computing that adds to it */
+    int (*previous)[2];          /* computing: the one before with the same Q, KV chunk */
+    int *slot_before;            /* arrival: the one that had its slot */
+    int (*partial_before)[2];    /* computing that starts a partial dQ, dKV: the pass that empties its slot */
+} Links;
+
+/* Replaying the trace. */
+typedef struct Replay {
+    Arena *arena;
+    const Schedule *s;
+    Links links;
+    int *held[TENSOR_COUNT];    /* [relative chunk] copies: the arrival that brought it */
+    int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; further ones by pending_next */
+    int *pending_next;          /* [n] */
+    int *last[2];               /* [relative chunk] last computing with it as Q, KV */
+    int *open[TENSOR_COUNT];    /* [relative chunk] number of the partial sum that is here */
+    Vec(int) *uses;             /* [pools] arrivals */
+    Vec(int) closed[TENSOR_COUNT]; /* of each partial sum: the pass that takes it away */
+} Replay;
+
+static bool accumulates(TensorId t)
+{
+    return t == T_O || t == T_DQ || t == T_DKV;
+}
+
+static bool transfers(const Instance *i)
+{
+    return i->node->kind == N_PASS || i->node->kind == N_RETURN;
+}
+
+static int *filled(Arena *a, int n)
+{
+    int *p = NEW_ARRAY(a, int, n ? n : 1);
+    for (int i = 0; i < n; i++)
+        p[i] = -1;
+    return p;
+}
+
+static void add_read(Replay *r, int arrival, int reader)
+{
+    Links *l = &r->links;
+    if (arrival < 0)
+        return;
+    *vec_push(r->arena, &l->reads) = (Read){arrival, reader, l->of_arrival[arrival], l->of_reader[reader]};
+    l->of_arrival[arrival] = l->of_reader[reader] = l->reads.n - 1;
+}
+
+static void replay_arrival(Replay *r, int at)
+{
+    const Instance *i = &r->s->trace.at[at];
+    TensorId t = i->node->ref[0].tensor;
+    int there = rel_sub(r->s->choice, i->chunk[0], i->hop), pool = i->node->pool;
+    if (pool >= 0 && pool < r->s->pools) {
+        int k = r->uses[pool].n, before = k - r->s->pool[pool].slots;
+        *vec_push(r->arena, &r->uses[pool]) = at;
+        r->links.slot_before[at] = before >= 0 ? r->uses[pool].at[before] : -1;
+    }
+    if (accumulates(t)) {
+        r->pending_next[at] = r->pending[t][there];
+        r->pending[t][there] = at;
+    } else if (there != 0) {
+        r->held[t][there] = at;
+    }
+}
+
+static void replay_transfer(Replay *r, int at)
+{
+    const Instance *i = &r->s->trace.at[at];
+    TensorId t = i->node->ref[0].tensor;
+    int chunk = i->chunk[0];
+    if (accumulates(t)) {
+        for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
+            add_read(r, p, at);
+        r->pending[t][chunk] = -1;
+        r->links.computed[at] = r->last[t == T_DKV][chunk];
+        if (r->open[t][chunk] >= 0)
+            r->closed[t].at[r->open[t][chunk]] = at;
+        r->open[t][chunk] = -1;
+    } else {
+        add_read(r, r->held[t][chunk], at);
+    }
+    replay_arrival(r, at);
+}
+
+static void open_partial(Replay *r, int at, int side, TensorId t, int chunk)
+{
+    int pool = r->s->partial_pool[t];
+    if (chunk == 0 || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
+        return;
+    int before = r->closed[t].n - r->s->pool[pool].slots;
+    r->links.partial_before[at][side] = before >= 0 ? r->closed[t].at[before] : -1;
+    r->open[t][chunk] = r->closed[t].n;
+    *vec_push(r->arena, &r->closed[t]) = -1;
+}
+
+static void replay_compute(Replay *r, int at)
+{
+    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    const Instance *i = &r->s->trace.at[at];
+    for (int side = 0; side < 2; side++) {
+        int chunk = i->chunk[side];
+        add_read(r, r->held[copy[side]][chunk], at);
+        r->links.previous[at][side] = r->last[side][chunk];
+        r->last[side][chunk] = at;
+        if (r->s->backward)
+            open_partial(r, at, side, sum[side], chunk);
+    }
+}
+
+static void start_replay(Replay *r)
+{
+    int n = r->s->trace.n, chunks = r->s->choice->ranks;
+    Links *l = &r->links;
+    l->of_arrival = filled(r->arena, n);
+    l->of_reader = filled(r->arena, n);
+    l->computed = filled(r->arena, n);
+    l->slot_before = filled(r->arena, n);
+    l->previous = (int(*)[2])filled(r->arena, 2 * n);
+    l->partial_before = (int(*)[2])filled(r->arena, 2 * n);
+    r->pending_next = filled(r->arena, n);
+    for (int side = 0; side < 2; side++)
+        r->last[side] = filled(r->arena, chunks);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        r->held[t] = filled(r->arena, chunks);
+        r->pending[t] = filled(r->arena, chunks);
+        r->open[t] = filled(r->arena, chunks);
+    }
+    r->uses = arena_alloc(r->arena, sizeof *r->uses * (size_t)(r->s->pools + 1));
+}
+
+static Links links_make(Arena *a, const Schedule *s)
+{
+    Replay r = {.arena = a, .s = s};
+    start_replay(&r);
+    for (int at = 0; at < s->trace.n; at++) {
+        const Instance *i = &s->trace.at[at];
+        if (i->node->kind == N_COMPUTE)
+            replay_compute(&r, at);
+        else if (transfers(i))
+            replay_transfer(&r, at);
+    }
+    return r.links;
+}
+
+/* ---- tasks ---- */
+
+typedef struct Build {
+    Arena *arena;
+    const AttentionInput *in;
+    Links links;
+    Sim *sim;
+    /* [trace.n][ranks], -1: none */
+    int *task;   /* computing, or the transfer that arrives */
+    int *usable; /* arrival: the task after which it can be read */
+    int *posted; /* cpu: what the rank has done when its program comes to this instance */
+    int *join;   /* [trace.n] EXCHANGE: when every rank has everything */
+    int *anchored, *anchored_next; /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
+    int *tail;   /* [ranks] last task of the rank's own time */
+} Build;
+
+static size_t cell(const Build *b, int at, int rank)
+{
+    return (size_t)at * (size_t)b->in->ranks + (size_t)rank;
+}
+
+static const NodeGroup *group_of(const Build *b, int rank)
+{
+    return cluster_group_of(b->in->cluster, b->in->first + b->in->rank[rank]);
+}
+
+static int node_of(const Build *b, int rank)
+{
+    return cluster_node_of(b->in->cluster, b->in->first + b->in->rank[rank]);
+}
+
+static bool on_cpu(const Build *b, int rank)
+{
+    return group_of(b, rank)->device->is_cpu;
+}
+
+static int grid_move(const AttentionInput *in, int rank, int hop, int sign)
+{
+    const Choice *c = in->schedule->choice;
+    int inner = c->coords > 1 ? c->size[1] : 1, dx = hop / inner, dy = hop % inner;
+    if (2 * dx > c->size[0]) /* backwards: the other way round the ring */
+        dx -= c->size[0];
+    int x = (int)floor_mod(rank / in->size[1] + sign * dx, in->size[0]);
+    return x * in->size[1] + (int)floor_mod(rank % in->size[1] + sign * dy, in->size[1]);
+}
+
+int grid_add(const AttentionInput *in, int rank, int hop)
+{
+    return grid_move(in, rank, hop, 1);
+}
+
+static double nic_capacity(const Cluster *c, int rank)
+{
+    const NodeGroup *g = cluster_group_of(c, rank);
+    double over = c->oversubscription > 1 ? c->oversubscription : 1;
+    return g->nic && g->nics > 0 ? g->nics * g->nic->bandwidth / over : c->link_bandwidth;
+}
+
+/* Resources: out of and into each rank, then out of and into each node. */
+static Sim *make_sim(Build *b)
+{
+    const Cluster *c = b->in->cluster;
+    int n = b->in->ranks;
+    double *capacity = NEW_ARRAY(b->arena, double, 2 * n + 2 * c->nodes);
+    for (int r = 0; r < n; r++) {
+        capacity[2 * r] = capacity[2 * r + 1] = c->link_bandwidth > 0 ? c->link_bandwidth : 1e30;
+        double nic = nic_capacity(c, b->in->first + b->in->rank[r]);
+        capacity[2 * n + 2 * node_of(b, r)] = capacity[2 * n + 2 * node_of(b, r) + 1] = nic > 0 ? nic : 1e30;
+    }
+    return sim_new(b->arena, 2 * n + 2 * c->nodes, capacity);
+}
+
+/* One message: inside a node over both ranks' links, else through both nodes' NICs, of which it uses one. */
+static Task transfer(const Build *b, int from, int to, double bytes)
+{
+    const Cluster *c = b->in->cluster;
+    if (node_of(b, from) == node_of(b, to))
+        return (Task){.class = COST_LINK, .seconds = c->link_latency * 1e-9, .bytes = bytes, .cap = 1e30,
+                      .resource = {2 * from, 2 * to + 1}};
+    const Nic *x = group_of(b, from)->nic, *y = group_of(b, to)->nic;
+    int base = 2 * b->in->ranks;
+    return (Task){.class = COST_NIC,
+                  .seconds = (x ? x->latency : c->link_latency) * 1e-9,
+                  .bytes = bytes,
+                  .cap = fmin(x ? x->bandwidth : 1e30, y ? y->bandwidth : 1e30),
+                  .resource = {base + 2 * node_of(b, from), base + 2 * node_of(b, to) + 1}};
+}
+
+double cost_merge_seconds(const Device *d, double bytes)
+{
+    return d->hbm > 0 ? 3 * bytes / d->hbm : 0; /* two operands read, one written */
+}
+
+static void make_arrivals(Build *b, int at)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    for (int from = 0; from < b->in->ranks; from++) {
+        int to = grid_add(b->in, from, i->hop);
+        double bytes = b->in->bytes[cell(b, at, to)];
+        if (bytes <= 0 || from == to)
+            continue;
+        int task = sim_task(b->sim, transfer(b, from, to, bytes)), last = task;
+        if (accumulates(i->node->ref[0].tensor)) {
+            last = sim_task(b->sim, (Task){.class = COST_MERGE,
+                                           .seconds = cost_merge_seconds(group_of(b, to)->device, bytes)});
+            sim_after(b->sim, last, task);
+        }
+        b->task[cell(b, at, to)] = task;
+        b->usable[cell(b, at, to)] = last;
+    }
+}
+
+/* All-to-all: each rank's share for its own node, and for the others, evenly over the peers. */
+static void make_exchange(Build *b, int at)
+{
+    b->join[at] = sim_task(b->sim, (Task){.class = COST_LINK});
+    for (int r = 0; r < b->in->ranks; r++) {
+        double bytes = b->in->bytes[cell(b, at, r)];
+        int near = -1, far = -1, near_peers = 0, peers = b->in->ranks - 1;
+        for (int k = 1; k <= peers; k++) {
+            int p = (r + k) % b->in->ranks;
+            bool local = node_of(b, p) == node_of(b, r);
+            near_peers += local;
+            *(local ? &near : &far) = p;
+        }
+        int task[2] = {near < 0 ? -1 : sim_task(b->sim, transfer(b, r, near, bytes * near_peers / peers)),
+                       far < 0 ? -1 : sim_task(b->sim, transfer(b, r, far, bytes * (peers - near_peers) / peers))};
+        b->task[cell(b, at, r)] = task[0] >= 0 ? task[0] : task[1];
+        b->usable[cell(b, at, r)] = task[0] >= 0 && task[1] >= 0 ? task[1] : -1;
+        sim_after(b->sim, b->join[at], task[0]);
+        sim_after(b->sim, b->join[at], task[1]);
+    }
+}
+
+static void make_tasks(Build *b)
+{
+    for (int at = 0; at < b->in->schedule->trace.n; at++) {
+        const Instance *i = &b->in->schedule->trace.at[at];
+        if (i->node->kind == N_EXCHANGE && b->in->ranks > 1)
+            make_exchange(b, at);
+        if (transfers(i))
+            make_arrivals(b, at);
+        for (int r = 0; i->node->kind == N_COMPUTE && r < b->in->ranks; r++)
+            if (b->in->seconds[cell(b, at, r)] > 0)
+                b->task[cell(b, at, r)] =
+                    sim_task(b->sim, (Task){.class = COST_COMPUTE, .seconds = b->in->seconds[cell(b, at, r)]});
+    }
+}
+
+/* ---- a rank's own time: computing in order, and on cpu the copies between ---- */
+
+/* The task in which a rank reads an arrival: its computing, or its pass (a task of the rank it goes to). */
+static int reader_task(const Build *b, int reader, int rank)
+{
+    const Instance *i = &b->in->schedule->trace.at[reader];
+    return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
+}
+
+static void anchor_arrivals(Build *b, int rank)
+{
+    int n = b->in->schedule->trace.n;
+    for (int at = n - 1; at >= 0; at--) {
+        if (!transfers(&b->in->schedule->trace.at[at]) || b->task[cell(b, at, rank)] < 0)
+            continue;
+        int first = n;
+        for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
+            if (b->links.reads.at[e].reader < first && reader_task(b, b->links.reads.at[e].reader, rank) >= 0)
+                first = b->links.reads.at[e].reader;
+        b->anchored_next[cell(b, at, rank)] = b->anchored[cell(b, first, rank)];
+        b->anchored[cell(b, first, rank)] = at;
+    }
+}
+
+static void order_arrivals(Build *b, int at, int rank)
+{
+    for (int j = b->anchored[cell(b, at, rank)]; j >= 0; j = b->anchored_next[cell(b, j, rank)]) {
+        sim_after(b->sim, b->task[cell(b, j, rank)], b->tail[rank]);
+        b->tail[rank] = b->usable[cell(b, j, rank)];
+    }
+}
+
+static void order_exchange(Build *b, int at, int rank)
+{
+    sim_after(b->sim, b->task[cell(b, at, rank)], b->tail[rank]);
+    if (b->usable[cell(b, at, rank)] >= 0)
+        sim_after(b->sim, b->usable[cell(b, at, rank)], b->tail[rank]);
+    if (on_cpu(b, rank))
+        b->tail[rank] = b->join[at];
+}
+
+static void order_compute(Build *b, int at, int rank)
+{
+    int task = b->task[cell(b, at, rank)];
+    if (task < 0)
+        return;
+    sim_after(b->sim, task, b->tail[rank]);
+    for (int j = at - 1; j >= 0 && b->join[j] >= 0; j--) /* exchanges stand together before it */
+        sim_after(b->sim, task, b->join[j]);
+    b->tail[rank] = task;
+}
+
+static void order_rank(Build *b, int rank)
+{
+    int n = b->in->schedule->trace.n;
+    b->tail[rank] = -1;
+    if (on_cpu(b, rank))
+        anchor_arrivals(b, rank);
+    for (int at = 0; at < n; at++) {
+        order_arrivals(b, at, rank);
+        b->posted[cell(b, at, rank)] = b->tail[rank];
+        if (b->join[at] >= 0)
+            order_exchange(b, at, rank);
+        else if (b->in->schedule->trace.at[at].node->kind == N_COMPUTE)
+            order_compute(b, at, rank);
+    }
+    order_arrivals(b, n, rank);
+}
+
+/* ---- what else waits for what ---- */
+
+static void wait_for_reads(Build *b, int task, int reader, int rank)
+{
+    for (int e = b->links.of_reader[reader]; e >= 0; e = b->links.reads.at[e].next_of_reader)
+        sim_after(b->sim, task, b->usable[cell(b, b->links.reads.at[e].arrival, rank)]);
+}
+
+static void wait_for_sum(Build *b, int task, int at, int rank)
+{
+    int side = b->in->schedule->trace.at[at].node->ref[0].tensor == T_DKV;
+    int k = b->links.computed[at];
+    while (k >= 0 && b->task[cell(b, k, rank)] < 0) /* empty pairs add nothing */
+        k = b->links.previous[k][side];
+    if (k >= 0)
+        sim_after(b->sim, task, b->task[cell(b, k, rank)]);
+}
+
+static void wait_for_slot(Build *b, int task, int at, int rank)
+{
+    int before = b->links.slot_before[at];
+    if (before < 0)
+        return;
+    sim_after(b->sim, task, b->usable[cell(b, before, rank)]);
+    if (accumulates(b->in->schedule->trace.at[at].node->ref[0].tensor))
+        return; /* free once merged */
+    for (int e = b->links.of_arrival[before]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
+        sim_after(b->sim, task, reader_task(b, b->links.reads.at[e].reader, rank));
+}
+
+static void link_arrivals(Build *b, int at, int *channel_last)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    for (int from = 0; from < b->in->ranks; from++) {
+        int to = grid_add(b->in, from, i->hop), task = b->task[cell(b, at, to)];
+        if (task < 0)
+            continue;
+        wait_for_reads(b, task, at, from);
+        wait_for_sum(b, task, at, from);
+        wait_for_slot(b, task, at, to);
+        if (on_cpu(b, from)) {
+            sim_after(b->sim, task, b->posted[cell(b, at, from)]);
+        } else {
+            int *last = &channel_last[cell(b, i->node->channel, from)];
+            sim_after(b->sim, task, *last);
+            *last = task;
+        }
+    }
+}
+
+static void link_compute(Build *b, int at)
+{
+    for (int r = 0; r < b->in->ranks; r++) {
+        int task = b->task[cell(b, at, r)];
+        if (task < 0)
+            continue;
+        wait_for_reads(b, task, at, r);
+        for (int side = 0; side < 2; side++)
+            if (b->links.partial_before[at][side] >= 0)
+                sim_after(b->sim, task, reader_task(b, b->links.partial_before[at][side], r));
+    }
+}
+
+static void link_tasks(Build *b)
+{
+    const Schedule *s = b->in->schedule;
+    int *channel_last = filled(b->arena, (s->channels + 1) * b->in->ranks);
+    for (int r = 0; r < b->in->ranks; r++)
+        order_rank(b, r);
+    for (int at = 0; at < s->trace.n; at++) {
+        if (transfers(&s->trace.at[at]))
+            link_arrivals(b, at, channel_last);
+        else if (s->trace.at[at].node->kind == N_COMPUTE)
+            link_compute(b, at);
+    }
+}
+
+/* ---- result ---- */
+
+static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, const Task *task)
+{
+    out[t->intervals++] = (Busy){rank, channel, task->begin, task->end};
+    t->end[rank] = fmax(t->end[rank], task->end);
+    if (channel < 0)
+        t->busy[rank] += task->end - task->begin;
+}
+
+static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
+{
+    t->sent[from] += task->bytes;
+    t->received[to] += task->bytes;
+    *(task->class == COST_NIC ? &t->nic_bytes : &t->link_bytes) += task->bytes;
+}
+
+static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    int task = b->task[cell(b, at, rank)], other = b->usable[cell(b, at, rank)];
+    if (task < 0)
+        return;
+    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, sim_at(b->sim, task));
+    if (transfers(i)) {
+        count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
+        t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */
+    } else if (i->node->kind == N_EXCHANGE) { /* what a rank sends to all it gets from all */
+        count_bytes(t, sim_at(b->sim, task), rank, rank);
+        if (other >= 0)
+            count_bytes(t, sim_at(b->sim, other), rank, rank);
+        t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[at])->end);
+    }
+}
+
+/* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the whole. */
+static void critical_path(const Build *b, AttentionTime *t)
+{
+    int last = -1;
+    for (int i = 0, n = sim_tasks(b->sim); i < n; i++)
+        if (last < 0 || sim_at(b->sim, i)->end > sim_at(b->sim, last)->end)
+            last = i;
+    for (; last >= 0; last = sim_at(b->sim, last)->cause)
+        t->path[sim_at(b->sim, last)->class] += sim_at(b->sim, last)->end - sim_at(b->sim, last)->begin;
+}
+
+static AttentionTime collect_all(Build *b, double seconds)
+{
+    int n = b->in->schedule->trace.n, ranks = b->in->ranks;
+    AttentionTime t = {.seconds = seconds};
+    t.busy = NEW_ARRAY(b->arena, double, ranks);
+    t.end = NEW_ARRAY(b->arena, double, ranks);
+    t.sent = NEW_ARRAY(b->arena, double, ranks);
+    t.received = NEW_ARRAY(b->arena, double, ranks);
+    Busy *out = NEW_ARRAY(b->arena, Busy, n * ranks + 1);
+    for (int at = 0; at < n; at++)
+        for (int r = 0; r < ranks; r++)
+            collect(b, &t, out, at, r);
+    t.interval = out;
+    critical_path(b, &t);
+    return t;
+}
+
+AttentionTime attention_simulate(Arena *a, const AttentionInput *in)
+{
+    int n = in->schedule->trace.n, cells = (n + 1) * in->ranks;
+    Build b = {.arena = a, .in = in, .links = links_make(a, in->schedule)};
+    b.sim = make_sim(&b);
+    b.task = filled(a, cells);
+    b.usable = filled(a, cells);
+    b.posted = filled(a, cells);
+    b.anchored = filled(a, cells);
+    b.anchored_next = filled(a, cells);
+    b.join = filled(a, n + 1);
+    b.tail = filled(a, in->ranks);
+    make_tasks(&b);
+    link_tasks(&b);
+    return collect_all(&b, sim_run(b.sim));
+}

@@ -1,0 +1,81 @@
+/* cost_live.c: which transfers of the simulated ranks carry something, where the mask leaves pairs empty.
+ *
+ * The rule is prune.c's: a copy travels on where somebody further along computes with it, a partial sum where something
+ * was added to it. There it runs on all ranks of a group; here on the simulated ones, in relative chunks, so that the time
+ * does not grow with the square of the ranks. Where all ranks are simulated both agree (tests/cost).
+ */
+#include "cost.h"
+
+typedef struct Marks {
+    const AttentionInput *in;
+    int chunks;                   /* G */
+    uint8_t *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
+    uint8_t *moved;               /* [simulated rank] */
+    uint8_t *live;                /* [trace.n][simulated rank] */
+} Marks;
+
+static uint8_t *mark_of(Marks *m, TensorId t, int rank, int chunk)
+{
+    return &m->mark[t][(size_t)rank * (size_t)m->chunks + (size_t)chunk];
+}
+
+static void mark_computed(Marks *m, int at, TensorId q, TensorId kv)
+{
+    const Instance *i = &m->in->schedule->trace.at[at];
+    for (int r = 0; r < m->in->ranks; r++)
+        if (m->in->seconds[(size_t)at * (size_t)m->in->ranks + (size_t)r] > 0)
+            *mark_of(m, q, r, i->chunk[0]) = *mark_of(m, kv, r, i->chunk[1]) = 1;
+}
+
+/* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver (content). */
+static void carry(Marks *m, int at, bool to_sender)
+{
+    const Schedule *s = m->in->schedule;
+    const Instance *i = &s->trace.at[at];
+    TensorId t = i->node->ref[0].tensor;
+    int there = rel_sub(s->choice, i->chunk[0], i->hop);
+    for (int r = 0; r < m->in->ranks; r++) {
+        int to = grid_add(m->in, r, i->hop);
+        uint8_t *mark = to_sender ? mark_of(m, t, to, there) : mark_of(m, t, r, i->chunk[0]);
+        m->moved[r] = *mark;
+        m->live[(size_t)at * (size_t)m->in->ranks + (size_t)to] = *mark;
+        *mark = 0;
+    }
+    for (int r = 0; r < m->in->ranks; r++)
+        *(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there)) |= m->moved[r];
+}
+
+static bool moves(const Instance *i, bool sums)
+{
+    TensorId t = i->node->ref[0].tensor;
+    bool sum = t == T_O || t == T_DQ || t == T_DKV;
+    return (i->node->kind == N_PASS || i->node->kind == N_RETURN) && sum == sums;
+}
+
+static bool computes(const Instance *i)
+{
+    return i->node->kind == N_COMPUTE && !i->node->ref[0].whole;
+}
+
+uint8_t *cost_live(Arena *a, const AttentionInput *in)
+{
+    const Trace *trace = &in->schedule->trace;
+    Marks m = {.in = in, .chunks = in->schedule->choice->ranks};
+    m.live = arena_alloc(a, (size_t)trace->n * (size_t)in->ranks);
+    m.moved = arena_alloc(a, (size_t)in->ranks);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        m.mark[t] = arena_alloc(a, (size_t)in->ranks * (size_t)m.chunks);
+    for (int at = trace->n - 1; at >= 0; at--) {
+        if (computes(&trace->at[at]))
+            mark_computed(&m, at, T_Q, T_KV);
+        else if (moves(&trace->at[at], false))
+            carry(&m, at, true);
+    }
+    for (int at = 0; at < trace->n; at++) {
+        if (computes(&trace->at[at]))
+            mark_computed(&m, at, T_DQ, T_DKV);
+        else if (moves(&trace->at[at], true))
+            carry(&m, at, false);
+    }
+    return m.live;
+}
