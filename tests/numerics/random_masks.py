@@ -32,9 +32,11 @@ def two_sides(rng, op, depth, other_depth):
 def integer(rng, depth):
     if depth == 0 or rng.random() < 0.2:
         return leaf(rng)
-    op = rng.choice(["+", "-", "-", "-", "*", "/", "/", "mod", "mod", "min", "max", "abs"])
+    op = rng.choice(["+", "-", "-", "-", "*", "/", "/", "mod", "mod", "min", "max", "abs", "hash"])
     if op == "abs":
         return (op, two_sides(rng, "-", 0, depth - 1))
+    if op == "hash":
+        return ("mod", two_sides(rng, op, 1, 0), ("number", rng.randint(2, 9)))
     if op in ("/", "mod"):
         return (op, two_sides(rng, rng.choice("+--"), 0, 0) if rng.random() < 0.4 else leaf(rng),
                 ("number", rng.randint(2, 24)))
@@ -63,7 +65,7 @@ def model_text(e):
         return str(e[1])
     if op == "doc":
         return f"doc[{e[1]}]"
-    if op in ("min", "max", "abs"):
+    if op in ("min", "max", "abs", "hash"):
         return f"{op}({', '.join(model_text(x) for x in e[1:])})"
     if op == "not":
         return f"not ({model_text(e[1])})"
@@ -83,7 +85,8 @@ def c_text(e):
         return f"(int64_t)doc[{args[0]}]"
     if op == "not":
         return f"!{c_text(args[0])}"
-    calls = {"/": "floor_quotient", "mod": "floor_rest", "min": "least", "max": "greatest", "abs": "magnitude"}
+    calls = {"/": "floor_quotient", "mod": "floor_rest", "min": "least", "max": "greatest", "abs": "magnitude",
+             "hash": "murmur"}
     if op in calls:
         return f"{calls[op]}({', '.join(c_text(x) for x in args)})"
     return f"({c_text(args[0])} { {'and': '&&', 'or': '||'}.get(op, op)} {c_text(args[1])})"
@@ -97,15 +100,25 @@ def python_text(e):
         return str(args[0])
     if op == "doc":
         return f"({args[0]} // 7)"
-    if op in ("min", "max", "abs"):
+    if op in ("min", "max", "abs", "hash"):
         return f"{op}({', '.join(args)})"
     if op == "not":
         return f"(not {args[0]})"
     return f"({args[0]} { {'/': '//', 'mod': '%'}.get(op, op)} {args[1]})"
 
 
+def reach(e):
+    """The greatest magnitude of the value or any sub-value: the language allows 2^62 on the sequence."""
+    op, args = e[0], [reach(x) for x in e[1:] if isinstance(x, tuple)]
+    leaves = {"q": 512, "k": 512, "doc": 2**31}
+    if op in leaves or op == "number":
+        return leaves.get(op) or e[1]
+    within = {"+": sum, "-": sum, "*": lambda a: a[0] * a[1]}.get(op, max)(args)
+    return max(within, *args)
+
+
 def density(e):
-    keep = eval(f"lambda q, k: {python_text(e)}")
+    keep = eval(f"lambda q, k: {python_text(e)}", {"hash": lambda a, b: (a * 40503 + b * 30011) % 1009})  # some hash
     return sum(bool(keep(q, k)) for q in range(SAMPLE) for k in range(SAMPLE)) / SAMPLE**2
 
 
@@ -118,7 +131,7 @@ def draw(rng, count):
     while len(found) < count:
         e = boolean(rng, 3)
         is_trivial = not 0.04 <= density(e) <= 0.96
-        if model_text(e) in texts or (is_trivial and trivial == TRIVIAL_ALLOWED):
+        if reach(e) > 2**62 or model_text(e) in texts or (is_trivial and trivial == TRIVIAL_ALLOWED):
             continue
         trivial += is_trivial
         texts.add(model_text(e))

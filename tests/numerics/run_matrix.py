@@ -23,7 +23,7 @@ SCHEDULES = [("ring", "keys"), ("ring", "queries"), ("burst", "keys"), ("burst",
 PARTITIONS = ["contiguous", "zigzag", "striped", "blocks(8)"]
 RATIOS = [(8, 8), (8, 2), (8, 1)]
 LENGTHS = [61, 97, 131]
-TINY, LONG = 5, 301  # fewer tokens than ranks; several tiles a rank
+TINY, LONG = 9, 301  # ranks without a token; several tiles a rank
 CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ring": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
     "burst": [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (2, 2), (3, 2), (1, 7), (2, 4), (4, 2)],

@@ -32,6 +32,33 @@ static inline int64_t magnitude(int64_t a)
     return a < 0 ? -a : a;
 }
 
+/* The number of the answer that a token belongs to; -1 in the question of n tokens. */
+static inline int64_t answer(int64_t position, int64_t n, int64_t length)
+{
+    return floor_quotient(position - n, length);
+}
+
+static uint32_t finalise(uint32_t h)
+{
+    h ^= h >> 16;
+    h *= 2246822507u;
+    h ^= h >> 13;
+    h *= 3266489909u;
+    return h ^ (h >> 16);
+}
+
+/* The language's hash(a, b): MurmurHash3's finaliser of a, then of both, without its lowest bit. */
+static int64_t murmur(int64_t a, int64_t b)
+{
+    uint32_t low_a = (uint32_t)(uint64_t)a, high_a = (uint32_t)((uint64_t)a >> 32);
+    uint32_t low_b = (uint32_t)(uint64_t)b, high_b = (uint32_t)((uint64_t)b >> 32);
+    uint32_t first = finalise((low_a ^ high_a) + 2654435769u);
+    return finalise(first ^ (low_b ^ high_b) * 2654435761u) / 2;
+}
+
+/* Of the pattern file, which run_matrix.py writes by the same formula. */
+enum { PATTERN_SIDE = 12 };
+
 #define ALL_MASKS(X) STOCK_MASKS(X) RANDOM_MASKS(X)
 #define X(id, text, documents, predicate)                                  \
     static bool keep_##id(int64_t q, int64_t k, const int32_t *doc)        \
