@@ -1,16 +1,11 @@
 /* attend.c: start and delta of host attention, its scratch, and the packing and tile masks behind both directions. */
 #include "attend_kernel.h"
 
-/* Per head: two packed tiles (queries and dO, or queries and the output) and two rows of statistics. */
-static int64_t head_floats(int d)
-{
-    return 2 * (int64_t)LANES * d + 2 * LANES;
-}
+_Static_assert((int)BURST_SIZES_TILE == (int)BURST_TILE, "the compiler sizes scratch for the tiles that are used");
 
 int64_t burst_attend_scratch(int head_dim)
 {
-    const int64_t align = 64 / sizeof(float);
-    return ATTEND_HEADS * head_floats(head_dim) + 2 * BURST_TILE * LANES + LANES + align;
+    return burst_attend_floats(head_dim);
 }
 
 void burst_attend_start(const BurstAttend *a)

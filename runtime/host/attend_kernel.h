@@ -7,12 +7,13 @@
 #define BURST_HOST_ATTEND_KERNEL_H
 
 #include "burst_rt.h"
+#include "burst_sizes.h"
 #include "vec.h"
 
 enum {
     LANES = BURST_TILE,    /* queries of a tile, padded with zeros where the tile is short */
     LANE_VECS = LANES / VEC,
-    ATTEND_HEADS = 4,      /* heads that share one walk over the tiles: a tile's mask is evaluated once for all */
+    ATTEND_HEADS = BURST_ATTEND_HEADS, /* heads that share one walk: a tile's mask is evaluated once for all */
     BLOCK_ROWS = VEC == 4 ? 4 : 6, /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
     BLOCK_COLS = VEC == 16 ? 4 : 2
 };

@@ -3,19 +3,12 @@
  * A tile's logits live in scratch and turn in place into their gradients, so each product is computed once.
  */
 #include "burst_rt.h"
+#include "burst_sizes.h"
 #include "vec.h"
-
-/* Tokens of a tile: enough for an efficient product, few enough that tile x vocab stays at some tens of megabytes. */
-static int64_t tile_tokens(int vocab)
-{
-    const int64_t least = 64, most = 256, floats = 8 << 20;
-    int64_t tokens = floats / vocab;
-    return tokens < least ? least : tokens > most ? most : tokens;
-}
 
 int64_t burst_loss_scratch(int vocab)
 {
-    return tile_tokens(vocab) * vocab;
+    return burst_loss_floats(vocab);
 }
 
 static float greatest(int n, const float *x)
@@ -85,7 +78,7 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
 void burst_loss(int64_t n, int hidden, int vocab, const float *x, const float *w, const int32_t *label,
                 const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
 {
-    int64_t step = tile_tokens(vocab);
+    int64_t step = burst_loss_tile(vocab);
     for (int64_t i = 0; i < n; i += step) {
         int64_t tokens = n - i < step ? n - i : step;
         const float *xi = x + i * hidden;
