@@ -25,7 +25,7 @@ static void store_state(const BurstAttend *a, const AttendTile *t, int h, const 
         float inverse = 1 / head->sum[i];
         for (int c = 0; c < d; c++)
             a->o[(row + i) * d + c] = head->o[i * d + c] * inverse;
-        a->lse[row + i] = (head->max[i] + log2f(head->sum[i])) * LN2;
+        a->lse[row + i] = (float)((head->max[i] + log2((double)head->sum[i])) * LN2); /* one rounding */
     }
 }
 

@@ -18,7 +18,7 @@ enum {
     BLOCK_COLS = VEC == 16 ? 4 : 2
 };
 #define LOG2E 1.44269504088896340736f
-#define LN2 0.69314718055994530942f
+#define LN2 0.69314718055994530942
 
 /* The scratch of a call, carved from BurstAttend.scratch. */
 typedef struct AttendHead {

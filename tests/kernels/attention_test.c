@@ -287,7 +287,8 @@ static const int dims[] = {8, 20, 32, 64, 96, 128};
 static const int64_t lengths[] = {0, 1, 63, 64, 65, 129, 200};
 enum { DIMS = sizeof dims / sizeof *dims, LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* One pair of chunks, queries one chunk later than some of the keys. */
+/* One pair of chunks, queries one chunk later than some of the keys. A single row's error is one draw of what many rows
+ * average: it may be twice theirs. */
 static void pairs_of_all_lengths(void **state)
 {
     (void)state;
@@ -298,7 +299,7 @@ static void pairs_of_all_lengths(void **state)
                 Shape s = {.d = dims[d], .q_heads = 1, .kv_heads = 1, .group = 1, .mask = turn++ % MASK_COUNT,
                            .queries = lengths[i], .keys = lengths[j], .splits = 1, .q_first = 20, .q_stride = 1,
                            .k_stride = 1};
-                check_case(&s, 1e-6);
+                check_case(&s, s.queries == 1 ? 2e-6 : 1e-6);
             }
 }
 
