@@ -23,13 +23,12 @@ typedef enum CostClass {
 } CostClass;
 
 /* ---- cost_sim.c: tasks with dependencies; transfers share resources ---- */
-enum { TASK_RESOURCES = 2 };
+enum { TASK_RESOURCES = 4 };
 typedef struct Task {
     CostClass class;
     double seconds;              /* of its own: computing, or a transfer's latency, which takes no bandwidth */
     double bytes;                /* 0: no transfer */
-    double cap;                  /* most bytes/s of this transfer, whoever else there is */
-    int resource[TASK_RESOURCES]; /* of a transfer */
+    int resources, resource[TASK_RESOURCES]; /* that a transfer uses */
     double begin, end;           /* filled by sim_run */
     int cause;                   /* the task whose end let this one begin, -1: none */
     /* the simulation's own */
@@ -87,7 +86,32 @@ AttentionInput cost_load(Arena *a, const Draft *d, int mask, bool backward, doub
 int cost_simulated_ranks(const Draft *d);
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
-/* ---- cost.c ---- */
-Cost cost_draft(Arena *a, const Draft *d); /* cost_simulate, of what is not verified yet */
+/* ---- cost_step.c: a step around attention, in parts that add up to it ---- */
+typedef struct LayerKind { /* layers with the same mask */
+    int layers;
+    AttentionTime forward, backward;
+} LayerKind;
+typedef struct StepParts {
+    int ranks;            /* simulated */
+    int kinds;
+    LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
+    double sequences;     /* that one group runs in a step */
+    double recomputed;    /* 1 where backward repeats forward */
+    double dense_forward, dense_backward; /* one layer, the rest of it: slowest rank */
+    double loss, embedding, optimizer;    /* a sequence, a sequence, a step */
+    double gather, reduce; /* weights of a layer, their gradients: on the wire */
+    double weights;       /* a sequence: what of all gathers and reductions is not hidden */
+    double slowest_compute;  /* a step: busy seconds of the rank that computes most */
+    double path[COST_CLASS_COUNT]; /* a step: critical paths of attention, and exposed weights */
+    double weight_link, weight_nic; /* a sequence: bytes sent by a rank */
+    double *pairs;        /* [ranks] of all layers */
+    double flops;         /* of the step, all ranks */
+    double step;
+} StepParts;
+StepParts step_parts(Arena *a, const Draft *d);
+
+/* ---- cost.c, cost_print.c: of drafts that are not verified yet ---- */
+Cost cost_draft(Arena *a, const Draft *d);
+void print_cost_draft(const Draft *d, const Cost *c, Text *out);
 
 #endif

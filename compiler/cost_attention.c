@@ -34,11 +34,6 @@ typedef struct Replay {
     Vec(int) closed[TENSOR_COUNT]; /* of each partial sum: the pass that takes it away */
 } Replay;
 
-static bool accumulates(TensorId t)
-{
-    return t == T_O || t == T_DQ || t == T_DKV;
-}
-
 static bool transfers(const Instance *i)
 {
     return i->node->kind == N_PASS || i->node->kind == N_RETURN;
@@ -71,7 +66,7 @@ static void replay_arrival(Replay *r, int at)
         *vec_push(r->arena, &r->uses[pool]) = at;
         r->links.slot_before[at] = before >= 0 ? r->uses[pool].at[before] : -1;
     }
-    if (accumulates(t)) {
+    if (tensor_accumulates(t)) {
         r->pending_next[at] = r->pending[t][there];
         r->pending[t][there] = at;
     } else if (there != 0) {
@@ -84,7 +79,7 @@ static void replay_transfer(Replay *r, int at)
     const Instance *i = &r->s->trace.at[at];
     TensorId t = i->node->ref[0].tensor;
     int chunk = i->chunk[0];
-    if (accumulates(t)) {
+    if (tensor_accumulates(t)) {
         for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
             add_read(r, p, at);
         r->pending[t][chunk] = -1;
@@ -209,41 +204,44 @@ int grid_add(const AttentionInput *in, int rank, int hop)
     return grid_move(in, rank, hop, 1);
 }
 
-static double nic_capacity(const Cluster *c, int rank)
+/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs of each node. */
+enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
+static const double unlimited = 1e30;
+
+static double or_unlimited(double rate)
 {
-    const NodeGroup *g = cluster_group_of(c, rank);
-    double over = c->oversubscription > 1 ? c->oversubscription : 1;
-    return g->nic && g->nics > 0 ? g->nics * g->nic->bandwidth / over : c->link_bandwidth;
+    return rate > 0 ? rate : unlimited;
 }
 
-/* Resources: out of and into each rank, then out of and into each node. */
 static Sim *make_sim(Build *b)
 {
     const Cluster *c = b->in->cluster;
-    int n = b->in->ranks;
-    double *capacity = NEW_ARRAY(b->arena, double, 2 * n + 2 * c->nodes);
+    int n = b->in->ranks, nodes = RANK_RESOURCES * n, all = nodes + 2 * c->nodes;
+    double *capacity = NEW_ARRAY(b->arena, double, all);
     for (int r = 0; r < n; r++) {
-        capacity[2 * r] = capacity[2 * r + 1] = c->link_bandwidth > 0 ? c->link_bandwidth : 1e30;
-        double nic = nic_capacity(c, b->in->first + b->in->rank[r]);
-        capacity[2 * n + 2 * node_of(b, r)] = capacity[2 * n + 2 * node_of(b, r) + 1] = nic > 0 ? nic : 1e30;
+        const NodeGroup *g = group_of(b, r);
+        double link = or_unlimited(c->link_bandwidth), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
+        double own = or_unlimited(fmax(nic, node / g->gpus)); /* one NIC, or several where there are more than ranks */
+        double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[nodes + 2 * node_of(b, r)];
+        rank[LINK_OUT] = rank[LINK_IN] = link;
+        rank[NIC_OUT] = rank[NIC_IN] = own;
+        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription));
     }
-    return sim_new(b->arena, 2 * n + 2 * c->nodes, capacity);
+    return sim_new(b->arena, all, capacity);
 }
 
-/* One message: inside a node over both ranks' links, else through both nodes' NICs, of which it uses one. */
+/* One message: inside a node over both ranks' links, else through both nodes' NICs. */
 static Task transfer(const Build *b, int from, int to, double bytes)
 {
     const Cluster *c = b->in->cluster;
+    int out = RANK_RESOURCES * from, in = RANK_RESOURCES * to, nodes = RANK_RESOURCES * b->in->ranks;
     if (node_of(b, from) == node_of(b, to))
-        return (Task){.class = COST_LINK, .seconds = c->link_latency * 1e-9, .bytes = bytes, .cap = 1e30,
-                      .resource = {2 * from, 2 * to + 1}};
-    const Nic *x = group_of(b, from)->nic, *y = group_of(b, to)->nic;
-    int base = 2 * b->in->ranks;
-    return (Task){.class = COST_NIC,
-                  .seconds = (x ? x->latency : c->link_latency) * 1e-9,
-                  .bytes = bytes,
-                  .cap = fmin(x ? x->bandwidth : 1e30, y ? y->bandwidth : 1e30),
-                  .resource = {base + 2 * node_of(b, from), base + 2 * node_of(b, to) + 1}};
+        return (Task){.class = COST_LINK, .seconds = c->link_latency * 1e-9, .bytes = bytes, .resources = 2,
+                      .resource = {out + LINK_OUT, in + LINK_IN}};
+    const Nic *nic = group_of(b, from)->nic;
+    return (Task){.class = COST_NIC, .seconds = (nic ? nic->latency : c->link_latency) * 1e-9, .bytes = bytes,
+                  .resources = 4,
+                  .resource = {out + NIC_OUT, in + NIC_IN, nodes + 2 * node_of(b, from), nodes + 2 * node_of(b, to) + 1}};
 }
 
 double cost_merge_seconds(const Device *d, double bytes)
@@ -260,7 +258,7 @@ static void make_arrivals(Build *b, int at)
         if (bytes <= 0 || from == to)
             continue;
         int task = sim_task(b->sim, transfer(b, from, to, bytes)), last = task;
-        if (accumulates(i->node->ref[0].tensor)) {
+        if (tensor_accumulates(i->node->ref[0].tensor)) {
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
                                            .seconds = cost_merge_seconds(group_of(b, to)->device, bytes)});
             sim_after(b->sim, last, task);
@@ -400,7 +398,7 @@ static void wait_for_slot(Build *b, int task, int at, int rank)
     if (before < 0)
         return;
     sim_after(b->sim, task, b->usable[cell(b, before, rank)]);
-    if (accumulates(b->in->schedule->trace.at[at].node->ref[0].tensor))
+    if (tensor_accumulates(b->in->schedule->trace.at[at].node->ref[0].tensor))
         return; /* free once merged */
     for (int e = b->links.of_arrival[before]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
         sim_after(b->sim, task, reader_task(b, b->links.reads.at[e].reader, rank));

@@ -47,8 +47,7 @@ static void carry(Marks *m, int at, bool to_sender)
 
 static bool moves(const Instance *i, bool sums)
 {
-    TensorId t = i->node->ref[0].tensor;
-    bool sum = t == T_O || t == T_DQ || t == T_DKV;
+    bool sum = tensor_accumulates(i->node->ref[0].tensor);
     return (i->node->kind == N_PASS || i->node->kind == N_RETURN) && sum == sums;
 }
 

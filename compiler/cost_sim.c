@@ -1,14 +1,13 @@
 /* cost_sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
  *
  * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its bytes. Transfers
- * share each resource equally while they use it: the rate of one is the least of capacity / users over its resources, and
- * of its own cap. Whatever a transfer that is slowed elsewhere leaves of its share is not given to others: a little
- * pessimistic where flows of different length meet, exact for rings, where all flows of a step are alike.
+ * share each resource equally while they use it: the rate of one is the least of capacity / users over its resources.
+ * Whatever a transfer that is slowed elsewhere leaves of its share is not given to others: a little pessimistic where
+ * transfers over different paths meet, exact for rings, where all transfers of a step are alike.
  */
 #include "cost.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { WAITING, RUNNING, MOVING, DONE };
 typedef struct Edge { int task, next; } Edge;
@@ -122,8 +121,8 @@ static int pop(Sim *s)
 static void set_rate(Sim *s, int task)
 {
     Task *t = &s->tasks.at[task];
-    double rate = t->cap;
-    for (int i = 0; i < TASK_RESOURCES; i++) {
+    double rate = INFINITY;
+    for (int i = 0; i < t->resources; i++) {
         const Resource *r = &s->resource[t->resource[i]];
         rate = fmin(rate, r->capacity / r->users.n);
     }
@@ -137,11 +136,9 @@ static void set_rate(Sim *s, int task)
 
 static void set_rates(Sim *s, const Task *t)
 {
-    int resource[TASK_RESOURCES];
-    memcpy(resource, t->resource, sizeof resource);
-    for (int i = 0; i < TASK_RESOURCES; i++)
-        for (int u = 0; u < s->resource[resource[i]].users.n; u++)
-            set_rate(s, s->resource[resource[i]].users.at[u]);
+    for (int i = 0; i < t->resources; i++)
+        for (int u = 0; u < s->resource[t->resource[i]].users.n; u++)
+            set_rate(s, s->resource[t->resource[i]].users.at[u]);
 }
 
 static void start_moving(Sim *s, int task)
@@ -151,7 +148,7 @@ static void start_moving(Sim *s, int task)
     t->remaining = t->bytes;
     t->since = s->now;
     t->rate = 0;
-    for (int i = 0; i < TASK_RESOURCES; i++) {
+    for (int i = 0; i < t->resources; i++) {
         Resource *r = &s->resource[t->resource[i]];
         t->slot[i] = r->users.n;
         *vec_push(s->arena, &r->users) = task;
@@ -161,12 +158,12 @@ static void start_moving(Sim *s, int task)
 
 static void stop_moving(Sim *s, const Task *t)
 {
-    for (int i = 0; i < TASK_RESOURCES; i++) {
+    for (int i = 0; i < t->resources; i++) {
         Resource *r = &s->resource[t->resource[i]];
         int last = r->users.at[--r->users.n];
         r->users.at[t->slot[i]] = last;
         Task *moved = &s->tasks.at[last];
-        for (int j = 0; j < TASK_RESOURCES; j++)
+        for (int j = 0; j < moved->resources; j++)
             if (moved->resource[j] == t->resource[i])
                 moved->slot[j] = t->slot[i];
     }
