@@ -146,36 +146,6 @@ static void put_value(Emit *m, const Expr *e)
 }
 
 /* ---- forms in plan_mask<i>_tile ---- */
-static bool affine(const Expr *e, int64_t s, BurstForm *f); /* f += s * e where e is affine in q and k */
-
-static bool affine_product(const Expr *e, int64_t s, BurstForm *f)
-{
-    BurstForm x = {0}, y = {0};
-    if (!affine(e->a, 1, &x) || !affine(e->b, 1, &y))
-        return false;
-    if (y.a || y.b) {
-        const BurstForm other = x;
-        x = y, y = other;
-    }
-    if (y.a || y.b)
-        return false;
-    *f = burst_form_add(*f, burst_form_scale(x, burst_times(s, y.lo)));
-    return true;
-}
-
-static bool affine(const Expr *e, int64_t s, BurstForm *f)
-{
-    switch (e->op) {
-    case E_CONST: *f = burst_form_add(*f, burst_affine(0, 0, burst_times(s, e->value))); return true;
-    case E_Q: *f = burst_form_add(*f, burst_affine(s, 0, 0)); return true;
-    case E_K: *f = burst_form_add(*f, burst_affine(0, s, 0)); return true;
-    case E_ADD: return affine(e->a, s, f) && affine(e->b, s, f);
-    case E_SUB: return affine(e->a, s, f) && affine(e->b, burst_minus(0, s), f);
-    case E_MUL: return affine_product(e, s, f);
-    default: return false;
-    }
-}
-
 static void put_form(Emit *m, const Expr *e);
 
 static void put_affine(BurstForm f, Text *out)
@@ -214,7 +184,7 @@ static void put_form_by(Emit *m, const char *name, const Expr *a, const Expr *b,
 static void put_form(Emit *m, const Expr *e)
 {
     BurstForm f = {0};
-    if (affine(e, 1, &f)) {
+    if (mask_affine(e, 1, &f)) {
         put_affine(f, m->out);
         return;
     }
@@ -242,7 +212,7 @@ static void put_form(Emit *m, const Expr *e)
 static void put_difference(Emit *m, const Expr *left, const Expr *right, int64_t shift)
 {
     BurstForm f = burst_affine(0, 0, shift);
-    if (affine(left, 1, &f) && affine(right, -1, &f)) {
+    if (mask_affine(left, 1, &f) && mask_affine(right, -1, &f)) {
         put_affine(f, m->out);
         return;
     }

@@ -3,10 +3,12 @@
  */
 #include "mask.h"
 
+static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k);
+
 Cover mask_cover(const Expr *e, int64_t q_lo, int64_t q_last, int64_t k_lo, int64_t k_last)
 {
     const BurstSide q = mask_side(q_lo, q_last), k = mask_side(k_lo, k_last);
-    return (Cover)mask_cover_sides(e, &q, &k);
+    return (Cover)cover_of(e, &q, &k);
 }
 
 _Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL && (int)COVER_FULL == BURST_FULL,
@@ -64,15 +66,15 @@ static int compare(const Expr *e, const BurstSide *q, const BurstSide *k)
     }
 }
 
-int mask_cover_sides(const Expr *e, const BurstSide *q, const BurstSide *k)
+static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k)
 {
     const Pattern *p = e->pattern;
     switch (e->op) {
     case E_TRUE: return BURST_FULL;
     case E_FALSE: return BURST_EMPTY;
-    case E_NOT: return burst_not(mask_cover_sides(e->a, q, k));
-    case E_AND: return burst_and(mask_cover_sides(e->a, q, k), mask_cover_sides(e->b, q, k));
-    case E_OR: return burst_or(mask_cover_sides(e->a, q, k), mask_cover_sides(e->b, q, k));
+    case E_NOT: return burst_not(cover_of(e->a, q, k));
+    case E_AND: return burst_and(cover_of(e->a, q, k), cover_of(e->b, q, k));
+    case E_OR: return burst_or(cover_of(e->a, q, k), cover_of(e->b, q, k));
     case E_PATTERN: return burst_pattern_cover(p->bits, p->rows, p->cols, FORM(e->a), FORM(e->b), q, k);
     default: return mask_is_comparison(e->op) ? compare(e, q, k) : BURST_PARTIAL;
     }

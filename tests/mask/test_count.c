@@ -1,0 +1,254 @@
+/* test_count.c: mask_work and mask_pair_cover against counting every pair and judging every tile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "burst.h"
+#include "random_expr.h"
+
+static PairWork brute_work(const Expr *e, const PosSet *q, const PosSet *k, int tile_q, int tile_k)
+{
+    PairWork w = {0};
+    for (int64_t i = 0; i < q->tokens; i++)
+        for (int64_t j = 0; j < k->tokens; j++)
+            w.pairs += expr_eval(e, pos_at(q, i), pos_at(k, j), NULL, NULL);
+    int64_t tiles = 0;
+    for (int64_t i = 0; i < q->tokens; i += tile_q)
+        for (int64_t j = 0; j < k->tokens; j += tile_k, tiles++) {
+            int64_t box[4];
+            pos_hull(q, i, tile_q < q->tokens - i ? tile_q : q->tokens - i, &box[0], &box[1]);
+            pos_hull(k, j, tile_k < k->tokens - j ? tile_k : k->tokens - j, &box[2], &box[3]);
+            const Cover c = mask_cover(e, box[0], box[1], box[2], box[3]);
+            w.tiles_full += c == COVER_FULL;
+            w.tiles_partial += c == COVER_PARTIAL;
+        }
+    w.cover = w.tiles_full + w.tiles_partial == 0 ? COVER_EMPTY : w.tiles_full == tiles ? COVER_FULL : COVER_PARTIAL;
+    return w;
+}
+
+static void assert_same_work(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k, int tile_q, int tile_k)
+{
+    const PairWork got = mask_work(m, q, k), truth = brute_work(e, q, k, tile_q, tile_k);
+    if (got.pairs != truth.pairs || got.tiles_full != truth.tiles_full || got.tiles_partial != truth.tiles_partial) {
+        Text t = {0};
+        rx_print_burst(e, &t);
+        print_message("%s\n", t.at);
+        text_free(&t);
+    }
+    assert_int_equal(got.pairs, truth.pairs);
+    assert_int_equal(got.tiles_full, truth.tiles_full);
+    assert_int_equal(got.tiles_partial, truth.tiles_partial);
+    assert_int_equal(got.cover, truth.cover);
+    assert_int_equal(mask_pair_cover(m, q, k), truth.cover);
+    assert_true(got.pairs_error == 0);
+}
+
+/* A few pairs of ranks, so that what one pair has left in the map's memory serves the next. */
+static void check_mask(Rx *r, const Expr *e)
+{
+    const int64_t n = r->sequence;
+    const int ranks_q = (int)rx_between(r, 1, 7), ranks_k = (int)rx_between(r, 1, 7);
+    const PartitionKind kind_q = (PartitionKind)rx_between(r, 0, PART_KINDS - 1);
+    const PartitionKind kind_k = (PartitionKind)rx_between(r, 0, PART_KINDS - 1);
+    const Partition *pq = partition_make(r->arena, kind_q, rx_between(r, 1, 40), n, ranks_q);
+    const Partition *pk = partition_make(r->arena, kind_k, rx_between(r, 1, 40), n, ranks_k);
+    const int tile_q = (int)rx_between(r, 1, 20), tile_k = rx_one_in(r, 2) ? tile_q : (int)rx_between(r, 1, 20);
+    MaskMap *m = mask_map(r->arena, rx_program(r->arena, e, n, NULL, 0), 0, tile_q, tile_k);
+    for (int i = 0; i < 3; i++)
+        assert_same_work(m, e, &pq->of[rx_between(r, 0, ranks_q - 1)], &pk->of[rx_between(r, 0, ranks_k - 1)], tile_q, tile_k);
+}
+
+static void stock_masks_are_counted_exactly(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 11};
+    for (int i = 0; i < 1500; i++) {
+        r.sequence = rx_between(&r, 1, 220);
+        const RxStock s = (RxStock)rx_between(&r, 0, RX_STOCKS - 1);
+        if (!rx_stock_has_table(s))
+            check_mask(&r, rx_stock(r.arena, s, rx_between(&r, 1, 40)));
+    }
+    arena_free(r.arena);
+}
+
+static void random_masks_are_counted_exactly(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 12, .hash = true};
+    r.pattern = rx_pattern_random(&r, 11, 8);
+    for (int i = 0; i < 4000; i++) {
+        r.sequence = rx_between(&r, 1, 90);
+        check_mask(&r, rx_bool(&r, 3));
+    }
+    arena_free(r.arena);
+}
+
+/* Enough tokens for the memory to be used at many levels; zigzag against the whole, as the planner asks. */
+static void larger_sequences_are_counted_exactly(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 13};
+    for (int i = 0; i < 3 * RX_STOCKS; i++) {
+        const RxStock s = (RxStock)(i % RX_STOCKS);
+        if (rx_stock_has_table(s))
+            continue;
+        const int64_t n = 1500 + rx_between(&r, 0, 700);
+        const Expr *e = rx_stock(r.arena, s, rx_between(&r, 10, 300));
+        const Partition *whole = partition_make(r.arena, PART_CONTIGUOUS, 0, n, 1);
+        const Partition *part = partition_make(r.arena, (PartitionKind)(i % PART_KINDS), 100, n, 3);
+        MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, n, NULL, 0), 0, 16, 16);
+        assert_same_work(m, e, &part->of[i % 3], &whole->of[0], 16, 16);
+    }
+    arena_free(r.arena);
+}
+
+/* Closed forms at sizes that nothing could enumerate. */
+static void millions_of_tokens_are_counted_exactly(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const int64_t n = 4 << 20, w = 4097, t = n / 64;
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1);
+    const PosSet *s = &all->of[0];
+    MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, RX_causal, 0), n, NULL, 0), 0, 64, 64);
+    PairWork x = mask_work(m, s, s);
+    assert_int_equal(x.pairs, n * (n + 1) / 2);
+    assert_int_equal(x.tiles_full, t * (t - 1) / 2);
+    assert_int_equal(x.tiles_partial, t);
+    m = mask_map(a, rx_program(a, rx_stock(a, RX_window, w), n, NULL, 0), 0, 64, 64);
+    x = mask_work(m, s, s);
+    assert_int_equal(x.pairs, w * (w + 1) / 2 + (n - w) * w);
+    m = mask_map(a, rx_program(a, rx_stock(a, RX_block_local, 1000), n, NULL, 0), 0, 64, 64);
+    x = mask_work(m, s, s);
+    assert_int_equal(x.pairs, n / 1000 * 1000000 + (n % 1000) * (n % 1000));
+    assert_true(x.pairs_error == 0);
+    arena_free(a);
+}
+
+/* Parts add up to the whole, also where hashes are enumerated. */
+static void chunks_add_up(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const int64_t n = 1 << 14;
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1), *part = partition_make(a, PART_ZIGZAG, 0, n, 6);
+    for (RxStock s = 0; s < RX_STOCKS; s++) {
+        const Table doc = {.name = "doc", .len_min = 100, .len_max = 900};
+        MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, s, 96), n, &doc, 1), 0, 64, 64);
+        int64_t pairs = 0;
+        for (int q = 0; q < 6; q++)
+            for (int k = 0; k < 6; k++)
+                pairs += mask_work(m, &part->of[q], &part->of[k]).pairs;
+        assert_int_equal(pairs, mask_work(m, &all->of[0], &all->of[0]).pairs);
+    }
+    arena_free(a);
+}
+
+/* Too many random blocks to look at each: the estimate must hold what it states. */
+static void estimates_state_their_error(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const int64_t n = 1 << 20, b = 64, blocks = n / b;
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1);
+    MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, RX_bigbird, b), n, NULL, 0), 0, 64, 64);
+    const PairWork x = mask_work(m, &all->of[0], &all->of[0]);
+    assert_true(x.pairs_error > 0 && x.pairs_error < 0.02);
+    assert_int_equal(x.cover, COVER_PARTIAL);
+    /* The definition, block by block: blocks 0 and 1, three near ones, and every 16th by the hash. */
+    const Expr *e = rx_stock(a, RX_bigbird, b);
+    double kept = 0;
+    for (int64_t i = 0; i < blocks; i += 7) /* every 7th row of blocks: the hash is uniform, the rest is periodic */
+        for (int64_t j = 0; j <= i; j++)
+            kept += 7.0 * (double)expr_eval(e, i * b + b - 1, j * b, NULL, NULL) * (i == j ? b * (b + 1) / 2 : b * b);
+    assert_true(fabs(kept - (double)x.pairs) <= (2 * x.pairs_error + 0.003) * kept);
+    arena_free(a);
+}
+
+/* ---- tables ---- */
+static void unknown_tables_keep_the_most_pairs(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const int64_t n = 1000;
+    const Table doc = {.name = "doc"};
+    const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, n, 2);
+    const Expr *e = rx_stock(a, RX_document, 0);
+    MaskMap *m = mask_map(a, rx_program(a, e, n, &doc, 1), 0, 64, 64);
+    assert_int_equal(mask_work(m, &part->of[0], &part->of[0]).pairs, 500 * 501 / 2);
+    assert_int_equal(mask_work(m, &part->of[1], &part->of[0]).pairs, 500 * 500);
+    assert_int_equal(mask_work(m, &part->of[1], &part->of[0]).tiles_full, 0);
+    assert_int_equal(mask_pair_cover(m, &part->of[1], &part->of[0]), COVER_PARTIAL);
+    assert_int_equal(mask_pair_cover(m, &part->of[0], &part->of[1]), COVER_EMPTY);
+    /* Under "not" the most pairs are those of a comparison that never holds. */
+    const Expr *other = rx_make(a, E_NOT, e, NULL);
+    m = mask_map(a, rx_program(a, other, n, &doc, 1), 0, 64, 64);
+    assert_int_equal(mask_work(m, &part->of[0], &part->of[0]).pairs, 500 * 500);
+    arena_free(a);
+}
+
+static void drawn_documents_are_for_counts_only(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const int64_t n = 1 << 16, least = 100, most = 300;
+    const Table doc = {.name = "doc", .len_min = least, .len_max = most};
+    const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, n, 8);
+    MaskMap *m = mask_map(a, rx_program(a, rx_stock(a, RX_document, 0), n, &doc, 1), 0, 64, 64);
+    const PairWork far = mask_work(m, &part->of[7], &part->of[0]);
+    assert_int_equal(far.pairs, 0);
+    assert_int_equal(far.tiles_full + far.tiles_partial, 0);
+    assert_int_equal(far.cover, COVER_PARTIAL); /* another batch may have one long document */
+    assert_int_equal(mask_pair_cover(m, &part->of[7], &part->of[0]), COVER_PARTIAL);
+    /* Mean of L(L+1)/2 over L uniform, a document every (least + most) / 2 tokens; one sample, so a wide margin. */
+    double mean = 0;
+    for (int64_t l = least; l <= most; l++)
+        mean += (double)(l * (l + 1)) / 2 / (double)(most - least + 1);
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1);
+    const PairWork x = mask_work(m, &all->of[0], &all->of[0]);
+    const double expected = (double)n / ((double)(least + most) / 2) * mean;
+    assert_true(x.pairs_error == 0);
+    assert_true(fabs((double)x.pairs / expected - 1) < 0.15);
+    assert_int_equal(x.pairs, mask_work(m, &all->of[0], &all->of[0]).pairs);
+    arena_free(a);
+}
+
+static void printing_shows_counts_and_picture(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    Text t = {0}, again = {0};
+    const Program *p = rx_program(a, rx_stock(a, RX_causal, 0), 4096, NULL, 0);
+    print_mask(p, 0, &t);
+    print_mask(p, 0, &again);
+    assert_string_equal(t.at, again.at);
+    assert_int_equal(strncmp(t.at, "burst-mask 1\n", 13), 0);
+    assert_non_null(strstr(t.at, "\npairs 8390656\n"));
+    assert_non_null(strstr(t.at, "\ntiles_full 2016\n"));
+    assert_non_null(strstr(t.at, "\ntiles_partial 64\n"));
+    assert_non_null(strstr(t.at, "|+                               |\n|#+                              |\n"));
+    text_free(&t);
+    text_free(&again);
+    arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stock_masks_are_counted_exactly),
+        cmocka_unit_test(random_masks_are_counted_exactly),
+        cmocka_unit_test(larger_sequences_are_counted_exactly),
+        cmocka_unit_test(millions_of_tokens_are_counted_exactly),
+        cmocka_unit_test(chunks_add_up),
+        cmocka_unit_test(estimates_state_their_error),
+        cmocka_unit_test(unknown_tables_keep_the_most_pairs),
+        cmocka_unit_test(drawn_documents_are_for_counts_only),
+        cmocka_unit_test(printing_shows_counts_and_picture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
