@@ -28,6 +28,7 @@ typedef struct Slot {
     _Atomic uint32_t asleep;
     _Atomic int32_t pid;
     _Atomic int32_t ended; /* the body returned 0 and all its messages are out */
+    _Atomic int32_t waits_for; /* 1 + the rank that it waits for, 0: it does not wait */
     _Atomic int64_t step;
     char doing[DOING_TEXT];
     _Alignas(64) double reduce[REDUCE_MAX]; /* what it contributes to an allreduce, or its result */

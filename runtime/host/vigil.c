@@ -46,12 +46,37 @@ static int look_at_processes(BurstCtx *c)
 
 static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t size)
 {
-    char me[LINE], peer[LINE];
+    char peer[LINE];
     const Lane *l = op->lane;
-    describe_rank(c->region, c->rank, c->local, me, sizeof me);
     describe_rank(c->region, l->peer, c->local_of[l->peer], peer, sizeof peer);
-    snprintf(text, size, "%s waits to %s %llu bytes (channel %d, message %llu) %s %s", me, l->sending ? "send" : "receive",
+    snprintf(text, size, "waiting to %s %llu bytes (channel %d, message %llu) %s %s", l->sending ? "send" : "receive",
              (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
+}
+
+/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or after world steps, in a
+ * circle. */
+static int root_of_wait(const BurstCtx *c, int rank, bool *circle)
+{
+    for (int i = 0; i < c->world; i++) {
+        int local = c->local_of[rank];
+        int next = local < 0 ? 0 : atomic_load(&region_slot(c->region, local)->waits_for);
+        *circle = next != 0;
+        if (next == 0)
+            return rank;
+        rank = next - 1;
+    }
+    return rank;
+}
+
+static int stuck(BurstCtx *c, const Op *op, double seconds)
+{
+    char what[2 * LINE], who[LINE];
+    bool circle = false;
+    int root = root_of_wait(c, op->lane->peer, &circle);
+    describe_wait(c, op, what, sizeof what);
+    describe_rank(c->region, root, c->local_of[root], who, sizeof who);
+    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), %s; %s %s", seconds, what,
+                      circle ? "the ranks wait for each other in a circle with" : "in the end all wait for", who);
 }
 
 /* A peer that has ended may have published its last message just before: only the second look, after another round of
@@ -65,7 +90,7 @@ static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
         v->peer_gone = true;
         return BURST_OK;
     }
-    char what[3 * LINE];
+    char what[2 * LINE];
     describe_wait(c, op, what, sizeof what);
     return burst_fail(c, BURST_E_PLAN, "%s, which has ended", what);
 }
@@ -79,6 +104,7 @@ int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
     double now = burst_seconds();
     if (v->begin == 0)
         v->begin = v->checked = now;
+    atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
     if (c->launched_by_mpi && (told_to_end || now - v->checked > look_every)) {
         v->checked = now;
@@ -86,9 +112,5 @@ int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
         if (told_to_end)
             return burst_fail(c, BURST_E_PEER, "rank %d was told to end (SIGTERM)", c->rank);
     }
-    if (now - v->begin <= c->timeout)
-        return BURST_OK;
-    char what[3 * LINE];
-    describe_wait(c, op, what, sizeof what);
-    return burst_fail(c, BURST_E_PEER, "stuck: %s, for %.3g s now (--timeout sets the limit)", what, now - v->begin);
+    return now - v->begin <= c->timeout ? BURST_OK : stuck(c, op, now - v->begin);
 }
