@@ -340,7 +340,7 @@ const char *nearest_name(const char *word, const char *const *names, int n)
         if (!names[i])
             continue;
         int distance = edit_distance(word, names[i], limit, row);
-        if (distance <= limit) {
+        if (distance <= limit && distance < (int)len) {
             best = names[i];
             limit = distance - 1;
         }

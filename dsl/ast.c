@@ -1,6 +1,7 @@
 /* ast.c: nodes of the syntax tree, and --emit=ast. */
 #include "ast.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 Ast *ast_new(Parser *p, AstKind kind, Span at)
@@ -91,13 +92,24 @@ static void print_bytes(const char *s, size_t len, Text *out)
     text_add(out, "\"");
 }
 
+/* The fewest digits that give the same number back. */
+static int digits_of(double value)
+{
+    char text[40];
+    int digits = 6;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && digits++ < 17);
+    return digits;
+}
+
 static void print_number(const Number *n, Text *out)
 {
     static const char *const base[UNIT_KIND_COUNT] = {"", " B", " B/s", " FLOP/s", " ns"};
     if (n->is_whole)
         text_printf(out, "%lld%s", (long long)n->whole, base[n->unit]);
     else
-        text_printf(out, "%.17g%s", n->value, base[n->unit]);
+        text_printf(out, "%.*g%s", digits_of(n->value), n->value, base[n->unit]);
 }
 
 static void print_operator(const Ast *n, Text *out)

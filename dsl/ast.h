@@ -21,10 +21,11 @@ typedef enum UnitKind {
 #undef X
     UNIT_KIND_COUNT
 } UnitKind;
-/* In base units: bytes, bytes/s, FLOP/s, ns. whole is exact where is_whole. */
-typedef struct Number { double value; int64_t whole; bool is_whole, huge; UnitKind unit; } Number;
+/* In base units: bytes, bytes/s, FLOP/s, ns. whole is exact where is_whole; bad: already reported. */
+typedef struct Number { double value; int64_t whole; bool is_whole, bad; UnitKind unit; } Number;
 /* Reads text[0..n): digits with fraction and exponent, then a suffix (Ki, M) or a unit (GiB, Gb/s), blanks between.
- * Returns the bytes that belong to the number; known is false where the letters right behind the digits mean nothing. */
+ * Returns the bytes that belong to the number; known is false where the letters right behind the digits mean nothing.
+ * Infinite values are left to the caller. */
 size_t number_read(const char *text, size_t n, Number *out, bool *known);
 extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_KIND_COUNT];
 

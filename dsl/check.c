@@ -82,20 +82,29 @@ static void read_once(Checker *c, const char *path, Span import, void (*declare)
 }
 
 /* ---- imports ---- */
-static bool is_file(const char *path)
+/* What a text names must be a plain file: a device or a pipe might never end. */
+bool is_plain_file(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+const char *path_beside(Arena *a, Span at, const char *path)
+{
+    const char *from = at.src->name, *slash = strrchr(from, '/');
+    if (path[0] == '/' || !slash)
+        return path;
+    return arena_printf(a, "%.*s%s", (int)(slash - from + 1), from, path);
 }
 
 /* folder/name or folder/name.ext, whichever there is. */
 static const char *file_in(Checker *c, const char *folder, const char *name, const char *extension)
 {
     const char *path = arena_printf(c->arena, "%s%s%s", folder, name, extension);
-    if (is_file(path))
+    if (is_plain_file(path))
         return path;
     path = arena_printf(c->arena, "%s%s", folder, name);
-    return is_file(path) ? path : NULL;
+    return is_plain_file(path) ? path : NULL;
 }
 
 /* Names without a slash find stock files first; everything else is relative to the importing file. */

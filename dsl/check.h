@@ -32,6 +32,9 @@ typedef struct Checker {
     Vec(Mask) used_masks;
     Vec(const SchedText *) schedules; /* stock ones first */
     int stock_schedules;
+    int mask_work, mask_depth; /* of the mask being inlined: both are bounded */
+    bool mask_too_large;
+    Span mask_at;
     const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train;
 } Checker;
 
@@ -76,6 +79,9 @@ typedef struct Range { __int128 lo, hi; } Range;
 Range range_of(ExprOp op, Range a, Range b); /* operands within the bound; divisors constant and positive */
 
 /* ---- check_*.c ---- */
+bool is_plain_file(const char *path);
+/* A path in a text is relative to the file of the text, unless it is absolute. */
+const char *path_beside(Arena *a, Span at, const char *path);
 void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList));
 void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */

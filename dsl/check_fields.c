@@ -99,6 +99,10 @@ static const Ast *take_number(Cursor *u, UnitKind unit, bool *negative)
         needs(u, arena_printf(u->c->arena, "%s, such as %s", unit_what[unit], unit_examples[unit]));
         return NULL;
     }
+    if (u->at->number.bad) {
+        fail(u);
+        return NULL;
+    }
     if (u->at->number.unit != unit) {
         wrong_unit(u, u->at, unit);
         return NULL;
@@ -229,6 +233,7 @@ static bool block_as_field(Checker *c, const Ast *s, const Field *f)
 void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at)
 {
     Span *first = NEW_ARRAY(c->arena, Span, n);
+    int before = diags_errors(c->diags);
     for (const Ast *s = settings.first; s; s = s->next) {
         const Field *f = find_field(c, s, fields, n, what);
         if (!f || !block_as_field(c, s, f))
@@ -241,8 +246,9 @@ void take_fields(Checker *c, AstList settings, const Field *fields, int n, void 
         *seen = s->name_span;
         f->take(c, s, f, (char *)to + f->offset);
     }
+    bool clean = diags_errors(c->diags) == before; /* else what is missing may be what was misspelled */
     for (int i = 0; i < n; i++)
-        if ((fields[i].flags & FIELD_REQUIRED) && !first[i].src)
+        if (clean && (fields[i].flags & FIELD_REQUIRED) && !first[i].src)
             diag_error(c->diags, at, "%s needs '%s'", what, fields[i].name);
 }
 

@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_NODES = 1 << 16, MAX_DEPTH = 2000 };
+/* Calls multiply: what is written out is bounded, and so is the time to write it, and the depth of its recursion. */
+enum { MAX_NODES = 1 << 16, MAX_DEPTH = 1000 };
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as a tree. */
@@ -96,6 +97,15 @@ static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
     return true;
 }
 
+static Typed too_large(Checker *c)
+{
+    if (!c->mask_too_large)
+        diag_error(c->diags, c->mask_at, "mask is too large when the masks it calls are written out: more than %d operations or %d levels",
+                   MAX_NODES, MAX_DEPTH);
+    c->mask_too_large = true;
+    return broken;
+}
+
 /* op applied to a (and b, where b.e is set): both already have the right type. */
 static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b, Span span)
 {
@@ -104,8 +114,7 @@ static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b
     if (absorbs(op, a, b, &t))
         return t;
     if (t.nodes > MAX_NODES || t.depth > MAX_DEPTH)
-        return wrong(c, frame, span, arena_printf(c->arena, "mask is too large: more than %d operations when its calls are written out",
-                                                  t.depth > MAX_DEPTH ? MAX_DEPTH : MAX_NODES));
+        return too_large(c);
     Expr *e = NEW(c->arena, Expr);
     *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = span};
     t.e = e;
@@ -298,21 +307,15 @@ static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern 
     return out->rows ? NULL : "it has no rows";
 }
 
-/* A path in the text of a file is relative to that file, unless it is absolute. */
-static const char *beside(Arena *a, Span at, const char *path)
-{
-    const char *from = at.src->name, *slash = strrchr(from, '/');
-    if (path[0] == '/' || !slash)
-        return path;
-    return arena_printf(a, "%.*s%s", (int)(slash - from + 1), from, path);
-}
-
 static const Pattern *load_pattern(Checker *c, const Ast *a)
 {
     Pattern *p = NEW(c->arena, Pattern);
     size_t len;
     p->path = a->text;
-    const char *path = beside(c->arena, a->span, a->text), *text = read_file(c->arena, path, &len);
+    const char *path = path_beside(c->arena, a->span, a->text), *text = NULL;
+    errno = EINVAL;
+    if (is_plain_file(path))
+        text = read_file(c->arena, path, &len);
     if (!text) {
         diag_error(c->diags, a->name_span, "cannot read '%s': %s", path, strerror(errno));
         return NULL;
@@ -368,14 +371,6 @@ static bool recursive(Checker *c, const Ast *a, const MaskDecl *decl, const Fram
     return true;
 }
 
-static int depth_of(const Frame *f)
-{
-    int depth = 0;
-    for (; f; f = f->caller)
-        depth++;
-    return depth;
-}
-
 static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *frame)
 {
     AstList arguments = a->kind == A_CALL ? a->args : (AstList){0};
@@ -387,8 +382,6 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
         diag_note(c->diags, decl->ast->span, "declared here");
         return broken;
     }
-    if (depth_of(frame) > 60)
-        return wrong(c, NULL, a->span, "masks call each other more than 60 deep");
     Typed *values = NEW_ARRAY(c->arena, Typed, arguments.n);
     bool good = !decl->broken;
     int i = 0;
@@ -411,7 +404,7 @@ static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
     return decl ? call_mask(c, a, decl, frame) : unknown_name(c, a, frame);
 }
 
-static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
+static Typed inline_kind(Checker *c, const Ast *a, const Frame *frame)
 {
     switch (a->kind) {
     case A_NUMBER: return inline_number(c, a, frame);
@@ -424,6 +417,16 @@ static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
     case A_NEGATE: return inline_negate(c, a, frame);
     default: return wrong(c, frame, a->span, "an expression is needed here");
     }
+}
+
+static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
+{
+    if (++c->mask_work > MAX_NODES || c->mask_depth >= MAX_DEPTH)
+        return too_large(c);
+    c->mask_depth++;
+    Typed t = inline_kind(c, a, frame);
+    c->mask_depth--;
+    return t;
 }
 
 /* ---- declarations ---- */
@@ -490,6 +493,13 @@ void declare_table(Checker *c, const Ast *s)
     *decl = (TableDecl){.table = t, .stock = c->stock, .number = -1};
 }
 
+static void start_mask(Checker *c, Span at)
+{
+    c->mask_at = at;
+    c->mask_work = c->mask_depth = 0;
+    c->mask_too_large = false;
+}
+
 static void check_open(Checker *c, MaskDecl *decl)
 {
     Typed *values = NEW_ARRAY(c->arena, Typed, decl->ast->args.n);
@@ -498,6 +508,7 @@ static void check_open(Checker *c, MaskDecl *decl)
         values[i].open = true;
     }
     Frame frame = {.decl = decl, .values = values, .open = true};
+    start_mask(c, decl->ast->name_span);
     decl->broken = operand(c, decl->ast->more.first, &frame, TRUTH, "a mask").type == BROKEN;
 }
 
@@ -535,6 +546,7 @@ static int use_mask(Checker *c, const Ast *call)
         unknown_name(c, call, NULL);
         return -1;
     }
+    start_mask(c, call->span);
     const char *text = call_text(c, call);
     if (!text)
         return -1;

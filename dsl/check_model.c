@@ -1,7 +1,6 @@
 /* check_model.c: the model, the sequence, the layout and training. */
 #include "check.h"
 
-#include <float.h>
 #include <limits.h>
 #include <string.h>
 
@@ -173,6 +172,7 @@ void finish_model(Checker *c, Span file)
 }
 
 /* ---- the layout ---- */
+/* A factor of the world size. Only context and heads are searched. */
 static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Setting *setting = to;
@@ -181,6 +181,15 @@ static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
     if (!setting->is_auto)
         cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
     cursor_end(&u);
+}
+
+static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Setting *setting = to;
+    take_factor(c, s, f, to);
+    if (setting->is_auto)
+        not_planned(c, s->span, arena_printf(c->arena, "%s auto", s->text), arena_printf(c->arena, "a number, such as %s 1", s->text));
+    setting->is_auto = false;
 }
 
 /* A word out of names, or auto. */
@@ -244,6 +253,16 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
         take_named(c, s, &((Layout *)to)->recompute, recompute_names, RECOMPUTES);
 }
 
+/* A path in the text is relative to the file that it stands in. */
+static const SchedText *load_named_schedule(Checker *c, const Ast *path)
+{
+    const char *file = path_beside(c->arena, path->span, path->text);
+    if (is_plain_file(file))
+        return load_schedule(c, file, path->span);
+    diag_error(c->diags, path->span, "cannot read '%s'", file);
+    return NULL;
+}
+
 static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -252,7 +271,7 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
     l->schedule_span = s->span;
     if (u.at && u.at->kind == A_STRING) {
         const Ast *path = cursor_string(&u, "a file");
-        const SchedText *text = path && cursor_end(&u) ? load_schedule(c, path->text, path->span) : NULL;
+        const SchedText *text = cursor_end(&u) ? load_named_schedule(c, path) : NULL;
         if (text)
             l->schedule = text->name;
         return;
@@ -313,10 +332,10 @@ static void take_ffn_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 
 #define AT(member) offsetof(Layout, member)
 static const Field layout_fields[] = {
-    {"data", take_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
+    {"data", take_given_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
     {"context", take_factor, AT(context), 0, UNIT_NONE, 1, 1 << 20},
     {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
-    {"tensor", take_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
+    {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
     {"placement", take_choice, 0, 0},
     {"partition", take_partition, 0, 0},
     {"schedule", take_schedule, 0, 0},
@@ -330,36 +349,36 @@ static const Field layout_fields[] = {
 };
 #undef AT
 
-/* The factors of the world size: data * context * heads. */
-static void check_factors(Checker *c, const Layout *l, int world)
+/* context and heads multiply to the ranks that share a sequence; only one of them may be more than 1 so far. */
+static void check_group(Checker *c, const Layout *l, int64_t group)
 {
-    Diags *d = c->diags;
-    if (l->tensor.value > 1)
-        not_planned(c, l->tensor.span, arena_printf(c->arena, "tensor %lld", (long long)l->tensor.value), "tensor 1");
-    int64_t data = l->data.is_auto ? 1 : l->data.value;
-    if (data > world || world % data != 0) {
-        diag_error(d, l->data.span, "data %lld does not divide the %d ranks of the cluster", (long long)data, world);
-        return;
-    }
-    int64_t group = world / data;
-    const Setting *one = !l->context.is_auto ? &l->context : &l->heads, *other = one == &l->context ? &l->heads : &l->context;
-    const char *name = one == &l->context ? "context" : "heads";
+    const Setting *context = &l->context, *heads = &l->heads;
+    const Setting *one = !context->is_auto ? context : heads, *other = one == context ? heads : context;
+    const char *name = one == context ? "context" : "heads", *other_name = one == context ? "heads" : "context";
+    const char *would_do = arena_printf(c->arena, "context %lld or heads %lld", (long long)group, (long long)group);
     if (one->is_auto)
         return;
-    int64_t rest = other->is_auto ? (group % one->value ? 0 : group / one->value) : other->value;
-    if (rest == 0 || one->value * rest != group) {
-        Span at = span_join(one->span, other->is_auto ? one->span : other->span);
-        diag_error(d, at, "data %lld, context %lld and heads %lld do not multiply to the %d ranks of the cluster",
-                   (long long)data, (long long)(one == &l->context ? one->value : rest),
-                   (long long)(one == &l->context ? rest : one->value), world);
-        diag_note(d, at, "with data %lld the rest is %lld: context %lld or heads %lld would do", (long long)data,
-                  (long long)group, (long long)group, (long long)group);
-    } else if (one->value > 1 && rest > 1) {
-        const char *what = arena_printf(c->arena, "%s %lld with a factor of %lld left for %s", name, (long long)one->value,
-                                        (long long)rest, one == &l->context ? "heads" : "context");
-        not_planned(c, one->span, what,
-                    arena_printf(c->arena, "context %lld or heads %lld", (long long)group, (long long)group));
-    }
+    if (other->is_auto && group % one->value != 0)
+        diag_error(c->diags, one->span, "%s %lld does not divide the %lld ranks that share a sequence; use %s", name,
+                   (long long)one->value, (long long)group, would_do);
+    else if (!other->is_auto && one->value * other->value != group)
+        diag_error(c->diags, span_join(one->span, other->span),
+                   "context %lld times heads %lld is not the %lld ranks that share a sequence; use %s",
+                   (long long)context->value, (long long)heads->value, (long long)group, would_do);
+    else if (one->value > 1 && group / one->value > 1)
+        not_planned(c, one->span, arena_printf(c->arena, "%s %lld with %s %lld", name, (long long)one->value, other_name,
+                                               (long long)(group / one->value)), would_do);
+}
+
+/* The factors of the world size: data, tensor, and the group that shares a sequence. */
+static void check_factors(Checker *c, const Layout *l, int world)
+{
+    if (l->tensor.value > 1)
+        not_planned(c, l->tensor.span, arena_printf(c->arena, "tensor %lld", (long long)l->tensor.value), "tensor 1");
+    if (world % l->data.value != 0)
+        diag_error(c->diags, l->data.span, "data %lld does not divide the %d ranks of the cluster", (long long)l->data.value, world);
+    else
+        check_group(c, l, world / l->data.value);
 }
 
 static void check_layout(Checker *c, const Layout *l)
@@ -372,7 +391,7 @@ static void check_layout(Checker *c, const Layout *l)
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
         diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
                    (long long)l->heads.value, p->model.heads);
-    int64_t group = l->data.is_auto || !l->data.value ? 1 : world / l->data.value;
+    int64_t group = world / l->data.value;
     if (p->sequence && p->sequence < group)
         diag_error(c->diags, p->sequence_span, "a sequence of %lld tokens cannot be shared by %lld ranks",
                    (long long)p->sequence, (long long)group);
@@ -461,11 +480,11 @@ static void take_warmup(Checker *c, const Ast *s, const Field *f, void *to)
 #define AT(member) offsetof(TrainFields, t.member)
 /* A beta of 1 would divide by zero in the bias correction. */
 static const Field optimizer_fields[] = {
-    {"lr", take_double, AT(lr), 0, UNIT_NONE, DBL_MIN, 100},
+    {"lr", take_double, AT(lr), 0, UNIT_NONE, 1e-12, 100},
     {"betas", take_betas, 0, 0, UNIT_NONE, 0, 0.999999},
-    {"eps", take_double, AT(adam_eps), 0, UNIT_NONE, DBL_MIN, 1},
+    {"eps", take_double, AT(adam_eps), 0, UNIT_NONE, 1e-30, 1},
     {"decay", take_double, AT(decay), 0, UNIT_NONE, 0, 100},
-    {"clip", take_double, AT(clip), 0, UNIT_NONE, DBL_MIN, 1e9},
+    {"clip", take_double, AT(clip), 0, UNIT_NONE, 1e-12, 1e9},
     {"warmup", take_warmup, 0, 0, UNIT_NONE, 0, 1e15},
     {"cosine", take_cosine, 0, 0, UNIT_NONE, 0, 100},
 };
@@ -508,10 +527,10 @@ static void check_train(Checker *c, TrainFields *f)
 {
     Train *t = &f->t;
     const Layout *l = &c->program->layout;
-    int64_t data = l->data.is_auto ? 1 : l->data.value;
+    int64_t data = l->data.value;
     if (!f->batch.src)
         t->batch = data;
-    if (data > 0 && t->batch % data != 0) {
+    if (t->batch % data != 0) {
         diag_error(c->diags, f->batch, "batch %lld cannot be shared evenly by data %lld", (long long)t->batch, (long long)data);
         diag_note(c->diags, l->data.span, "batch must be a multiple of the data factor given here");
     }

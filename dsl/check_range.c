@@ -1,4 +1,5 @@
 /* check_range.c: interval arithmetic for the proof that no value of a mask or of a schedule's index overflows. */
+#include "burst_hash.h"
 #include "check.h"
 
 static Range hull(__int128 a, __int128 b, __int128 x, __int128 y)
@@ -35,7 +36,7 @@ Range range_of(ExprOp op, Range a, Range b)
     case E_MIN: return (Range){a.lo < b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi};
     case E_MAX: return (Range){a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi};
     case E_ABS: return magnitude(a);
-    case E_HASH: return (Range){0, RANGE_BOUND};
+    case E_HASH: return (Range){0, BURST_HASH_LAST};
     default: return (Range){0, 1}; /* conditions */
     }
 }

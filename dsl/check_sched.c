@@ -187,8 +187,7 @@ static const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *
     if (t.type == BROKEN)
         return NULL;
     if (reads_coordinate(&t)) {
-        fault(s, a->span, "this reads a coordinate, and ranks run in lockstep: it must be the same on all of them");
-        diag_note(s->c->diags, a->span, "use loop variables and sizes here; what differs between ranks is the chunk they hold");
+        fault(s, a->span, "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes");
         return NULL;
     }
     if (range)
@@ -208,8 +207,8 @@ static const Expr *place(Scheduler *s, const Ast *a, int i)
     if (!good) {
         const char *own = s->text->coord_name[i];
         fault(s, a->span, arena_printf(s->c->arena, "this must be '%s' plus or minus loop variables, sizes and constants, "
-                                                    "such as %s - 1", own, own));
-        diag_note(s->c->diags, a->span, "all ranks do the same relative to their own place (translation invariance)");
+                                                    "such as %s - 1: all ranks do the same relative to their own place",
+                                       own, own));
         return NULL;
     }
     return t.e;
@@ -413,6 +412,7 @@ static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to
     if (*tokens_to_heads || (strcmp(from->text, "heads") == 0 && strcmp(to->text, "tokens") == 0))
         return from;
     fault(s, span_join(from->span, to->span), "an exchange is tokens -> heads or heads -> tokens");
+    s->exchanged[T_Q] = s->exchanged[T_KV] = true; /* as was meant */
     return NULL;
 }
 
@@ -466,6 +466,7 @@ static void refuse(Scheduler *s, const Ast *a)
         if (strcmp(later[i].word, a->text) == 0)
             not_planned(s->c, a->span, strcmp(a->text, "exchange") == 0 ? "<->" : a->text, later[i].use);
     s->failed = true;
+    s->exchanged[T_Q] = s->exchanged[T_KV] = true; /* so that what follows is not blamed for it */
 }
 
 static Stmt *statement(Scheduler *s, const Ast *a)
@@ -600,6 +601,8 @@ static void check_phases(Scheduler *s, const Ast *a)
                 set_phase(s, phase, &s->text->backward[travel], body, &backward[travel]);
     }
     s->text->exchanges = exchanges;
+    if (s->failed)
+        return;
     if (!forward.src)
         fault(s, a->name_span, "the schedule has no forward { }");
     if (!backward[TRAVEL_KEYS].src && !backward[TRAVEL_QUERIES].src)

@@ -133,7 +133,7 @@ call: IDENT '(' exprs ')'                   { $$ = ast_word(p, A_CALL, @1); $$->
 
 /* ---- masks ---- */
 mask: MASK name params '=' expr ';'         { $$ = $2; $$->kind = A_MASK; $$->args = $3; $$->more = ast_list($5);
-                                              $$->span = @$; }
+                                              $$->span = span_join(@1, @3); }
     ;
 
 params: %empty                              { $$ = ast_list(NULL); }
@@ -281,7 +281,7 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text)
 }
 
 /* What is expected, in words: names stand for all words, and a list of more than four is not worth printing. */
-typedef struct Expected { const char *text[5]; int n; bool semicolon; } Expected;
+typedef struct Expected { const char *text[5]; int n; bool semicolon, operator; } Expected;
 
 static void expect(Expected *e, const char *text)
 {
@@ -293,7 +293,7 @@ static void expect(Expected *e, const char *text)
     e->n++;
 }
 
-static Expected expected_tokens(const yypcontext_t *at)
+static Expected expected_tokens(Parser *p, const yypcontext_t *at)
 {
     yysymbol_kind_t kinds[YYNTOKENS];
     int n = yypcontext_expected_tokens(at, kinds, YYNTOKENS);
@@ -306,12 +306,15 @@ static Expected expected_tokens(const yypcontext_t *at)
     }
     for (int i = 0; i < n; i++) {
         const char *text = yysymbol_name(kinds[i]);
+        e.operator |= kinds[i] == YYSYMBOL_AND;
         e.semicolon |= strcmp(text, "';'") == 0;
         bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
         if (number && name && open)
             text = "an expression";
         else if (word && name)
             text = "a name";
+        else if (word)
+            text = arena_printf(p->arena, "'%s'", text);
         expect(&e, text);
     }
     return e;
@@ -336,12 +339,31 @@ static void seen_text(Parser *p, Span at, Text *out)
     text_add(out, len < 40 ? "'" : "...'");
 }
 
+static bool is_comparison(yysymbol_kind_t token)
+{
+    static const char *const operators[] = {"'<'", "'>'", "<=", ">=", "==", "!="};
+    for (int i = 0; i < countof(operators); i++)
+        if (strcmp(yysymbol_name(token), operators[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Where a ';' would do and a '}' or a new line comes instead, the ';' was forgotten. */
+static bool closes_or_starts_line(const Parser *p, Span at)
+{
+    const char *text = p->source->text;
+    return (at.begin < p->source->len && text[at.begin] == '}') ||
+           memchr(text + p->last_end, '\n', at.begin - p->last_end) != NULL;
+}
+
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
 {
     Span at = *yypcontext_location(context);
-    Expected e = expected_tokens(context);
+    Expected e = expected_tokens(p, context);
     Text text = {0};
-    if (e.n && e.n <= 4) {
+    if (e.operator && is_comparison(yypcontext_token(context))) {
+        text_add(&text, "comparisons do not chain, write a < b and b < c; unexpected ");
+    } else if (e.n && e.n <= 4) {
         text_add(&text, "expected ");
         expected_text(&e, &text);
         text_add(&text, ", saw ");
@@ -350,7 +372,7 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
     }
     seen_text(p, at, &text);
     Span behind = {p->source, p->last_end, p->last_end};
-    if (e.semicolon && e.n == 1) {
+    if (e.semicolon && (e.n == 1 || closes_or_starts_line(p, at))) {
         diag_error(p->diags, behind, "expected ';' here");
         diag_fixit(p->diags, behind, ";");
     } else {

@@ -110,7 +110,6 @@ static void apply(Number *out, const Measure *u)
 
 static void finish(Number *out)
 {
-    out->huge = !isfinite(out->value);
     if (out->is_whole || fabs(out->value) >= 0x1p53 || out->value != floor(out->value))
         return;
     out->is_whole = true;
