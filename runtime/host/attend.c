@@ -31,25 +31,49 @@ static float *carve(float **next, int64_t floats)
     return at;
 }
 
-void attend_carve(const BurstAttend *a, bool backward, AttendScratch *s)
+void attend_carve(const BurstAttend *a, AttendScratch *s)
 {
-    /* The heads' packed tiles keep their alignment: LANES floats are whole cache lines, whatever d is. */
+    /* Packed tiles keep the alignment: LANES floats are whole cache lines, whatever d is. */
     float *next = (float *)(((uintptr_t)a->scratch + 63) & ~(uintptr_t)63);
     int64_t packed = (int64_t)LANES * a->head_dim;
-    for (int h = 0; h < ATTEND_HEADS; h++) {
-        AttendHead *head = &s->head[h];
-        head->qt = carve(&next, packed);
-        head->dot = head->o = carve(&next, packed);
-        if (backward)
-            head->o = NULL;
-        else
-            head->dot = NULL;
-        head->max = carve(&next, LANES);
-        head->sum = carve(&next, LANES);
+    for (int i = 0; i < ATTEND_SLOTS; i++) {
+        AttendSlot *slot = &s->slot[i];
+        slot->qt = carve(&next, packed);
+        slot->dot = slot->o = carve(&next, packed); /* one direction uses one of them */
+        slot->max = carve(&next, LANES);
+        slot->sum = carve(&next, LANES);
     }
     s->s = carve(&next, BURST_TILE * LANES);
     s->ds = carve(&next, BURST_TILE * LANES);
     s->factor = carve(&next, LANES);
+}
+
+static int key_head(const BurstAttend *a, int h)
+{
+    return (a->q_head0 + h) / a->group - a->kv_head0;
+}
+
+int attend_heads(const BurstAttend *a, int h0)
+{
+    int heads = 1;
+    while (heads < ATTEND_SLOTS && h0 + heads < a->q_heads && key_head(a, h0 + heads) == key_head(a, h0))
+        heads++;
+    return heads;
+}
+
+int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s)
+{
+    int tiles = ATTEND_SLOTS / heads < a->qc->tiles - q0 ? ATTEND_SLOTS / heads : a->qc->tiles - q0;
+    for (int i = 0; i < tiles; i++)
+        for (int h = 0; h < heads; h++) {
+            AttendSlot *slot = &s->slot[i * heads + h];
+            int64_t first = (int64_t)(q0 + i) * BURST_TILE, left = a->qc->tokens - first;
+            slot->row = (h0 + h) * a->qc->tokens + first;
+            slot->queries = (int)(left < BURST_TILE ? left : BURST_TILE);
+            slot->kv = key_head(a, h0);
+            slot->loaded = false;
+        }
+    return tiles;
 }
 
 void attend_pack(const float *x, int n, int d, float factor, float *out)
@@ -61,16 +85,6 @@ void attend_pack(const float *x, int n, int d, float factor, float *out)
         for (int i = n; i < LANES; i++)
             row[i] = 0;
     }
-}
-
-int attend_tile(const BurstAttend *a, int qt, int kt, AttendTile *t)
-{
-    int kind = a->mask->tile(&a->qc->side[qt], &a->kc->side[kt]);
-    int64_t q0 = (int64_t)qt * BURST_TILE, k0 = (int64_t)kt * BURST_TILE;
-    int64_t nq = a->qc->tokens - q0, nk = a->kc->tokens - k0;
-    *t = (AttendTile){q0, k0, (int)(nq < BURST_TILE ? nq : BURST_TILE), (int)(nk < BURST_TILE ? nk : BURST_TILE),
-                      kind == BURST_PARTIAL};
-    return kind;
 }
 
 /* Bit j of the result: byte j of keep, each 0 or 1. The product gathers a byte's bit of eight into the top byte. */
@@ -98,14 +112,16 @@ static void transpose_bits(uint64_t *m)
         }
 }
 
-void attend_keep(const BurstAttend *a, const AttendTile *t, AttendScratch *s)
+void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep)
 {
-    uint8_t keep[BURST_TILE] = {0};
-    for (int i = 0; i < t->nq; i++) {
-        a->mask->row(a->qc->position[t->q0 + i], a->kc->position + t->k0, t->nk, a->tables, keep);
-        s->keep[i] = pack_bits(keep);
+    uint8_t row[BURST_TILE] = {0};
+    int64_t q0 = (int64_t)q_tile * BURST_TILE, k0 = (int64_t)k_tile * BURST_TILE, left = a->kc->tokens - k0;
+    for (int i = 0; i < BURST_TILE; i++) {
+        keep[i] = 0;
+        if (q0 + i >= a->qc->tokens)
+            continue;
+        a->mask->row(a->qc->position[q0 + i], a->kc->position + k0, left < BURST_TILE ? (int)left : BURST_TILE, a->tables, row);
+        keep[i] = pack_bits(row);
     }
-    for (int i = t->nq; i < BURST_TILE; i++)
-        s->keep[i] = 0;
-    transpose_bits(s->keep);
+    transpose_bits(keep);
 }

@@ -1,31 +1,28 @@
 /* attend_forward.c: folds one (query chunk, key chunk) pair into the running output and lse (FlashAttention-2). */
 #include "attend_kernel.h"
 
-/* A query tile of one head into scratch. A row's normalised output with its lse is a state of sum 1 at maximum lse. */
-static void load_state(const BurstAttend *a, const AttendTile *t, int h, AttendHead *head)
+/* A row's normalised output with its lse is a state of sum 1 at maximum lse. */
+static void load_state(const BurstAttend *a, AttendSlot *slot)
 {
     int d = a->head_dim;
-    int64_t row = h * a->qc->tokens + t->q0;
-    attend_pack(a->q + row * d, t->nq, d, a->scale * LOG2E, head->qt);
-    memcpy(head->o, a->o + row * d, (size_t)(t->nq * d) * sizeof(float));
+    attend_pack(a->q + slot->row * d, slot->queries, d, a->scale * LOG2E, slot->qt);
+    memcpy(slot->o, a->o + slot->row * d, (size_t)slot->queries * d * sizeof(float));
     for (int i = 0; i < LANES; i++) {
-        head->max[i] = i < t->nq ? a->lse[row + i] * LOG2E : -INFINITY;
-        head->sum[i] = head->max[i] == -INFINITY ? 0 : 1;
+        slot->max[i] = i < slot->queries ? a->lse[slot->row + i] * LOG2E : -INFINITY;
+        slot->sum[i] = slot->max[i] == -INFINITY ? 0 : 1;
     }
-    head->loaded = true;
 }
 
-static void store_state(const BurstAttend *a, const AttendTile *t, int h, const AttendHead *head)
+static void store_state(const BurstAttend *a, AttendSlot *slot)
 {
     int d = a->head_dim;
-    int64_t row = h * a->qc->tokens + t->q0;
-    for (int i = 0; i < t->nq; i++) {
-        if (head->sum[i] == 0)
+    for (int i = 0; i < slot->queries; i++) {
+        if (slot->sum[i] == 0)
             continue; /* still no key: o = 0, lse = -inf as they were */
-        float inverse = 1 / head->sum[i];
+        float inverse = 1 / slot->sum[i], *o = a->o + (slot->row + i) * d;
         for (int c = 0; c < d; c++)
-            a->o[(row + i) * d + c] = head->o[i * d + c] * inverse;
-        a->lse[row + i] = (float)((head->max[i] + log2((double)head->sum[i])) * LN2); /* one rounding */
+            o[c] = slot->o[i * d + c] * inverse;
+        a->lse[slot->row + i] = (float)((slot->max[i] + log2((double)slot->sum[i])) * LN2); /* one rounding */
     }
 }
 
@@ -48,56 +45,21 @@ VEC_INLINE void softmax_lanes(int nk, float *s, float *max, float *sum, float *f
     vec_store(factor, scale);
 }
 
-VEC_INLINE void fold(const BurstAttend *a, int d, const AttendTile *t, const AttendHead *head, AttendScratch *s)
+VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s)
 {
-    int64_t key = (head->kv * a->kc->tokens + t->k0) * d;
-    scores(t->nk, d, a->k + key, head->qt, s->s);
-    if (t->partial)
-        mask_scores(t->nk, s->keep, s->s);
+    int64_t key = (slot->kv * a->kc->tokens + keys.first) * d;
+    scores(keys.count, d, a->k + key, slot->qt, s->s);
+    if (partial)
+        mask_scores(keys.count, s->keep, s->s);
     for (int v = 0; v < LANES; v += VEC)
-        softmax_lanes(t->nk, s->s + v, head->max + v, head->sum + v, s->factor + v);
-    product(t->nq, d, t->nk, (Operand){s->s, 1, LANES}, a->v + key, d, head->o, d, true, s->factor);
+        softmax_lanes(keys.count, s->s + v, slot->max + v, slot->sum + v, s->factor + v);
+    product(slot->queries, d, keys.count, (Operand){s->s, 1, LANES}, a->v + key, d, slot->o, d, true, s->factor);
 }
 
-/* One query tile of up to ATTEND_HEADS heads against every key tile. */
-VEC_INLINE void query_tile(const BurstAttend *a, int d, int qt, int h0, int heads, AttendScratch *s)
-{
-    AttendTile t;
-    for (int h = 0; h < heads; h++)
-        s->head[h].loaded = false;
-    for (int kt = 0; kt < a->kc->tiles; kt++) {
-        if (attend_tile(a, qt, kt, &t) == BURST_EMPTY)
-            continue;
-        if (t.partial)
-            attend_keep(a, &t, s);
-        for (int h = 0; h < heads; h++) {
-            if (!s->head[h].loaded)
-                load_state(a, &t, h0 + h, &s->head[h]);
-            fold(a, d, &t, &s->head[h], s);
-        }
-    }
-    for (int h = 0; h < heads; h++)
-        if (s->head[h].loaded)
-            store_state(a, &t, h0 + h, &s->head[h]);
-}
-
-VEC_INLINE void forward(const BurstAttend *a, int d)
-{
-    AttendScratch s;
-    attend_carve(a, false, &s);
-    for (int h0 = 0; h0 < a->q_heads; h0 += ATTEND_HEADS) {
-        int heads = a->q_heads - h0 < ATTEND_HEADS ? a->q_heads - h0 : ATTEND_HEADS;
-        for (int h = 0; h < heads; h++)
-            s.head[h].kv = (a->q_head0 + h0 + h) / a->group - a->kv_head0;
-        for (int qt = 0; qt < a->qc->tiles; qt++)
-            query_tile(a, d, qt, h0, heads, &s);
-    }
-}
-
-static void forward_any(const BurstAttend *a) { forward(a, a->head_dim); }
-static void forward_32(const BurstAttend *a) { forward(a, 32); }
-static void forward_64(const BurstAttend *a) { forward(a, 64); }
-static void forward_128(const BurstAttend *a) { forward(a, 128); }
+static void forward_any(const BurstAttend *a) { walk(a, a->head_dim, load_state, fold, store_state); }
+static void forward_32(const BurstAttend *a) { walk(a, 32, load_state, fold, store_state); }
+static void forward_64(const BurstAttend *a) { walk(a, 64, load_state, fold, store_state); }
+static void forward_128(const BurstAttend *a) { walk(a, 128, load_state, fold, store_state); }
 
 void burst_attend_forward(const BurstAttend *a)
 {

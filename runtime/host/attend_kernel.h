@@ -13,40 +13,40 @@
 enum {
     LANES = BURST_TILE,    /* queries of a tile, padded with zeros where the tile is short */
     LANE_VECS = LANES / VEC,
-    ATTEND_HEADS = BURST_ATTEND_HEADS, /* heads that share one walk: a tile's mask is evaluated once for all */
+    ATTEND_SLOTS = BURST_ATTEND_HEADS, /* query tiles that share one walk over the keys */
     BLOCK_ROWS = VEC == 4 ? 4 : 6, /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
     BLOCK_COLS = VEC == 16 ? 4 : 2
 };
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942
 
-/* The scratch of a call, carved from BurstAttend.scratch. */
-typedef struct AttendHead {
+/* A query tile of one head, packed, with its statistics. */
+typedef struct AttendSlot {
     float *qt;    /* [d][LANES]: queries times scale * log2(e) */
     float *dot;   /* [d][LANES]: backward, dO */
     float *o;     /* [LANES][d]: forward, not normalised */
     float *max;   /* [LANES]: forward, running maximum in log2; backward, lse in log2, +inf where no key was seen */
     float *sum;   /* [LANES]: forward, running sum; backward, delta */
-    int kv;       /* key head in these buffers */
+    int64_t row;  /* of q, o, lse, ...: head * tokens + first query */
+    int queries, kv; /* kv: key head in these buffers */
     bool loaded;
-} AttendHead;
+} AttendSlot;
+/* The scratch of a call, carved from BurstAttend.scratch. */
 typedef struct AttendScratch {
-    AttendHead head[ATTEND_HEADS];
+    AttendSlot slot[ATTEND_SLOTS];
     float *s, *ds;  /* [BURST_TILE keys][LANES] */
     float *factor;  /* [LANES] */
     uint64_t keep[BURST_TILE]; /* [key]: bit q set where (q, key) is unmasked */
 } AttendScratch;
-void attend_carve(const BurstAttend *a, bool backward, AttendScratch *s);
+void attend_carve(const BurstAttend *a, AttendScratch *s);
 
-/* One tile of the walk. */
-typedef struct AttendTile { int64_t q0, k0; int nq, nk; bool partial; } AttendTile;
+/* Keys of one tile. */
+typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
 
 /* x [n][d] times factor, transposed to [d][LANES], zeros behind n. */
 void attend_pack(const float *x, int n, int d, float factor, float *out);
-/* s->keep for the pair of tiles. */
-void attend_keep(const BurstAttend *a, const AttendTile *t, AttendScratch *s);
-/* The tile's kind; fills t for tiles qt, kt of the two chunks (keep only where partial). */
-int attend_tile(const BurstAttend *a, int qt, int kt, AttendTile *t);
+/* keep for a pair of tiles. */
+void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
 
 /* A [rows][depth] with any two strides. */
 typedef struct Operand { const float *at; int64_t row, depth; } Operand;
@@ -137,6 +137,57 @@ static inline void mask_scores(int nk, const uint64_t *keep, float *s)
             float *at = s + k * LANES + v * VEC;
             vec_store(at, vec_pick((uint32_t)(keep[k] >> (v * VEC)) & ((1u << VEC) - 1), vec_load(at), out));
         }
+}
+
+/* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, put results back. */
+typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
+typedef void (*SlotFold)(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s);
+
+/* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile of keys stays in
+ * cache for all of them, and its mask is evaluated once for all heads. */
+VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int heads, AttendScratch *s, SlotStep load,
+                           SlotFold fold)
+{
+    for (int kt = 0; kt < a->kc->tiles; kt++) {
+        int64_t first = (int64_t)kt * BURST_TILE, left = a->kc->tokens - first;
+        AttendKeys keys = {first, (int)(left < BURST_TILE ? left : BURST_TILE)};
+        for (int i = 0; i < tiles; i++) {
+            int kind = a->mask->tile(&a->qc->side[q0 + i], &a->kc->side[kt]);
+            if (kind == BURST_EMPTY)
+                continue;
+            if (kind == BURST_PARTIAL)
+                attend_keep(a, q0 + i, kt, s->keep);
+            for (int h = 0; h < heads; h++) {
+                AttendSlot *slot = &s->slot[i * heads + h];
+                if (!slot->loaded)
+                    load(a, slot);
+                slot->loaded = true;
+                fold(a, d, slot, keys, kind == BURST_PARTIAL, s);
+            }
+        }
+    }
+}
+
+/* Sets the slots of a walk to their heads and tiles; returns how many tiles there are, at most ATTEND_SLOTS / heads. */
+int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s);
+/* How many heads from h0 on read the same key head, at most ATTEND_SLOTS. */
+int attend_heads(const BurstAttend *a, int h0);
+
+/* The whole pair. store may be NULL. */
+VEC_INLINE void walk(const BurstAttend *a, int d, SlotStep load, SlotFold fold, SlotStep store)
+{
+    AttendScratch s;
+    attend_carve(a, &s);
+    for (int h0 = 0, heads; h0 < a->q_heads; h0 += heads) {
+        heads = attend_heads(a, h0);
+        for (int q0 = 0, tiles; q0 < a->qc->tiles; q0 += tiles) {
+            tiles = attend_slots(a, h0, heads, q0, &s);
+            walk_slots(a, d, q0, tiles, heads, &s, load, fold);
+            for (int i = 0; store && i < tiles * heads; i++)
+                if (s.slot[i].loaded)
+                    store(a, &s.slot[i]);
+        }
+    }
 }
 
 #endif
