@@ -42,14 +42,14 @@ Outcome run_job(const BurstPlan *p, const char *timeout, Body body, void *arg)
 
 Outcome run_command(const char *format, ...)
 {
-    char command[4096];
+    char command[4096] = "{ ";
     va_list ap;
     va_start(ap, format);
-    int n = vsnprintf(command, sizeof command - 8, format, ap);
+    int n = vsnprintf(command + 2, sizeof command - 16, format, ap);
     va_end(ap);
-    if (n >= (int)sizeof command - 8)
+    if (n >= (int)sizeof command - 16)
         abort();
-    strcat(command, " 2>&1");
+    strcat(command, "; } 2>&1");
     Outcome out = {0};
     double begin = burst_seconds();
     FILE *f = popen(command, "r");
