@@ -72,6 +72,7 @@ void diag_warn(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4); /* belongs to the last error or warning */
 void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
 int diags_errors(const Diags *d);
+const char *diags_first(const Diags *d); /* text of the first error, "" without one */
 /* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
 void diags_print(Diags *d, FILE *out);
 /* The nearest of names to word within edit distance 1 + len/4, or NULL. */
@@ -283,6 +284,10 @@ Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cove
 void print_mask(const Program *p, int mask, Text *out);              /* --emit=mask: density, picture, counts */
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
+
+/* Input text made safe: inside a C comment, and as a C string literal with its quotes. */
+void mask_comment(const char *text, Text *out);
+void mask_quote(const char *text, Text *out);
 
 #include "plan.h"
 

@@ -141,7 +141,7 @@ static bool returns_status(Check *c, CXCursor function, const char *name)
     return ours && clang_getCanonicalType(type).kind == CXType_Int;
 }
 
-/* Declared in the text itself or in the runtime's header. */
+/* Declared in the text itself or in one of the runtime's headers. */
 static bool ours(Check *c, CXCursor function)
 {
     CXFile file = NULL;
@@ -149,7 +149,7 @@ static bool ours(Check *c, CXCursor function)
     if (!file)
         return false;
     const char *path = copy_string(c, clang_getFileName(file)), *slash = strrchr(path, '/');
-    return clang_File_isEqual(file, c->file) || strcmp(slash ? slash + 1 : path, "burst_rt.h") == 0;
+    return clang_File_isEqual(file, c->file) || strncmp(slash ? slash + 1 : path, "burst_", 6) == 0;
 }
 
 static void check_call(Check *c, CXCursor call, bool dropped)
@@ -166,19 +166,30 @@ static void check_call(Check *c, CXCursor call, bool dropped)
 }
 
 /* ---- rule 3: buffers of PlanState ---- */
-static bool is_buffer(CXType type)
+/* A pointer to a PlanSlot and the like refers to a part of the state itself. */
+static bool is_plan_type(Check *c, CXType type)
+{
+    const char *name = copy_string(c, clang_getTypeSpelling(type));
+    return strncmp(name, "Plan", 4) == 0 || strncmp(name, "struct Plan", 11) == 0;
+}
+
+static bool is_buffer(Check *c, CXType type)
 {
     type = clang_getCanonicalType(type);
     while (type.kind == CXType_ConstantArray)
         type = clang_getCanonicalType(clang_getArrayElementType(type));
-    return type.kind == CXType_Pointer && clang_getCanonicalType(clang_getPointeeType(type)).kind != CXType_FunctionProto;
+    if (type.kind != CXType_Pointer)
+        return false;
+    CXType pointee = clang_getPointeeType(type);
+    return clang_getCanonicalType(pointee).kind != CXType_FunctionProto && !clang_isConstQualifiedType(pointee) &&
+           !is_plan_type(c, pointee);
 }
 
 static enum CXChildVisitResult add_field(CXCursor cursor, CXCursor parent, CXClientData data)
 {
     (void)parent;
     Check *c = data;
-    if (clang_getCursorKind(cursor) == CXCursor_FieldDecl && is_buffer(clang_getCursorType(cursor)))
+    if (clang_getCursorKind(cursor) == CXCursor_FieldDecl && is_buffer(c, clang_getCursorType(cursor)))
         *vec_push(c->arena, &c->fields) = (Field){.cursor = cursor};
     return CXChildVisit_Continue;
 }

@@ -81,9 +81,16 @@ static void add_floats(MemoryMaker *m, const char *name, const char *shape, int6
     add_buffers(m, name, "float", sizeof(float), 1, shape, elements);
 }
 
+static void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape,
+                      int64_t elements)
+{
+    add_buffers(m, name, type, size, copies, shape, elements);
+    m->rows.at[m->rows.n - 1].array = true;
+}
+
 static void add_kept(MemoryMaker *m, int kept, const char *name, const char *shape, int64_t elements)
 {
-    add_buffers(m, name, "float", sizeof(float), kept, shape, elements);
+    add_array(m, name, "float", sizeof(float), kept, shape, elements);
 }
 
 /* What forward leaves for backward: a copy a layer, or one that full recomputation fills again. */
@@ -131,7 +138,7 @@ static void add_weights(MemoryMaker *m, Units units)
     for (int i = 0; i < units.n; i++)
         most = units.at[i].shard > most ? units.at[i].shard : most;
     most *= m->program->cluster.world;
-    add_buffers(m, "weight", "float", sizeof(float), 2, "[largest unit], gathered", most);
+    add_array(m, "weight", "float", sizeof(float), 2, "[largest unit], gathered", most);
     if (m->program->model.tied)
         add_floats(m, "tied", "[vocab][hidden], gathered for the head", units.at[0].shard * m->program->cluster.world);
     add_floats(m, "grad", "[largest unit]", most);
@@ -142,7 +149,7 @@ static void add_chunks(MemoryMaker *m)
     int64_t ranks = m->choice->ranks, tokens = m->program->sequence;
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tokens / BURST_TILE + ranks);
-    add_buffers(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * ranks);
+    add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * ranks);
 }
 
 /* Taken by burst_live_make, which owns the layout. */

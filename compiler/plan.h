@@ -114,7 +114,8 @@ uint8_t *live_pairs(Arena *a, MaskMap *m, const Partition *p);
 typedef struct Buffer {
     const char *name;  /* field of the emitted state */
     const char *type;  /* element type; NULL: taken by the runtime, not by the emitted program */
-    int copies;        /* arrays of that many: kept activations, slots */
+    int copies;        /* kept activations, slots */
+    bool array;        /* the field is an array of that many pointers */
     const char *shape; /* for the comment */
     int64_t elements;
     size_t bytes;      /* of all copies, each rounded up to 64 */
@@ -183,5 +184,8 @@ int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out);
  * the part), a note names the template's line. runtime_include: the folder of burst_rt.h. 0, -1 after problems; without
  * libclang (BURST_STATIC, or not found) warns once and returns 0. */
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda);
+
+/* ---- probe.c: a cluster of cpu devices with the figures of this machine; 0, or -1 ---- */
+int probe(Text *out, int nodes, int devices);
 
 #endif

@@ -90,6 +90,7 @@ static Node **add_transfers(Maker *m, Node **end, NodeKind kind, const Stmt *s)
     for (int i = 0; i < s->nrefs; i++) {
         Node *n = new_node(m, kind, s);
         n->ref[0] = s->refs[i];
+        n->ref[0].whole = n->kind == N_EXCHANGE; /* `return dQ` names no chunk: it sends those that are not at home */
         n->channel = m->schedule->channels++;
         *end = n;
         end = &n->next;

@@ -103,6 +103,14 @@ static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
     z->pending[t][chunk].n = 0;
 }
 
+static void touch_partial(Slots *z, TensorId t, int chunk, int at)
+{
+    Place *p = &z->place[t][chunk];
+    if (!p->here && z->s->partial_pool[t] >= 0)
+        *p = new_use(z, z->s->partial_pool[t], at);
+    live_until(z, *p, at + 1);
+}
+
 static void replay_sum(Slots *z, int at)
 {
     const Instance *i = &z->s->trace.at[at];
@@ -110,19 +118,13 @@ static void replay_sum(Slots *z, int at)
     TensorId t = n->ref[0].tensor;
     Place *own = &z->place[t][i->chunk[0]];
     n->waits |= WAIT_COMPUTED;
+    if (z->pending[t][i->chunk[0]].n)
+        touch_partial(z, t, i->chunk[0], at);
     merge_pending(z, n, t, i->chunk[0], at);
     live_until(z, *own, next_round(z, at));
     own->here = false;
     int there = rel_sub(z->s->choice, i->chunk[0], i->hop);
     *vec_push(z->arena, &z->pending[t][there]) = new_use(z, n->pool, at);
-}
-
-static void touch_partial(Slots *z, TensorId t, int chunk, int at)
-{
-    Place *p = &z->place[t][chunk];
-    if (!p->here && z->s->partial_pool[t] >= 0)
-        *p = new_use(z, z->s->partial_pool[t], at);
-    live_until(z, *p, at + 1);
 }
 
 static void replay_compute(Slots *z, int at)

@@ -182,6 +182,8 @@ static void run_sum(Machine *m)
     const Instance *i = m->now;
     TensorId t = i->node->ref[0].tensor;
     int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
+    if (!m->held[t][chunk].here && m->arrived[t][chunk].n)
+        m->held[t][chunk] = fill_slot(m, m->s->partial_pool[t]); /* what arrived is added to a sum of its own */
     if (m->held[t][chunk].here && chunk != 0) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))

@@ -1,0 +1,415 @@
+/* emit.c: the program as text: templates with insertion lines, constants, tables, and the schedule's functions.
+ *
+ * A template is a real C file in which only whole lines `// @insert name` are directives. Each part is preceded by
+ * a comment that names its template, so that a mistake in it is reported at the template's line.
+ */
+#include "emit.h"
+#include "burst_rt.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* ---- lines ---- */
+
+void emit_line(Emit *e, const char *fmt, ...)
+{
+    Text t = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    text_vprintf(&t, fmt, ap);
+    va_end(ap);
+    if (t.n && t.at[0] == '}')
+        e->indent--;
+    if (t.n)
+        text_printf(e->out, "%*s%s", 4 * e->indent, "", t.at);
+    text_add(e->out, "\n");
+    if (t.n && t.at[t.n - 1] == '{')
+        e->indent++;
+    text_free(&t);
+}
+
+/* ---- constants ---- */
+
+static void add_constant(Emit *e, const char *name, int64_t value, const char *comment)
+{
+    if (value > INT32_MAX)
+        text_printf(e->out, "#define %s INT64_C(%" PRId64 ")", name, value);
+    else
+        text_printf(e->out, "#define %s %" PRId64, name, value);
+    text_printf(e->out, comment ? " /* %s */\n" : "\n", comment);
+}
+
+static void emit_sizes(Emit *e)
+{
+    const Model *m = &e->draft->program->model;
+    const Choice *c = &e->draft->choice;
+    const struct { const char *name; int64_t value; const char *comment; } row[] = {
+        {"PLAN_WORLD", e->draft->program->cluster.world, "ranks"},
+        {"PLAN_NODES", e->draft->program->cluster.nodes, NULL},
+        {"PLAN_DATA", c->data, "groups of ranks, each with sequences of its own"},
+        {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
+        {"PLAN_SIZE0", c->size[0], "the group's coordinates: nodes (or ranks), ..."},
+        {"PLAN_SIZE1", c->coords == 2 ? c->size[1] : 1, "... lanes of a node"},
+        {"PLAN_SEQUENCE", e->draft->program->sequence, "tokens"},
+        {"PLAN_TOKENS", e->draft->partition->max_tokens, "of the rank that has most"},
+        {"PLAN_BATCH", e->draft->program->train.batch, "sequences a step"},
+        {"PLAN_LAYERS", m->layers, NULL},
+        {"PLAN_HIDDEN", m->hidden, NULL},
+        {"PLAN_HEADS", m->heads, NULL},
+        {"PLAN_KV_HEADS", m->kv_heads, NULL},
+        {"PLAN_HEAD_DIM", m->head_dim, NULL},
+        {"PLAN_FFN", m->ffn, NULL},
+        {"PLAN_VOCAB", m->vocab, NULL},
+        {"PLAN_KEPT", c->recompute == RECOMPUTE_FULL ? 1 : m->layers, "layers whose activations are kept"},
+        {"PLAN_MASKS", e->draft->program->mask_count, NULL},
+        {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
+    };
+    for (int i = 0; i < countof(row); i++)
+        add_constant(e, row[i].name, row[i].value, row[i].comment);
+    text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
+    text_printf(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
+}
+
+static void emit_offsets(Emit *e)
+{
+    static const char *const name[] = {"NORM1", "Q", "K", "V", "O", "NORM2", "GATE", "UP", "DOWN"};
+    text_add(e->out, "\n/* Where a layer's tensors lie in its unit of weights, in elements. */\n");
+    for (int i = 0; i < countof(name); i++)
+        add_constant(e, arena_printf(e->arena, "PLAN_W_%s", name[i]), e->draft->units.at[1].tensor[i].offset,
+                     e->draft->units.at[1].tensor[i].name);
+}
+
+static void emit_pool_names(Emit *e)
+{
+    const Schedule *both[2] = {e->draft->forward, e->draft->backward};
+    int pools = 0, most = 1;
+    text_add(e->out, "\n/* Slots of travelling chunks; the number in a name is its stream. */\nenum {\n");
+    for (int i = 0; i < 2; i++)
+        for (int p = 0; p < both[i]->pools; p++, pools++) {
+            const Pool *pool = &both[i]->pool[p];
+            text_printf(e->out, "    PLAN_POOL_%s, /* %s %s: %d */\n", pool->name, i ? "backward" : "forward",
+                        tensor_name(pool->tensor), pool->slots);
+            most = pool->slots > most ? pool->slots : most;
+        }
+    text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n};\n", most,
+                both[1]->channels ? both[1]->channels : 1);
+}
+
+/* ---- inserts of host_attention.c ---- */
+
+static void insert_buffers(Emit *e)
+{
+    for (int i = 0; i < e->draft->memory.n; i++) {
+        const Buffer *b = &e->draft->memory.at[i];
+        if (!b->type || b->pool)
+            continue;
+        text_printf(e->out, "    %s *%s", b->type, b->name);
+        if (b->array)
+            text_printf(e->out, "[%d]", b->copies);
+        text_printf(e->out, "; /* %s */\n", b->shape);
+    }
+}
+
+static void insert_mask_table(Emit *e)
+{
+    const Program *p = e->draft->program;
+    text_add(e->out, "static const BurstMask *const plan_masks[PLAN_MASKS] = {\n");
+    for (int m = 0; m < p->mask_count; m++)
+        text_printf(e->out, "    &plan_mask%d,\n", m);
+    text_add(e->out, "};\nstatic const int plan_layer_mask[PLAN_LAYERS] = {");
+    for (int l = 0; l < p->model.layers; l++)
+        text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
+    text_add(e->out, "\n};\n");
+}
+
+static bool exchanges(const Emit *e)
+{
+    return e->draft->choice.schedule->exchanges;
+}
+
+static void insert_live_fill(Emit *e)
+{
+    if (exchanges(e))
+        return;
+    for (int backward = 0; backward < 2; backward++)
+        text_printf(e->out,
+                    "        BURST_TRY(burst_live_fill(c, %s, PLAN_GROUP, s->me, %s, s->pair_live[m], &s->live[m][%d]));\n",
+                    backward ? "plan_trace_backward" : "plan_trace_forward", backward ? "true" : "false", backward);
+}
+
+static void insert_live_make(Emit *e)
+{
+    if (exchanges(e))
+        return;
+    int ops = e->draft->forward->trace.n > e->draft->backward->trace.n ? e->draft->forward->trace.n : e->draft->backward->trace.n;
+    text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
+                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
+                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
+}
+
+/* ---- inserts of host_layer.c and host_step.c ---- */
+
+static void insert_recompute(Emit *e)
+{
+    if (e->draft->choice.recompute != RECOMPUTE_FULL)
+        return;
+    text_add(e->out, "    /* full recomputation: only x[layer] was kept; x[layer + 1], which no one needs any more, is made again */\n"
+                     "    BURST_TRY(plan_layer(c, s, layer, w, tables));\n");
+}
+
+static void insert_tables_changed(Emit *e)
+{
+    if (e->draft->program->table_count)
+        text_add(e->out, "    BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */\n");
+}
+
+static void insert_head(Emit *e)
+{
+    bool tied = e->draft->program->model.tied;
+    text_add(e->out,
+             "static int plan_head(BurstCtx *c, PlanState *s, BurstWeights *w, const float *weights, const BurstBatch *b, double scale,\n"
+             "                     double *loss_sum)\n{\n    const float *x = s->x[PLAN_LAYERS];\n");
+    if (tied)
+        text_add(e->out,
+                 "    BURST_TRY(burst_gather_start(c, plan_world(), w->param[PLAN_EMBED], burst_unit(&burst_plan, PLAN_EMBED)->shard,\n"
+                 "                                 s->tied, &s->gather[2]));\n"
+                 "    BURST_TRY(burst_gather_wait(c, &s->gather[2]));\n");
+    text_add(e->out, "    burst_doing(c, \"head and loss\");\n"
+                     "    memset(s->dh, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
+                     "    memset(s->dx, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
+                     "    burst_rmsnorm(s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd);\n");
+    text_printf(e->out, "    float *g = plan_zero_grad(s, %s);\n", tied ? "PLAN_EMBED" : "PLAN_HEAD");
+    text_printf(e->out,
+                "    burst_loss(s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, b->label, b->weight, scale, loss_sum, s->dh, g%s,\n"
+                "               s->loss_scratch);\n", tied ? "s->tied" : "weights + PLAN_HIDDEN", tied ? "" : " + PLAN_HIDDEN");
+    if (tied)
+        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, w, PLAN_EMBED));\n    g = plan_zero_grad(s, PLAN_HEAD);\n");
+    text_add(e->out, "    burst_rmsnorm_back(s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, s->dx, g);\n"
+                     "    return plan_reduce(c, s, w, PLAN_HEAD);\n}\n");
+}
+
+static void emit_take(Emit *e, const Buffer *b)
+{
+    bool array = b->array;
+    const char *index = array ? "[i]" : "";
+    if (array)
+        emit_line(e, "for (int i = 0; i < %d; i++)", b->copies);
+    emit_line(e, "%sif (!(s->%s%s = burst_take(c, (size_t)%" PRId64 " * sizeof(%s))))", array ? "    " : "", b->name, index,
+              b->elements, b->type);
+    emit_line(e, "%s    return BURST_E_MEMORY;", array ? "    " : "");
+}
+
+static void insert_takes(Emit *e)
+{
+    e->indent = 1;
+    for (int i = 0; i < e->draft->memory.n; i++) {
+        const Buffer *b = &e->draft->memory.at[i];
+        if (b->pool)
+            emit_line(e, "BURST_TRY(plan_pool_make(c, s, PLAN_POOL_%s, BURST_T_%s, %d));", b->name,
+                      (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots);
+        else if (b->type)
+            emit_take(e, b);
+    }
+    e->indent = 0;
+}
+
+static void emit_unit(Emit *e, const Unit *u, const char *name)
+{
+    text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
+    for (int i = 0; i < u->tensors; i++) {
+        const UnitTensor *t = &u->tensor[i];
+        text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s},\n", t->name, t->rows, t->cols,
+                    t->offset, t->ones ? "0" : "0.02f");
+    }
+    text_add(e->out, "};\n");
+}
+
+static void insert_units(Emit *e)
+{
+    static const char *const table[] = {"embedding", "layer_tensors", "head_tensors"};
+    static const char *const name[] = {"model.embed_tokens", "model.layers.%d", "head"};
+    for (int i = 0; i < e->draft->units.n; i++)
+        emit_unit(e, &e->draft->units.at[i], table[i]);
+    text_add(e->out, "static const BurstUnit plan_units[] = {\n");
+    for (int i = 0; i < e->draft->units.n; i++) {
+        const Unit *u = &e->draft->units.at[i];
+        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n", name[i], u->elements,
+                    u->shard, u->tensors, table[i], u->repeat);
+    }
+    text_add(e->out, "};\n");
+    if (!e->draft->program->table_count)
+        return;
+    text_add(e->out, "static const char *const plan_tables[] = {");
+    for (int i = 0; i < e->draft->program->table_count; i++)
+        text_printf(e->out, "%s\"%s\"", i ? ", " : "", e->draft->program->tables[i].name);
+    text_add(e->out, "};\n");
+}
+
+static void add_quoted(Emit *e, const char *field, const char *text)
+{
+    text_printf(e->out, "%s", field);
+    if (text)
+        mask_quote(text, e->out);
+    else
+        text_add(e->out, "NULL");
+    text_add(e->out, ",\n");
+}
+
+static void insert_plan_values(Emit *e)
+{
+    const Program *p = e->draft->program;
+    const Train *t = &p->train;
+    add_quoted(e, "    .source = ", arena_printf(e->arena, "%s %s", p->topo_path, p->model_path));
+    if (p->table_count)
+        text_printf(e->out, "    .tables = plan_tables,\n    .table_count = %d,\n", p->table_count);
+    text_add(e->out, "    .train = {\n");
+    add_quoted(e, "        .data = ", t->data);
+    text_printf(e->out, "        .separator = %" PRId64 ",\n        .steps = %" PRId64 ",\n        .batch = PLAN_BATCH,\n"
+                        "        .seed = %" PRId64 ",\n        .checkpoint_every = %" PRId64 ",\n        .warmup = %" PRId64 ",\n",
+                t->separator, t->steps, t->seed, t->checkpoint_every, t->warmup);
+    add_quoted(e, "        .checkpoint = ", t->checkpoint);
+    text_printf(e->out, "        .lr = %.17g,\n        .lr_end = %.17g,\n        .beta1 = %.17g,\n        .beta2 = %.17g,\n"
+                        "        .eps = %.17g,\n        .decay = %.17g,\n        .clip = %.17g,\n        .cosine = %d,\n    },\n",
+                t->lr, t->lr_end, t->beta1, t->beta2, t->adam_eps, t->decay, t->clip, t->cosine);
+    text_printf(e->out, "    .predicted_seconds = %.6g,\n    .flops = %.10g,\n    .arena_bytes = %zu,\n", e->found->cost.step,
+                e->found->cost.flops, e->draft->memory.total);
+}
+
+/* ---- templates ---- */
+
+static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[] = {
+    {"buffers", insert_buffers},
+    {"mask_table", insert_mask_table},
+    {"live_fill", insert_live_fill},
+    {"live_make", insert_live_make},
+    {"recompute", insert_recompute},
+    {"tables_changed", insert_tables_changed},
+    {"head", insert_head},
+    {"takes", insert_takes},
+    {"units", insert_units},
+    {"plan_values", insert_plan_values},
+};
+
+static bool run_insert(Emit *e, const Source *src, const char *name, size_t at)
+{
+    for (int i = 0; i < countof(inserts); i++)
+        if (strcmp(inserts[i].name, name) == 0) {
+            inserts[i].run(e);
+            return true;
+        }
+    const char *known[countof(inserts)];
+    for (int i = 0; i < countof(inserts); i++)
+        known[i] = inserts[i].name;
+    const char *near = nearest_name(name, known, countof(known));
+    Span span = {src, (uint32_t)at, (uint32_t)(at + strlen(name))};
+    diag_error(e->diags, span, "unknown insert '%s'%s%s%s", name, near ? "; did you mean '" : "", near ? near : "",
+               near ? "'?" : "");
+    return false;
+}
+
+static bool add_template_line(Emit *e, const Source *src, size_t begin, size_t end, int line)
+{
+    static const char directive[] = "// @insert ";
+    size_t at = begin;
+    while (at < end && src->text[at] == ' ')
+        at++;
+    if (end - at > sizeof directive - 1 && memcmp(src->text + at, directive, sizeof directive - 1) == 0) {
+        at += sizeof directive - 1;
+        size_t before = e->out->n;
+        if (!run_insert(e, src, arena_copy(e->arena, src->text + at, end - at), at))
+            return false;
+        if (e->out->n != before)
+            text_printf(e->out, "/* template: %s:%d */\n", base_name(src->name), line + 1);
+        return true;
+    }
+    text_add_n(e->out, src->text + begin, end - begin);
+    text_add(e->out, "\n");
+    return true;
+}
+
+static bool emit_template(Emit *e, const char *name)
+{
+    const char *path = arena_printf(e->arena, "%s/%s", e->options->template_dir, name);
+    Source *src = NEW(e->arena, Source);
+    src->name = path;
+    src->text = read_file(e->arena, path, &src->len);
+    if (!src->text) {
+        diag_error(e->diags, (Span){0}, "cannot read template '%s': %s", path, strerror(errno));
+        return false;
+    }
+    text_printf(e->out, "/* template: %s:1 */\n", name);
+    int line = 1;
+    for (size_t at = 0; at < src->len; line++) {
+        const char *newline = memchr(src->text + at, '\n', src->len - at);
+        size_t end = newline ? (size_t)(newline - src->text) : src->len;
+        if (!add_template_line(e, src, at, end, line))
+            return false;
+        at = end + 1;
+    }
+    text_add(e->out, "/* template end */\n\n");
+    return true;
+}
+
+/* ---- the program ---- */
+
+static void emit_layout(Emit *e)
+{
+    const Choice *c = &e->draft->choice;
+    text_printf(e->out, " * layout: %d data x %d ranks a sequence; schedule %s", c->data, c->ranks, c->schedule->name);
+    if (!exchanges(e))
+        text_printf(e->out, " (backward: %s travel)", travel_names[c->travel]);
+    text_printf(e->out, "; partition %s", partition_names[c->partition]);
+    if (c->partition == PART_BLOCKS)
+        text_printf(e->out, "(%" PRId64 ")", c->block);
+    text_printf(e->out, "; recompute %s; weights zero3\n", recompute_names[c->recompute]);
+}
+
+static void emit_header(Emit *e)
+{
+    const Cost *c = &e->found->cost;
+    text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Edit the texts it comes from, not this.\n * command: ");
+    mask_comment(e->options->command, e->out);
+    text_add(e->out, "\n");
+    emit_layout(e);
+    text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
+                c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
+    text_add(e->out, " * build: ");
+    mask_comment(e->options->build, e->out);
+    text_add(e->out, "\n */\n#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
+    text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
+                BURST_RT_ABI);
+}
+
+static void emit_declarations(Emit *e)
+{
+    text_add(e->out, "\nextern const BurstPlan burst_plan;\n");
+    if (!exchanges(e))
+        text_add(e->out, "static void plan_trace_forward(BurstTrace *t, int me);\n"
+                         "static void plan_trace_backward(BurstTrace *t, int me);\n");
+    text_add(e->out, "\n");
+}
+
+int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
+{
+    Emit e = {.arena = a, .diags = d, .found = f, .draft = plan_draft(f->plan), .options = o, .out = out};
+    emit_header(&e);
+    emit_sizes(&e);
+    emit_offsets(&e);
+    emit_pool_names(&e);
+    emit_declarations(&e);
+    partition_emit_c(e.draft->partition, out);
+    for (int m = 0; m < e.draft->program->mask_count; m++)
+        mask_emit_c(e.draft->program, m, out);
+    if (!emit_template(&e, "host_attention.c") || !emit_template(&e, exchanges(&e) ? "host_heads.c" : "host_ring.c"))
+        return -1;
+    emit_schedule(&e, e.draft->forward);
+    emit_schedule(&e, e.draft->backward);
+    return emit_template(&e, "host_layer.c") && emit_template(&e, "host_step.c") ? 0 : -1;
+}

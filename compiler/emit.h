@@ -1,0 +1,21 @@
+/* emit.h: between the files of the emitter. */
+#ifndef EMIT_H
+#define EMIT_H
+
+#include "burst.h"
+
+typedef struct Emit {
+    Arena *arena;
+    Diags *diags;
+    const Found *found;
+    const Draft *draft;
+    const EmitOptions *options;
+    Text *out;
+    int indent;
+} Emit;
+/* One line, indented by braces: closing ones at its begin, opening ones at its end. */
+void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *base_name(const char *path);
+void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward, and its trace */
+
+#endif

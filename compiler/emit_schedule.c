@@ -1,0 +1,408 @@
+/* emit_schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's coordinates.
+ *
+ * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what the mask
+ * leaves (runtime/trace.c). Both name one operation a leaf, in the same order.
+ */
+#include "emit.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct Walk { Emit *emit; const Schedule *s; bool trace; } Walk;
+
+static const char *const tensor_constant[TENSOR_COUNT] = {
+#define X(id, name, acc) "BURST_T_" #id,
+    TENSORS(X)
+#undef X
+};
+
+/* ---- expressions ---- */
+
+typedef struct Writer { const SchedText *text; Text *out; } Writer;
+
+static void add_variable(const Writer *w, int64_t v)
+{
+    if (v < MAX_COORDS)
+        text_printf(w->out, "my_%s", w->text->coord_name[v]);
+    else if (v < 2 * MAX_COORDS)
+        text_printf(w->out, "PLAN_SIZE%d", (int)v - MAX_COORDS);
+    else
+        text_printf(w->out, "i_%s", w->text->var_name[v]);
+}
+
+static const char *operator_text(ExprOp op)
+{
+    static const char *const text[] = {
+#define X(id, t) [E_##id] = t,
+        EXPR_OPS(X)
+#undef X
+    };
+    return op == E_AND ? "&&" : op == E_OR ? "||" : text[op];
+}
+
+static const char *function_text(ExprOp op)
+{
+    switch (op) {
+    case E_DIV: return "burst_floor_div";
+    case E_MOD: return "burst_floor_mod";
+    case E_MIN: return "burst_min";
+    case E_MAX: return "burst_max";
+    case E_ABS: return "burst_abs";
+    default:    return NULL;
+    }
+}
+
+static void add_expr(const Writer *w, const Expr *e, bool nested);
+
+static void add_call(const Writer *w, const Expr *e)
+{
+    text_printf(w->out, "%s(", function_text(e->op));
+    add_expr(w, e->a, false);
+    if (e->b) {
+        text_add(w->out, ", ");
+        add_expr(w, e->b, false);
+    }
+    text_add(w->out, ")");
+}
+
+static void add_expr(const Writer *w, const Expr *e, bool nested)
+{
+    if (e->op == E_CONST) {
+        text_printf(w->out, "%" PRId64, e->value);
+    } else if (e->op == E_TRUE || e->op == E_FALSE) {
+        text_add(w->out, e->op == E_TRUE ? "1" : "0");
+    } else if (e->op == E_VAR) {
+        add_variable(w, e->value);
+    } else if (function_text(e->op)) {
+        add_call(w, e);
+    } else if (e->op == E_NOT) {
+        text_add(w->out, "!");
+        add_expr(w, e->a, true);
+    } else {
+        text_add(w->out, nested ? "(" : "");
+        add_expr(w, e->a, e->a->op != e->op || e->op == E_SUB);
+        text_printf(w->out, " %s ", operator_text(e->op));
+        add_expr(w, e->b, true);
+        text_add(w->out, nested ? ")" : "");
+    }
+}
+
+/* coordinate + e: true, and e (NULL: zero) with its sign. */
+static bool split_hop(const Expr *to, int coord, const Expr **e, int *sign)
+{
+    *e = NULL;
+    *sign = 1;
+    if (to->op == E_VAR)
+        return to->value == coord;
+    if ((to->op != E_ADD && to->op != E_SUB) || to->a->op != E_VAR || to->a->value != coord)
+        return false;
+    *e = to->b;
+    *sign = to->op == E_SUB ? -1 : 1;
+    return true;
+}
+
+/* base minus the hop in this coordinate: where a transfer comes from, and what it brings. */
+static void add_minus_hop(const Writer *w, const Expr *base, const Expr *to, int coord)
+{
+    const Expr *e;
+    int sign;
+    Expr self = {.op = E_VAR, .value = coord};
+    add_expr(w, base ? base : &self, false);
+    if (!split_hop(to, coord, &e, &sign)) {
+        text_add(w->out, " - (");
+        add_expr(w, to, true);
+        text_printf(w->out, " - my_%s)", w->text->coord_name[coord]);
+    } else if (e) {
+        text_add(w->out, sign > 0 ? " - " : " + ");
+        add_expr(w, e, true);
+    }
+}
+
+/* "plan_chunk(my_n - i_o, my_l)"; with to: less the hop. */
+static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS], const Expr *const to[MAX_COORDS])
+{
+    Text t = {0};
+    Writer w = {k->s->choice->schedule, &t};
+    text_add(&t, "plan_chunk(");
+    for (int i = 0; i < MAX_COORDS; i++) {
+        text_add(&t, i ? ", " : "");
+        if (i >= w.text->coords)
+            text_add(&t, "0");
+        else if (to)
+            add_minus_hop(&w, index ? index[i] : NULL, to[i], i);
+        else
+            add_expr(&w, index[i], false);
+    }
+    text_add(&t, ")");
+    char *copy = arena_copy(k->emit->arena, t.at, t.n);
+    text_free(&t);
+    return copy;
+}
+
+static const char *expr_text(const Walk *k, const Expr *e)
+{
+    Text t = {0};
+    Writer w = {k->s->choice->schedule, &t};
+    add_expr(&w, e, false);
+    char *copy = arena_copy(k->emit->arena, t.at, t.n);
+    text_free(&t);
+    return copy;
+}
+
+/* ---- comments ---- */
+
+static const Instance *first_instance(const Schedule *s, const Node *n)
+{
+    for (int i = 0; i < s->trace.n; i++)
+        if (s->trace.at[i].node == n)
+            return &s->trace.at[i];
+    return NULL;
+}
+
+/* The statement with its place, and what it is for rank 0 the first time. */
+static void comment_statement(const Walk *k, const Node *n)
+{
+    Text t = {0};
+    int line, column;
+    Span at = n->stmt->span;
+    span_line(at, &line, &column);
+    mask_comment(arena_printf(k->emit->arena, "%s:%d: ", base_name(at.src->name), line), &t);
+    mask_comment(arena_copy(k->emit->arena, at.src->text + at.begin, at.end - at.begin), &t);
+    const Instance *i = first_instance(k->s, n);
+    if (i && n->kind != N_EXCHANGE && !n->ref[0].whole && n->kind == N_COMPUTE)
+        text_printf(&t, "  (rank 0 first: Q[%d], KV[%d])", i->chunk[0], i->chunk[1]);
+    else if (i && n->kind == N_PASS)
+        text_printf(&t, "  (rank 0 first: %s[%d] to rank %d)", tensor_name(n->ref[0].tensor), i->chunk[0], i->hop);
+    emit_line(k->emit, "/* %s */", t.at);
+    text_free(&t);
+}
+
+/* ---- leaves ---- */
+
+static void trace_leaf(const Walk *k, const Node *n)
+{
+    Emit *e = k->emit;
+    if (n->kind == N_COMPUTE) {
+        emit_line(e, "burst_trace_compute(t, %s, %s);", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
+    } else if (n->kind == N_PASS) {
+        const char *chunk = chunk_text(k, n->ref[0].index, NULL);
+        if (n->stays)
+            emit_line(e, "if (%s != me)", chunk);
+        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "", tensor_constant[n->ref[0].tensor], chunk,
+                  chunk_text(k, n->stmt->to, NULL));
+    }
+}
+
+static void emit_waits(const Walk *k, const Node *n, TensorId t, const char *chunk, unsigned wait)
+{
+    if (n->waits & wait)
+        emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, %s, %s));", tensor_constant[t], chunk);
+}
+
+static void emit_partial(const Walk *k, const Node *n, TensorId t, const char *chunk)
+{
+    int pool = k->s->partial_pool[t];
+    if (k->s->backward && pool >= 0)
+        emit_line(k->emit, "BURST_TRY(plan_partial(c, s, %s, PLAN_POOL_%s, %s, %s));", tensor_constant[t],
+                  k->s->pool[pool].name, chunk, n->waits & WAIT_FREE ? "true" : "false");
+}
+
+static void emit_compute(const Walk *k, const Node *n)
+{
+    Emit *e = k->emit;
+    if (n->ref[0].whole) {
+        emit_line(e, "BURST_TRY(%s(c, s));", k->s->backward ? "plan_grad_all" : "plan_attend_all");
+        return;
+    }
+    emit_line(e, "{");
+    emit_line(e, "const int q = %s, kv = %s;", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
+    emit_partial(k, n, T_DQ, "q");
+    emit_partial(k, n, T_DKV, "kv");
+    emit_line(e, "if (live->compute[op++]) {");
+    emit_waits(k, n, T_Q, "q", WAIT_ARRIVED_Q);
+    emit_waits(k, n, T_KV, "kv", WAIT_ARRIVED_KV);
+    emit_line(e, "BURST_TRY(%s(c, s, q, kv));", k->s->backward ? "plan_grad" : "plan_attend");
+    emit_line(e, "}");
+    emit_line(e, "}");
+}
+
+/* Waits before a transfer of `chunk`, then the transfer. */
+static void emit_transfer(const Walk *k, const Node *n)
+{
+    Emit *e = k->emit;
+    TensorId t = n->ref[0].tensor;
+    bool sum = tensor_accumulates(t);
+    if (!sum && n->waits & WAIT_ARRIVED) {
+        emit_line(e, "if (live->send[op])");
+        emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, %s, hop.chunk));", tensor_constant[t]);
+    }
+    if (n->waits & WAIT_MERGED) {
+        emit_partial(k, n, t, "hop.chunk");
+        emit_line(e, "BURST_TRY(plan_merge(c, s, %s, hop.chunk));", tensor_constant[t]);
+    }
+    if (n->waits & WAIT_FREE)
+        emit_line(e, "BURST_TRY(plan_wait_free(c, &s->pool[hop.pool]));");
+    emit_line(e, "BURST_TRY(%s(c, s, live, op++, hop));", sum ? "plan_pass_sum" : "plan_pass");
+}
+
+static void emit_hop(const Walk *k, const Node *n, const char *chunk, const char *to, const char *from, const char *next)
+{
+    Emit *e = k->emit;
+    emit_line(e, "const PlanHop hop = {.tensor = %s, .channel = %d, .pool = PLAN_POOL_%s,", tensor_constant[n->ref[0].tensor],
+              n->channel, k->s->pool[n->pool].name);
+    emit_line(e, "                     .chunk = %s, .to = %s,", chunk, to);
+    emit_line(e, "                     .from = %s, .next = %s};", from, next);
+}
+
+static void emit_pass(const Walk *k, const Node *n)
+{
+    Emit *e = k->emit;
+    const Stmt *p = n->stmt;
+    if (n->stays) /* a sum at home is where it belongs */
+        emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
+    else
+        emit_line(e, "{");
+    emit_hop(k, n, chunk_text(k, n->ref[0].index, NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to),
+             chunk_text(k, n->ref[0].index, p->to));
+    emit_transfer(k, n);
+    emit_line(e, "}");
+}
+
+/* "plan_chunk(my_n + 1, my_l - 1)": offset from this rank; sign -1: the opposite. */
+static const char *offset_text(const Walk *k, int offset, int sign)
+{
+    const Choice *c = k->s->choice;
+    int at[MAX_COORDS] = {offset, 0};
+    if (c->coords == 2) {
+        at[0] = offset / c->size[1];
+        at[1] = offset % c->size[1];
+    }
+    const char *text[MAX_COORDS] = {"0", "0"};
+    for (int i = 0; i < c->coords; i++) {
+        int x = sign * (at[i] * 2 > c->size[i] ? at[i] - c->size[i] : at[i]);
+        text[i] = x ? arena_printf(k->emit->arena, "my_%s %c %d", c->schedule->coord_name[i], x < 0 ? '-' : '+', x < 0 ? -x : x)
+                    : arena_printf(k->emit->arena, "my_%s", c->schedule->coord_name[i]);
+    }
+    return arena_printf(k->emit->arena, "plan_chunk(%s, %s)", text[0], text[1]);
+}
+
+static void emit_return(const Walk *k, const Node *n)
+{
+    for (int j = 0; j < n->returns; j++) {
+        const char *home = offset_text(k, n->return_offset[j], 1), *from = offset_text(k, n->return_offset[j], -1);
+        if (k->trace) {
+            emit_line(k->emit, "burst_trace_pass(t, %s, %s, %s);", tensor_constant[n->ref[0].tensor], home, home);
+            continue;
+        }
+        emit_line(k->emit, "{");
+        emit_hop(k, n, home, home, from, "s->me");
+        emit_transfer(k, n);
+        emit_line(k->emit, "}");
+    }
+}
+
+static void emit_exchange(const Walk *k, const Node *n)
+{
+    const char *tensor = tensor_constant[n->ref[0].tensor];
+    if (n->stmt->tokens_to_heads)
+        emit_line(k->emit, "BURST_TRY(plan_to_heads(c, s, %d, %s, %s));", n->channel, tensor, k->s->backward ? "true" : "false");
+    else
+        emit_line(k->emit, "BURST_TRY(plan_to_tokens(c, s, %d, %s));", n->channel, tensor);
+}
+
+static void emit_leaf(const Walk *k, const Node *n)
+{
+    if (n->kind == N_RETURN) {
+        if (!k->trace)
+            comment_statement(k, n);
+        emit_return(k, n);
+    } else if (k->trace) {
+        trace_leaf(k, n);
+    } else {
+        comment_statement(k, n);
+        if (n->kind == N_COMPUTE)
+            emit_compute(k, n);
+        else if (n->kind == N_PASS)
+            emit_pass(k, n);
+        else
+            emit_exchange(k, n);
+    }
+}
+
+/* ---- nodes ---- */
+
+static void emit_nodes(const Walk *k, const Node *n)
+{
+    Emit *e = k->emit;
+    for (; n; n = n->next) {
+        if (n->kind == N_LOOP) {
+            const char *v = k->s->choice->schedule->var_name[n->stmt->var];
+            emit_line(e, "for (int64_t i_%s = %s; i_%s <= %s; i_%s++) {", v, expr_text(k, n->stmt->lo), v,
+                      expr_text(k, n->stmt->hi), v);
+            emit_nodes(k, n->body);
+            emit_line(e, "}");
+        } else if (n->kind == N_IF) {
+            emit_line(e, "if (%s) {", expr_text(k, n->stmt->cond));
+            emit_nodes(k, n->body);
+            emit_line(e, "}");
+        } else {
+            emit_leaf(k, n);
+        }
+    }
+}
+
+static void emit_coords(const Walk *k, const char *me)
+{
+    const SchedText *t = k->s->choice->schedule;
+    for (int i = 0; i < t->coords; i++) {
+        emit_line(k->emit, i ? "const int64_t my_%s = %s %% PLAN_SIZE1;" : "const int64_t my_%s = %s / PLAN_SIZE1;",
+                  t->coord_name[i], me);
+        emit_line(k->emit, "(void)my_%s;", t->coord_name[i]);
+    }
+}
+
+static void emit_trace(Emit *e, const Schedule *s)
+{
+    Walk k = {e, s, true};
+    emit_line(e, "/* The operations of rank `me`, in the order of %s. */", s->backward ? "plan_backward" : "plan_forward");
+    emit_line(e, "static void %s(BurstTrace *t, int me)", s->backward ? "plan_trace_backward" : "plan_trace_forward");
+    emit_line(e, "{");
+    emit_coords(&k, "me");
+    emit_nodes(&k, s->body);
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}
+
+/* What is left at the end: sums that arrived last are added at home, and all transfers end. */
+static void emit_end(const Walk *k)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (k->s->partial_pool[t] >= 0)
+            emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor_constant[t]);
+    emit_line(k->emit, "return plan_settle(c, s);");
+}
+
+void emit_schedule(Emit *e, const Schedule *s)
+{
+    bool exchanges = s->choice->schedule->exchanges;
+    Walk k = {e, s, false};
+    if (!exchanges)
+        emit_trace(e, s);
+    emit_line(e, "/* %s, %s%s%s. Each operation names its line of %s; live says what the mask leaves of it. */",
+              s->choice->schedule->name, s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
+              s->backward && !exchanges ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name));
+    emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", s->backward ? "plan_backward" : "plan_forward");
+    emit_line(e, "{");
+    if (!exchanges) {
+        emit_coords(&k, "s->me");
+        emit_line(e, "const BurstLive *live = &s->live[s->mask][%d];", s->backward);
+        emit_line(e, "int op = 0;");
+    }
+    emit_nodes(&k, s->body);
+    if (exchanges)
+        emit_line(e, "return BURST_OK;");
+    else
+        emit_end(&k);
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}

@@ -1,0 +1,327 @@
+/* main.c: the driver. The pipeline is compile(), read top to bottom. */
+#include "burst.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_DIAGNOSED = 1, EXIT_USAGE = 2, EXIT_INTERNAL = 3 };
+
+typedef struct Options {
+    const char *topo, *model, *output, *emit;
+    const char **schedules;
+    int schedule_count;
+    bool explain, print_build;
+    const char *command; /* as typed, for the emitted header */
+    const char *share;   /* stock files, templates, headers of the runtime */
+} Options;
+
+static const char usage[] =
+    "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
+    "       burstc probe [NODES DEVICES] [-o CLUSTER.topo]\n"
+    "\n"
+    "Writes a verified training program for the cluster and the model.\n"
+    "  -o FILE.c            the program as C for CPUs; '-' is standard output\n"
+    "  -o FILE              the same, compiled with the C compiler ($CC, else cc)\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost or c, to -o or standard output\n"
+    "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
+    "  --explain            prints every candidate layout with what it loses by\n"
+    "  --print-build        prints the command that compiles the program\n"
+    "  --help, --version\n"
+    "probe measures this machine's processors and writes a cluster of `cpu` devices.\n"
+    "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
+
+/* ---- options ---- */
+
+static int usage_error(const char *fmt, const char *what)
+{
+    fputs("burstc: error: ", stderr);
+    fprintf(stderr, fmt, what);
+    fputs("\nburstc: note: `burstc --help` lists the options\n", stderr);
+    return EXIT_USAGE;
+}
+
+/* The folder with stock files: beside the program's, unless BURSTC_SHARE names it. */
+static const char *share_folder(Arena *a)
+{
+    const char *given = getenv("BURSTC_SHARE");
+    if (given)
+        return given;
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0)
+        return "/usr/local/share/burstc";
+    path[n] = 0;
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(path, '/');
+        if (slash)
+            *slash = 0;
+    }
+    return arena_printf(a, "%s/share/burstc", path);
+}
+
+static const char *command_text(Arena *a, int argc, char **argv)
+{
+    Text t = {0};
+    text_add(&t, "burstc");
+    for (int i = 1; i < argc; i++)
+        text_printf(&t, " %s", argv[i]);
+    char *copy = arena_copy(a, t.at, t.n);
+    text_free(&t);
+    return copy;
+}
+
+/* The value of `name value` or `name=value`; moves past it. NULL: another option. */
+static const char *option_value(const char *name, int argc, char **argv, int *i)
+{
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n) != 0)
+        return NULL;
+    if (argv[*i][n] == '=' && n > 2)
+        return argv[*i] + n + 1;
+    return argv[*i][n] == 0 && *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static int parse_options(Arena *a, int argc, char **argv, Options *o)
+{
+    o->schedules = NEW_ARRAY(a, const char *, argc);
+    for (int i = 1; i < argc; i++) {
+        const char *value;
+        if ((value = option_value("-o", argc, argv, &i)))
+            o->output = value;
+        else if ((value = option_value("--emit", argc, argv, &i)))
+            o->emit = value;
+        else if ((value = option_value("--schedule", argc, argv, &i)))
+            o->schedules[o->schedule_count++] = value;
+        else if (strcmp(argv[i], "--explain") == 0)
+            o->explain = true;
+        else if (strcmp(argv[i], "--print-build") == 0)
+            o->print_build = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return usage_error("unknown option or missing value: '%s'", argv[i]);
+        else if (!o->topo)
+            o->topo = argv[i];
+        else if (!o->model)
+            o->model = argv[i];
+        else
+            return usage_error("one cluster and one model, not also '%s'", argv[i]);
+    }
+    if (!o->model)
+        return usage_error("%s", "a cluster (.topo) and a model (.burst) are needed");
+    if (!o->output && !o->emit && !o->explain && !o->print_build)
+        return usage_error("%s", "nothing to write: give -o FILE, --emit=FORM or --explain");
+    return 0;
+}
+
+/* ---- building the program ---- */
+
+/* Flags that link the runtime, one a line, written when burstc was built. */
+static const char *link_flags(Arena *a, const Options *o)
+{
+    size_t n;
+    char *flags = read_file(a, arena_printf(a, "%s/link.txt", o->share), &n);
+    for (size_t i = 0; flags && i < n; i++)
+        if (flags[i] == '\n')
+            flags[i] = i + 1 < n ? ' ' : 0;
+    return flags ? flags : "-lburst_rt -lopenblas -lz -lm -lpthread";
+}
+
+static const char *build_command(Arena *a, const Options *o, const char *source, const char *program)
+{
+    const char *cc = getenv("CC");
+    return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror -I%s/include %s -o %s %s", cc ? cc : "cc",
+                        o->share, source, program, link_flags(a, o));
+}
+
+static int run(Arena *a, const char *command)
+{
+    Vec(char *) argv = {0};
+    char *save = NULL;
+    for (char *word = strtok_r(arena_printf(a, "%s", command), " ", &save); word; word = strtok_r(NULL, " ", &save))
+        *vec_push(a, &argv) = word;
+    *vec_push(a, &argv) = NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        execvp(argv.at[0], argv.at);
+        fprintf(stderr, "burstc: error: cannot run '%s': %s\n", argv.at[0], strerror(errno));
+        _exit(127);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static int write_text(const Text *t, const char *path)
+{
+    if (text_write_file(t, path) == 0)
+        return 0;
+    fprintf(stderr, "burstc: error: cannot write '%s': %s\n", path, strerror(errno));
+    return EXIT_DIAGNOSED;
+}
+
+/* The program, checked; as C or, through the C compiler, as a binary beside its source. */
+static int write_program(Arena *a, Diags *d, const Options *o, const Found *f)
+{
+    bool binary = !ends_with(o->output, ".c") && strcmp(o->output, "-") != 0;
+    const char *source = binary ? arena_printf(a, "%s.c", o->output) : o->output;
+    const char *program = binary ? o->output : arena_printf(a, "%.*s", (int)strlen(o->output) - 2, o->output);
+    const char *build = build_command(a, o, source, strcmp(o->output, "-") == 0 ? "train_plan" : program);
+    EmitOptions e = {.command = o->command, .template_dir = arena_printf(a, "%s/templates", o->share), .build = build};
+    Text t = {0};
+    const char *include = arena_printf(a, "%s/include", o->share);
+    int status = emit_c(a, d, f, &e, &t) != 0 || check_emitted_c(a, d, source, &t, include, false) != 0 ? EXIT_DIAGNOSED : 0;
+    if (status == 0)
+        status = write_text(&t, source);
+    text_free(&t);
+    if (status == 0 && binary && run(a, build) != 0) {
+        diag_error(d, (Span){0}, "the C compiler failed: %s", build);
+        status = EXIT_DIAGNOSED;
+    }
+    return status;
+}
+
+/* ---- forms ---- */
+
+static void form_mask(const Found *f, Text *out)
+{
+    const Program *p = plan_draft(f->plan)->program;
+    for (int m = 0; m < p->mask_count; m++)
+        print_mask(p, m, out);
+}
+
+static void form_partition(const Found *f, Text *out)
+{
+    print_partition(plan_draft(f->plan)->partition, out);
+}
+
+static void form_schedule(const Found *f, Text *out)
+{
+    print_schedule(plan_draft(f->plan)->forward, out);
+    print_schedule(plan_draft(f->plan)->backward, out);
+}
+
+static void form_plan(const Found *f, Text *out)
+{
+    print_plan(f->plan, out);
+}
+
+static void form_cost(const Found *f, Text *out)
+{
+    print_cost(f->plan, &f->cost, out);
+}
+
+static const struct Form { const char *name; void (*print)(const Found *f, Text *out); } forms[] = {
+    {"mask", form_mask},         {"partition", form_partition}, {"schedule", form_schedule},
+    {"plan", form_plan},         {"cost", form_cost},
+};
+
+static const struct Form *find_form(const char *name)
+{
+    for (int i = 0; i < countof(forms); i++)
+        if (strcmp(forms[i].name, name) == 0)
+            return &forms[i];
+    return NULL;
+}
+
+static bool form_exists(const char *name)
+{
+    return !name || strcmp(name, "ast") == 0 || strcmp(name, "c") == 0 || find_form(name);
+}
+
+/* ---- the pipeline ---- */
+
+static int print_form(const Options *o, const Found *f)
+{
+    Text t = {0};
+    find_form(o->emit)->print(f, &t);
+    int status = write_text(&t, o->output ? o->output : "-");
+    text_free(&t);
+    return status;
+}
+
+static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
+{
+    Text t = {0};
+    print_ast(a, d, in, &t);
+    int status = diags_errors(d) ? EXIT_DIAGNOSED : write_text(&t, o->output ? o->output : "-");
+    text_free(&t);
+    return status;
+}
+
+static int compile(Arena *a, Diags *d, Options *o)
+{
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count};
+    if (o->emit && strcmp(o->emit, "ast") == 0)
+        return print_tree(a, d, o, &in);
+    const Program *p = front_end(a, d, &in);
+    if (!p)
+        return EXIT_DIAGNOSED;
+    Found f = search(a, d, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
+    if (!f.plan)
+        return EXIT_DIAGNOSED;
+    if (o->explain)
+        fputs(f.table, stdout);
+    if (o->print_build)
+        printf("%s\n", build_command(a, o, "train_plan.c", "train_plan"));
+    if (o->emit && find_form(o->emit))
+        return print_form(o, &f);
+    if (o->emit && !o->output)
+        o->output = "-";
+    return o->output ? write_program(a, d, o, &f) : 0;
+}
+
+static int run_probe(int argc, char **argv)
+{
+    const char *output = "-";
+    int number[2] = {1, 1}, numbers = 0;
+    for (int i = 2; i < argc; i++) {
+        char *end;
+        long n = strtol(argv[i], &end, 10);
+        if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
+            output = argv[++i];
+        else if (*end == 0 && n > 0 && n <= 4096 && numbers < 2)
+            number[numbers++] = (int)n;
+        else
+            return usage_error("probe takes two numbers, nodes and devices of a node, not '%s'", argv[i]);
+    }
+    Text t = {0};
+    int status = probe(&t, number[0], number[1]) == 0 ? write_text(&t, output) : EXIT_INTERNAL;
+    text_free(&t);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        puts("burstc " BURSTC_VERSION);
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "probe") == 0)
+        return run_probe(argc, argv);
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
+    int status = parse_options(a, argc, argv, &o);
+    if (status == 0 && !form_exists(o.emit))
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, c", o.emit);
+    if (status == 0)
+        status = compile(a, d, &o);
+    diags_print(d, stderr);
+    arena_free(a);
+    return status;
+}

@@ -1,0 +1,108 @@
+/* ---- attention: slots, transfers, computing of one pair ----
+ *
+ * Chunk c is what rank c of the group owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for
+ * keys and values, dKV for both gradients; each part of a chunk is a message of its own. Chunks that travel live in the
+ * slots of a pool, taken in rotation.
+ */
+enum { PLAN_PARTS = 4 };
+typedef struct PlanSlot {
+    float *part[PLAN_PARTS];
+    int chunk;       /* what it holds */
+    bool started;    /* a partial sum: something was added */
+    bool pending;    /* a partial sum that arrives and has not been added */
+    BurstReq arriving[PLAN_PARTS];
+    BurstReq leaving[PLAN_CHANNELS][PLAN_PARTS];
+} PlanSlot;
+typedef struct PlanPool {
+    int tensor, slots, uses;
+    PlanSlot slot[PLAN_MAX_SLOTS];
+} PlanPool;
+typedef struct PlanState {
+    int me;     /* chunk of this rank */
+    int first;  /* world rank that owns chunk 0 */
+    int64_t n;  /* tokens of this rank */
+    BurstChunk chunk[PLAN_GROUP];
+    BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
+    int mask;                      /* of the attention that runs now */
+    const BurstTables *tables;
+    PlanSlot home[BURST_TENSORS];
+    PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
+    PlanPool pool[PLAN_POOLS + 1];
+    BurstGather gather[3];
+    // @insert buffers
+} PlanState;
+
+/* Floats a token of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
+    [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
+    [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
+    [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
+};
+
+// @insert mask_table
+
+/* A chunk's number from its coordinates, which wrap around. */
+static int plan_chunk(int64_t c0, int64_t c1)
+{
+    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
+    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
+    return (int)(c0 * PLAN_SIZE1 + c1);
+}
+
+static BurstGroup plan_world(void)
+{
+    return (BurstGroup){0, 1, PLAN_WORLD};
+}
+
+/* ---- set-up ---- */
+
+/* Positions of every chunk, and the hull of each of their tiles. */
+static int plan_chunks(BurstCtx *c, PlanState *s)
+{
+    int64_t *position = s->positions;
+    BurstSide *side = s->sides;
+    s->me = burst_rank(c) % PLAN_GROUP;
+    s->first = burst_rank(c) - s->me;
+    for (int i = 0; i < PLAN_GROUP; i++) {
+        int64_t n = plan_tokens(i);
+        int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);
+        for (int64_t j = 0; j < n; j++)
+            position[j] = plan_position(i, j);
+        burst_sides(position, n, NULL, 0, side);
+        s->chunk[i] = (BurstChunk){.tokens = n, .position = position, .side = side, .tiles = tiles};
+        position += n;
+        side += tiles;
+    }
+    s->n = s->chunk[s->me].tokens;
+    return BURST_OK;
+}
+
+/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
+static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+{
+    (void)c;
+    for (int i = 0; i < PLAN_GROUP && tables; i++)
+        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
+    for (int m = 0; m < PLAN_MASKS; m++) {
+        for (int q = 0; q < PLAN_GROUP; q++)
+            for (int k = 0; k < PLAN_GROUP; k++)
+                s->pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
+        // @insert live_fill
+    }
+    return BURST_OK;
+}
+
+/* ---- places ---- */
+
+static void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
+{
+    PlanSlot *home = &s->home[tensor];
+    const float *part[PLAN_PARTS] = {a, b, d, e};
+    for (int i = 0; i < PLAN_PARTS; i++)
+        home->part[i] = (float *)(uintptr_t)part[i]; /* copies are only read */
+    home->chunk = s->me;
+    home->started = true;
+    memset(s->held[tensor], 0, sizeof s->held[tensor]);
+    s->held[tensor][s->me] = home;
+}

@@ -1,0 +1,204 @@
+/* ---- transfers ---- */
+
+/* Slots of one pool: every part of a chunk of the greatest size. */
+static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool, int tensor, int slots)
+{
+    PlanPool *p = &s->pool[pool];
+    int64_t width = 0;
+    p->tensor = tensor;
+    p->slots = slots;
+    for (int i = 0; i < PLAN_PARTS; i++)
+        width += plan_part_width[tensor][i];
+    for (int k = 0; k < slots; k++) {
+        float *at = burst_take(c, (size_t)(width * PLAN_TOKENS) * sizeof(float));
+        if (!at)
+            return BURST_E_MEMORY;
+        for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
+            p->slot[k].part[i] = at;
+    }
+    return BURST_OK;
+}
+
+static PlanSlot *plan_next(PlanPool *p)
+{
+    return &p->slot[p->uses++ % p->slots];
+}
+
+/* The next slot of the pool may be filled: what it held has been sent. (Computing here ends before its call returns.) */
+static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanPool *p)
+{
+    PlanSlot *slot = &p->slot[p->uses % p->slots];
+    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+        for (int i = 0; i < PLAN_PARTS; i++)
+            BURST_TRY(burst_wait(c, &slot->leaving[channel][i]));
+    return BURST_OK;
+}
+
+/* The chunk is here: its messages have arrived. */
+static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int tensor, int chunk)
+{
+    PlanSlot *slot = s->held[tensor][chunk];
+    if (!slot)
+        return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
+    for (int i = 0; i < PLAN_PARTS; i++)
+        BURST_TRY(burst_wait(c, &slot->arriving[i]));
+    return BURST_OK;
+}
+
+static int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to)
+{
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+        BurstReq *request = &slot->leaving[channel][i];
+        size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
+        BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
+        BURST_TRY(burst_send(c, channel, s->first + to, slot->part[i], bytes, request));
+    }
+    return BURST_OK;
+}
+
+static int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
+{
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+        size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
+        BURST_TRY(burst_recv(c, channel, s->first + from, slot->part[i], bytes, &slot->arriving[i]));
+    }
+    return BURST_OK;
+}
+
+/* One hop of a copy: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk `next`. Both ends know
+ * from the mask whether anybody further along needs it. */
+typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop;
+static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+{
+    PlanSlot *slot = plan_next(&s->pool[h.pool]);
+    if (live->send[op])
+        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to));
+    slot->chunk = h.next;
+    s->held[h.tensor][h.next] = slot;
+    if (live->recv[op])
+        BURST_TRY(plan_receive(c, s, h.channel, h.tensor, slot, h.from));
+    return BURST_OK;
+}
+
+/* One hop of a partial sum: it moves, and meets the receiver's own sum of the same chunk before that moves on. */
+static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+{
+    PlanSlot *slot = plan_next(&s->pool[h.pool]);
+    if (live->send[op])
+        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to));
+    s->held[h.tensor][h.chunk] = NULL;
+    slot->chunk = h.next;
+    slot->pending = live->recv[op];
+    if (live->recv[op])
+        BURST_TRY(plan_receive(c, s, h.channel, h.tensor, slot, h.from));
+    return BURST_OK;
+}
+
+/* A slot for this rank's partial sum of the chunk, where it has none. */
+static BURST_MAYBE_UNUSED int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
+{
+    if (s->held[tensor][chunk])
+        return BURST_OK;
+    if (wait_free)
+        BURST_TRY(plan_wait_free(c, &s->pool[pool]));
+    PlanSlot *slot = plan_next(&s->pool[pool]);
+    slot->chunk = chunk;
+    slot->started = false;
+    s->held[tensor][chunk] = slot;
+    return BURST_OK;
+}
+
+static void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
+{
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
+        memset(sum->part[i], 0, (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens) * sizeof(float));
+    sum->started = true;
+}
+
+/* Adds the partial sums of the chunk that have arrived to this rank's own. */
+static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
+{
+    PlanSlot *sum = s->held[tensor][chunk];
+    for (int p = 0; p < PLAN_POOLS; p++) {
+        for (int k = 0; k < s->pool[p].slots && s->pool[p].tensor == tensor; k++) {
+            PlanSlot *in = &s->pool[p].slot[k];
+            if (!in->pending || in->chunk != chunk)
+                continue;
+            if (!sum)
+                return burst_fail(c, BURST_E_PLAN, "no slot for the sum of chunk %d at rank %d", chunk, burst_rank(c));
+            plan_start_sum(s, tensor, sum);
+            for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+                BURST_TRY(burst_wait(c, &in->arriving[i]));
+                burst_add(plan_part_width[tensor][i] * s->chunk[chunk].tokens, in->part[i], sum->part[i]);
+            }
+            in->pending = false;
+        }
+    }
+    return BURST_OK;
+}
+
+static int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
+{
+    for (int i = 0; i < PLAN_PARTS; i++) {
+        BURST_TRY(burst_wait(c, &slot->arriving[i]));
+        for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+            BURST_TRY(burst_wait(c, &slot->leaving[channel][i]));
+    }
+    return BURST_OK;
+}
+
+/* The end of a direction: what still travels arrives, so that all buffers may be used again. */
+static int plan_settle(BurstCtx *c, PlanState *s)
+{
+    for (int t = 0; t < BURST_TENSORS; t++)
+        BURST_TRY(plan_settle_slot(c, &s->home[t]));
+    for (int p = 0; p < PLAN_POOLS; p++) {
+        for (int k = 0; k < s->pool[p].slots; k++)
+            BURST_TRY(plan_settle_slot(c, &s->pool[p].slot[k]));
+        s->pool[p].uses = 0;
+    }
+    return BURST_OK;
+}
+
+/* ---- computing of one pair ---- */
+
+static BurstAttend plan_pair(PlanState *s, int q, int kv)
+{
+    const PlanSlot *qs = s->held[BURST_T_Q][q], *ks = s->held[BURST_T_KV][kv];
+    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
+                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE, .mask = plan_masks[s->mask],
+                         .tables = s->tables, .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = qs->part[0], .k = ks->part[0],
+                         .v = ks->part[1], .scratch = s->attend_scratch};
+}
+
+/* Folds the pair into the running output and lse of this rank's queries. */
+static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    BurstAttend a = plan_pair(s, q, kv);
+    burst_doing(c, "attention forward");
+    a.o = s->home[BURST_T_O].part[0];
+    a.lse = s->home[BURST_T_O].part[1];
+    burst_attend_forward(&a);
+    return BURST_OK;
+}
+
+/* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
+static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    BurstAttend a = plan_pair(s, q, kv);
+    PlanSlot *qs = s->held[BURST_T_Q][q], *dq = s->held[BURST_T_DQ][q], *dkv = s->held[BURST_T_DKV][kv];
+    if (!dq || !dkv)
+        return burst_fail(c, BURST_E_PLAN, "no slot for the gradients of pair %d, %d at rank %d", q, kv, burst_rank(c));
+    burst_doing(c, "attention backward");
+    plan_start_sum(s, BURST_T_DQ, dq);
+    plan_start_sum(s, BURST_T_DKV, dkv);
+    a.d_o = qs->part[1];
+    a.delta = qs->part[2];
+    a.lse = qs->part[3];
+    a.dq = dq->part[0];
+    a.dk = dkv->part[0];
+    a.dv = dkv->part[1];
+    burst_attend_backward(&a);
+    return BURST_OK;
+}
+
