@@ -46,12 +46,14 @@ typedef enum TableReading { TABLES_UNKNOWN, TABLES_SAMPLED, TABLES_MOST_PAIRS } 
 const MaskNode *mask_lower(Arena *a, const Expr *e, TableReading reading, const MaskDocuments *const *documents);
 const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int index, int64_t sequence);
 int32_t mask_documents_at(const MaskDocuments *d, int64_t position);
+int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last); /* in (lo, last], about the middle */
 BurstForm mask_node_table(const MaskNode *n, const BurstSide *side); /* of a TABLE node: the interval of its values */
 int mask_node_cover(const MaskNode *n, const BurstSide *q, const BurstSide *k);
 
 /* ---- mask_walk.c: a verdict with a name for what it leaves open ---- */
 enum { WALK_UNITS = 6, DEPENDS_Q = 1, DEPENDS_K = 2 };
-typedef struct MaskUnits { int n; int64_t of[WALK_UNITS]; } MaskUnits; /* positions at which splitting keeps the key the same */
+/* Where to cut a range: at multiples of the units, so that the key stays the same; better still at `end`, if not 0. */
+typedef struct MaskUnits { int n; int64_t of[WALK_UNITS]; int64_t end; } MaskUnits;
 typedef struct MaskWalk {
     Arena *arena;
     BurstSide q, k;        /* hull of a range of tiles */
@@ -89,6 +91,8 @@ void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *lef
 /* ---- mask_count.c ---- */
 typedef struct MaskCount { int64_t full, partial; double variance; bool estimated; } MaskCount; /* variance of the full ones */
 typedef struct MaskCounter MaskCounter;
+/* mask_line.c: where the key is one comparison of an affine value and the ranges are progressions, the closed form. */
+bool mask_count_line(const int64_t *key, int words, const MaskRange *q, const MaskRange *k, MaskCount *n);
 /* Counts tiles by verdict; remembers what it has counted. Takes a sample where more than `cells` verdicts are needed. */
 MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask);
 MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, int64_t cells);

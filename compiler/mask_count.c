@@ -22,7 +22,7 @@ struct MaskCounter {
     uint64_t random;
 };
 
-enum { FIRST_SIZE = 1 << 12, WALK_COST = 4, SAMPLES = 64, FEW_SAMPLES = 4, SAMPLED_BOXES = 1 << 12 };
+enum { FIRST_SIZE = 1 << 12, WALK_COST = 4, SAMPLES = 128, FEW_SAMPLES = 4 };
 
 static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k);
 
@@ -42,8 +42,8 @@ MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, int64_t c
     if (c->left >= 0)
         return exact;
     const int64_t tiles = mask_range_tiles(&q) * mask_range_tiles(&k);
-    c->left = cells / 4;
-    c->sample_box = burst_max(tiles / SAMPLED_BOXES, 1);
+    c->left = cells;
+    c->sample_box = burst_max(tiles / burst_max(cells / (4 * SAMPLES), 1), 1);
     c->random = 1;
     return count_box(c, q, k);
 }
@@ -171,15 +171,16 @@ static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const Ma
     return sum(x, count_box(c, q, right));
 }
 
-static MaskCount count_parts(MaskCounter *c, MaskRange q, MaskRange k)
+/* Nothing to remember: cell by cell where cells are few (when sampling: no more than samples), else smaller boxes. */
+static MaskCount count_absolute(MaskCounter *c, MaskRange q, MaskRange k)
 {
     const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
-    if (c->walk.absolute) {
-        MaskRange cell_q[RANGE_CELLS], cell_k[RANGE_CELLS];
-        const int nq = mask_range_cells(&q, &units_q, cell_q), nk = mask_range_cells(&k, &units_k, cell_k);
-        if (nq * nk > 1)
-            return count_cells(c, cell_q, nq, cell_k, nk);
-    }
+    MaskRange cell_q[RANGE_CELLS], cell_k[RANGE_CELLS];
+    const int nq = mask_range_cells(&q, &units_q, cell_q), nk = mask_range_cells(&k, &units_k, cell_k);
+    if (nq * nk > 1 && (!c->sample_box || nq * nk <= SAMPLES))
+        return count_cells(c, cell_q, nq, cell_k, nk);
+    if (mask_range_tiles(&q) * mask_range_tiles(&k) <= c->sample_box)
+        return sample(c, &q, &k);
     return count_halves(c, &units_q, &units_k, q, k);
 }
 
@@ -192,6 +193,7 @@ static MaskOpen walk_box(MaskCounter *c, const MaskRange *q, const MaskRange *k)
     w->width_k = mask_range_width(k);
     w->absolute = false;
     w->units_q.n = w->units_k.n = 0;
+    w->units_q.end = w->units_k.end = 0;
     c->left -= WALK_COST;
     return mask_walk(w, c->mask);
 }
@@ -206,6 +208,9 @@ static void put_shape(MaskCounter *c, const MaskRange *r)
 
 static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k)
 {
+    MaskCount n;
+    if (mask_count_line(c->walk.key.at + begin, c->walk.key.n - begin, &q, &k, &n))
+        return n;
     put_shape(c, &q);
     put_shape(c, &k);
     const int words = c->walk.key.n - begin;
@@ -213,7 +218,10 @@ static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k
     const Entry *known = find(c, hash, c->walk.key.at + begin, words);
     if (known->words)
         return (MaskCount){.full = known->full, .partial = known->partial};
-    const MaskCount n = count_parts(c, q, k);
+    if (c->left <= 0 && mask_range_tiles(&q) * mask_range_tiles(&k) <= c->sample_box)
+        return sample(c, &q, &k);
+    const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
+    n = count_halves(c, &units_q, &units_k, q, k);
     if (!n.estimated && c->left >= 0)
         remember(c, hash, begin, words, n);
     return n;
@@ -227,11 +235,12 @@ static MaskCount count_open(MaskCounter *c, int begin, int depends, MaskRange q,
         return times(count_box(c, mask_range_make(q.set, q.tile, q.first, burst_min(q.tile, q.tokens)), k), nq);
     if (nk > 1 && !(depends & DEPENDS_K))
         return times(count_box(c, q, mask_range_make(k.set, k.tile, k.first, burst_min(k.tile, k.tokens))), nk);
-    if (nq * nk <= c->sample_box && (c->walk.absolute || c->left <= 0))
-        return sample(c, &q, &k);
-    if (!c->walk.absolute && q.piece && k.piece)
+    if (c->walk.absolute)
+        return count_absolute(c, q, k);
+    if (q.piece && k.piece)
         return count_named(c, begin, q, k);
-    return count_parts(c, q, k);
+    const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
+    return count_halves(c, &units_q, &units_k, q, k);
 }
 
 static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k)

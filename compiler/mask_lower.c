@@ -221,3 +221,9 @@ int32_t mask_documents_at(const MaskDocuments *d, int64_t position)
         i++;
     return i;
 }
+
+int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last)
+{
+    const int32_t middle = mask_documents_at(d, lo + (last - lo) / 2);
+    return d->begin[middle] > lo ? d->begin[middle] : d->begin[middle + 1];
+}

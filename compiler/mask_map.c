@@ -75,6 +75,18 @@ static int look_halves(const MaskNode *n, const MaskRange *q, const MaskRange *k
     return look(n, *q, right, look(n, *q, left, seen));
 }
 
+/* A guess that often saves the search: the last queries' tile with the first keys'. */
+static bool corner_is_partial(const MaskNode *n, const MaskRange *q, const MaskRange *k)
+{
+    if (!q->piece || !k->piece)
+        return false;
+    const int64_t last = (q->tokens - 1) / q->tile * q->tile;
+    const MaskRange a = mask_range_make(q->set, q->tile, q->first + last, q->tokens - last);
+    const MaskRange b = mask_range_make(k->set, k->tile, k->first, burst_min(k->tile, k->tokens));
+    const BurstSide x = {.lo = a.lo, .hi = a.hi}, y = {.lo = b.lo, .hi = b.hi};
+    return mask_node_cover(n, &x, &y) == BURST_PARTIAL;
+}
+
 static int look(const MaskNode *n, MaskRange q, MaskRange k, int seen)
 {
     if (seen == SEEN_BOTH)
@@ -83,7 +95,7 @@ static int look(const MaskNode *n, MaskRange q, MaskRange k, int seen)
     const int cover = mask_node_cover(n, &a, &b);
     if (cover != BURST_PARTIAL)
         return seen | (cover == BURST_FULL ? SEEN_LIVE : SEEN_OPEN);
-    if (q.tokens <= q.tile && k.tokens <= k.tile)
+    if ((q.tokens <= q.tile && k.tokens <= k.tile) || corner_is_partial(n, &q, &k))
         return SEEN_BOTH;
     return look_halves(n, &q, &k, seen);
 }

@@ -101,7 +101,7 @@ void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *lef
     const int64_t tiles = mask_range_tiles(r);
     int64_t cut;
     if (r->piece) {
-        const int64_t index = index_of(r, round_position(r, units));
+        const int64_t index = index_of(r, units->end ? units->end : round_position(r, units));
         cut = (index + r->tile / 2) / r->tile;
         if (cut <= 0 || cut >= tiles)
             cut = tiles / 2;

@@ -102,6 +102,7 @@ static Value walk_table(MaskWalk *w, const MaskNode *n)
         return atom(f, 0, begin, true, 0);
     put(w, side->lo);
     w->absolute = true;
+    (of_q ? &w->units_q : &w->units_k)->end = mask_documents_begin_near(n->documents, side->lo, side->hi);
     return atom(f, 0, begin, false, of_q ? DEPENDS_Q : DEPENDS_K);
 }
 
