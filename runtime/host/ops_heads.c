@@ -1,8 +1,6 @@
 /* ops_heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
 #include "burst_rt.h"
-
-#include <math.h>
-#include <string.h>
+#include "vec.h"
 
 void burst_tokens_to_heads(int64_t n, int heads, int d, const float *x, float *y)
 {
@@ -18,7 +16,7 @@ void burst_heads_to_tokens(int64_t n, int heads, int d, const float *x, float *y
             memcpy(y + (i * heads + h) * d, x + (h * n + i) * d, (size_t)d * sizeof *y);
 }
 
-/* A run of a head's pairs: element first + j belongs with element first + j + d/2. */
+/* A run of a head's pairs: element first + j belongs with element first + j + d/2. Frequencies behind count are 0. */
 enum { PAIRS = 64 };
 typedef struct Angles { int first, count; double frequency[PAIRS]; float cosine[PAIRS], sine[PAIRS]; } Angles;
 
@@ -26,17 +24,18 @@ static void angles_begin(Angles *a, int d, double theta, int first)
 {
     a->first = first;
     a->count = d / 2 - first < PAIRS ? d / 2 - first : PAIRS;
-    for (int j = 0; j < a->count; j++)
-        a->frequency[j] = pow(theta, -2.0 * (first + j) / d);
+    for (int j = 0; j < PAIRS; j++)
+        a->frequency[j] = j < a->count ? pow(theta, -2.0 * (first + j) / d) : 0;
 }
 
 /* In double: at position 4M an fp32 angle would be off by a quarter. */
 static void angles_at(Angles *a, int64_t position)
 {
-    for (int j = 0; j < a->count; j++) {
-        double angle = (double)position * a->frequency[j];
-        a->cosine[j] = (float)cos(angle);
-        a->sine[j] = (float)sin(angle);
+    for (int j = 0; j < a->count; j += VEC) {
+        VecDouble angle;
+        memcpy(&angle, a->frequency + j, sizeof angle);
+        angle *= (double)position;
+        vec_sincos(&angle, a->sine + j, a->cosine + j);
     }
 }
 

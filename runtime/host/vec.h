@@ -23,6 +23,7 @@ enum { VEC = 4 };
 typedef float Vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t VecInt __attribute__((vector_size(VEC * 4)));
 typedef double VecDouble __attribute__((vector_size(VEC * 8)));
+typedef int64_t VecLong __attribute__((vector_size(VEC * 8)));
 typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias)); /* at any float's address */
 
 #define VEC_INLINE static inline __attribute__((always_inline))
@@ -145,6 +146,25 @@ VEC_INLINE Vec vec_exp2(Vec x)
     Vec p = vec_exp2_core(x - (n - shift));
     return (Vec)(((VecInt)p + power) & normal);
 #endif
+}
+
+/* Sines and cosines of angles up to 2^40, exact to fp32: reduced by quarter turns in double, then Taylor series. */
+VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
+{
+    const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
+    const double quarter = 0x1.921fb544p0, quarter_rest = 0x1.0b4611a626331p-34;
+    VecDouble turns = *angle * 0.63661977236758134308 + shift, n = turns - shift;
+    VecLong quadrant = (VecLong)turns;
+    VecDouble r = *angle - n * quarter - n * quarter_rest, z = r * r;
+    VecDouble s = z * (-1 / 39916800.0) + 1 / 362880.0, c = z * (-1 / 3628800.0) + 1 / 40320.0;
+    s = (((s * z - 1 / 5040.0) * z + 1 / 120.0) * z - 1 / 6.0) * z * r + r;
+    c = (((c * z - 1 / 720.0) * z + 1 / 24.0) * z - 0.5) * z + 1.0;
+    VecLong odd = -(quadrant & 1);
+    VecLong for_sine = ((VecLong)c & odd) | ((VecLong)s & ~odd), for_cosine = ((VecLong)s & odd) | ((VecLong)c & ~odd);
+    for_sine ^= (quadrant & 2) << 62; /* to the sign bit */
+    for_cosine ^= ((quadrant + 1) & 2) << 62;
+    vec_store(sine, __builtin_convertvector((VecDouble)for_sine, Vec));
+    vec_store(cosine, __builtin_convertvector((VecDouble)for_cosine, Vec));
 }
 
 /* Sum of a[i] * b[i] in double; the same order of additions for the same n. */
