@@ -82,8 +82,8 @@ double cost_chunk_bytes(const Model *m, TensorId t, bool backward, bool cpu, dou
 /* The simulated ranks, with their loads under one mask in one direction. pairs, where not NULL: [ranks] unmasked pairs
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
-AttentionInput cost_load(Arena *a, const Draft *d, int mask, bool backward, double *pairs);
-int cost_simulated_ranks(const Draft *d);
+AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
+int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
 /* ---- cost_step.c: a step around attention, in parts that add up to it ---- */

@@ -65,7 +65,6 @@ int cost_simulated_ranks(const Draft *d)
 static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 {
     const Choice *c = d->forward->choice;
-    in->ranks = cost_simulated_ranks(d);
     in->size[1] = c->coords > 1 ? c->size[1] : 1;
     in->size[0] = in->ranks / in->size[1];
     int unit = in->ranks == c->ranks ? in->ranks : unit_of(d), units = in->ranks / unit, blocks = c->ranks / unit;
@@ -199,10 +198,10 @@ static void load_transfers(Loader *l)
     }
 }
 
-AttentionInput cost_load(Arena *a, const Draft *d, int mask, bool backward, double *pairs)
+AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
     AttentionInput in = {.cluster = &d->program->cluster, .schedule = backward ? d->backward : d->forward,
-                         .first = slowest_group(d)};
+                         .first = slowest_group(d), .ranks = ranks};
     choose_ranks(a, d, &in);
     size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
     in.seconds = NEW_ARRAY(a, double, cells);

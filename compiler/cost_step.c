@@ -168,8 +168,8 @@ static void attention_parts(Stepper *s)
         if (!l->layers)
             continue;
         double *pairs = NEW_ARRAY(s->arena, double, p->ranks);
-        AttentionInput forward = cost_load(s->arena, s->draft, k, false, pairs);
-        AttentionInput backward = cost_load(s->arena, s->draft, k, true, NULL);
+        AttentionInput forward = cost_load(s->arena, s->draft, p->ranks, k, false, pairs);
+        AttentionInput backward = cost_load(s->arena, s->draft, p->ranks, k, true, NULL);
         l->forward = attention_simulate(s->arena, &forward);
         l->backward = attention_simulate(s->arena, &backward);
         for (int r = 0; r < p->ranks; r++)
