@@ -178,7 +178,7 @@ const BurstPlan *mini_plan(const Mini *m)
     plan = (BurstPlan){
         .abi = BURST_RT_ABI, .source = "mini", .world = m->world, .data = m->data, .group = m->world / m->data, .nodes = 1,
         .sequence = m->sequence, .max_tokens = m->sequence * m->data / m->world, .layers = 1, .hidden = D, .heads = 1,
-        .kv_heads = 1, .head_dim = D, .ffn = D, .vocab = V, .units = units, .unit_rows = UNITS,
+        .kv_heads = 1, .head_dim = D, .ffn = m->ffn, .vocab = V, .units = units, .unit_rows = UNITS,
         .tables = tables, .table_count = m->documents,
         .train = {.separator = m->separator, .steps = m->steps, .batch = m->batch, .seed = 3, .warmup = 4, .lr = 0.05,
                   .lr_end = 0.005, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .cosine = 1},

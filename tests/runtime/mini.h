@@ -9,12 +9,12 @@ enum { MINI_CONTIGUOUS, MINI_STRIPED, MINI_ZIGZAG, MINI_PARTITIONS };
 typedef struct Mini {
     int world, data, partition;
     int64_t sequence, batch, steps, separator;
+    int ffn; /* of no effect: a fact that checkpoints remember */
     bool documents; /* a mask asks for the table "doc" */
     const char *fault; /* "kill 2 3": rank 2 is killed in step 3; also stop, exit, nan, hang, slow */
 } Mini;
 
 /* One plan at a time: its functions find their facts in static memory. */
 const BurstPlan *mini_plan(const Mini *m);
-/* Elements of the shard that holds element i of the unit after padding: for tests that look at single weights. */
 enum { MINI_VOCAB = 23, MINI_HIDDEN = 6 };
 #endif

@@ -1,5 +1,5 @@
 /* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment chooses the shape:
- * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3". */
+ * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6. */
 #include "mini.h"
 
 #include <stdio.h>
@@ -8,6 +8,7 @@
 int main(int argc, char **argv)
 {
     Mini m = {.world = 2, .data = 1, .sequence = 48, .batch = 4, .steps = 12, .separator = -1, .documents = true,
+              .ffn = getenv("MINI_FFN") ? atoi(getenv("MINI_FFN")) : 6,
               .fault = getenv("MINI_FAULT")};
     const char *shape = getenv("MINI");
     long long batch, steps, separator;

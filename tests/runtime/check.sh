@@ -1,0 +1,28 @@
+# check.sh: sourced by the tests that are shell scripts.
+failures=0
+
+# check NAME WANTED-CODE TEXT COMMAND...: runs the command, within 20 s; the text must be in what it writes. Code "any":
+# any failure. A command that ends with 77 skips the whole test.
+check() {
+    name=$1 wanted=$2 text=$3
+    shift 3
+    timeout 20 "$@" >log 2>&1
+    code=$?
+    if [ $code = 77 ]; then
+        cat log
+        exit 77
+    fi
+    [ "$wanted" = any ] && [ $code != 0 ] && [ $code != 124 ] && code=any
+    if [ "$code" = "$wanted" ] && { [ -z "$text" ] || grep -qF -e "$text" log; }; then
+        echo "ok: $name"
+    else
+        echo "FAILED: $name: code $code (expected $wanted), expected '$text' in:"
+        cat log
+        failures=$((failures + 1))
+    fi
+}
+
+# Losses of a metrics file, all digits.
+losses() {
+    sed 's/.*"loss": \([^,]*\),.*/\1/' "$1"
+}

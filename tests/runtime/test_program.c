@@ -1,0 +1,279 @@
+/* test_program.c: burst_main as users meet it: options, metrics, checkpoints, failures; on the miniature plan. */
+#include "check.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+enum { MOST_STEPS = 64 };
+
+static char *directory;
+
+static int set_up(void **unused)
+{
+    (void)unused;
+    directory = temporary_directory();
+    return 0;
+}
+
+static int tear_down(void **unused)
+{
+    (void)unused;
+    remove_directory(directory);
+    return 0;
+}
+
+static void expect(Outcome o, int code, const char *text)
+{
+    if (o.code != code || !strstr(o.text, text))
+        print_error("expected code %d and '%s'; code %d in %.2f s: %s\n", code, text, o.code, o.seconds, o.text);
+    assert_int_equal(o.code, code);
+    assert_non_null(strstr(o.text, text));
+}
+
+/* The metrics file: one object a line. Returns the lines; loss[] by step, from 1. */
+static int read_losses(const char *name, double *loss)
+{
+    char path[256];
+    json_t *line;
+    int lines = 0;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (; (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL; lines++) {
+        json_int_t step = json_integer_value(json_object_get(line, "step"));
+        assert_in_range(step, 1, MOST_STEPS - 1);
+        loss[step] = json_number_value(json_object_get(line, "loss"));
+        assert_true(json_number_value(json_object_get(line, "tokens")) > 0);
+        assert_true(json_number_value(json_object_get(line, "tokens_per_second")) > 0);
+        assert_true(json_number_value(json_object_get(line, "seconds")) > 0);
+        assert_true(json_number_value(json_object_get(line, "norm")) > 0);
+        assert_true(json_number_value(json_object_get(line, "lr")) > 0);
+        assert_true(json_number_value(json_object_get(line, "predicted")) == 0.001);
+        json_decref(line);
+    }
+    fclose(f);
+    return lines;
+}
+
+static void train(const char *mini, const char *options, const char *metrics)
+{
+    expect(run_command("cd %s && MINI='%s' $MINI_MAIN --quiet --metrics %s %s", directory, mini, metrics, options), 0, "");
+}
+
+static double relative(double a, double b)
+{
+    return fabs(a - b) / fabs(b);
+}
+
+/* ---- options ---- */
+static void options(void **unused)
+{
+    (void)unused;
+    expect(run_command("$MINI_MAIN --help"), 0, "go on from the newest whole checkpoint");
+    expect(run_command("$MINI_MAIN --version"), 0, "mini, runtime interface 1");
+    static const char *const wrong[][2] = {
+        {"--stops 3", "unknown option '--stops'"}, {"3", "unknown option '3'"},    {"--steps", "--steps needs a value: N"},
+        {"--steps 0", "--steps cannot be '0'"},    {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
+        {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
+    Outcome o = run_command("$MINI_MAIN --steps 3 --quiet");
+    assert_string_equal(o.text, "");
+    expect(run_command("$MINI_MAIN --steps 3 --progress 1"), 0, "step 2/3  loss ");
+    expect(run_command("$MINI_MAIN --steps 3 --metrics /nowhere/m"), 1, "cannot write /nowhere/m: No such file");
+    expect(run_command("$MINI_MAIN --steps 3 --data /nowhere/d"), 1, "cannot read /nowhere/d: No such file");
+    expect(run_command("$MINI_MAIN --steps 3 --checkpoint /nowhere/d"), 1, "cannot make the directory /nowhere/d: No such file");
+    expect(run_command("PMI_SIZE=2 PMI_RANK=0 $MINI_MAIN --steps x"), 2, "cannot be 'x'");
+}
+
+/* ---- training ---- */
+static void losses_ignore_the_layout(void **unused)
+{
+    (void)unused;
+    static const char *const shapes[] = {"2 1 1 4 30 -1", "4 1 2 4 30 -1", "4 2 1 4 30 -1", "8 1 0 4 30 -1", "3 1 2 4 30 -1"};
+    double one[MOST_STEPS], other[MOST_STEPS];
+    train("1 1 0 4 30 -1", "", "one");
+    assert_int_equal(read_losses("one", one), 30);
+    assert_true(one[30] < one[1] - 0.1); /* it learns the frequencies */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        train(shapes[i], "", "other");
+        assert_int_equal(read_losses("other", other), 30);
+        for (int step = 1; step <= 30; step++)
+            assert_true(relative(other[step], one[step]) < 1e-5);
+    }
+}
+
+static void runs_repeat_bit_by_bit(void **unused)
+{
+    (void)unused;
+    double first[MOST_STEPS] = {0}, again[MOST_STEPS] = {0};
+    train("5 1 1 4 20 2", "", "first");
+    train("5 1 1 4 20 2", "", "again");
+    assert_int_equal(read_losses("first", first), 20);
+    read_losses("again", again);
+    assert_memory_equal(first, again, sizeof first);
+    train("5 1 1 4 20 2", "--seed 4", "again");
+    read_losses("again", again);
+    assert_true(first[1] != again[1]);
+}
+
+/* ---- failures ---- */
+static void expect_failure(const char *fault, const char *options, const char *text)
+{
+    Outcome o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='%s' $MINI_MAIN --quiet %s", fault, options);
+    expect(o, 1, text);
+    assert_true(o.seconds < 3);
+}
+
+static void failures(void **unused)
+{
+    (void)unused;
+    expect_failure("kill 2 20", "", "lost rank 2, step 20 (step): killed by signal 9");
+    expect_failure("exit 0 3", "", "lost rank 0, step 3 (step): ended early with exit code 0");
+    expect_failure("hang 3 5", "--timeout 0.5", "all wait for rank 3, step 5 (step)");
+    expect_failure("stop 1 5", "--timeout 0.5", "all wait for rank 1, step 5 (step)");
+    expect_failure("nan 0 7", "", "the loss of step 7 is not a number");
+    Outcome o = run_command("BURST_TIMEOUT=soon $MINI_MAIN --steps 1 --quiet");
+    expect(o, 0, "BURST_TIMEOUT is 'soon', not a number of seconds");
+    o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='hang 3 5' BURST_TIMEOUT=0.3 $MINI_MAIN --quiet");
+    expect(o, 1, "all wait for rank 3");
+}
+
+/* ---- checkpoints ---- */
+static bool there(const char *name)
+{
+    char path[256];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return stat(path, &st) == 0;
+}
+
+static void newest_are_kept(void **unused)
+{
+    (void)unused;
+    train("3 1 0 4 10 -1", "--checkpoint kept --every 3", "m");
+    assert_false(there("kept/step-00000006.burst"));
+    assert_true(there("kept/step-00000009.burst") && there("kept/step-00000010.burst"));
+    expect(run_command("ls -A %s/kept | wc -l", directory), 0, "2\n"); /* no part of a file is left */
+    train("3 1 0 4 10 -1", "--checkpoint four --every 3 --keep 4", "m");
+    expect(run_command("ls -A %s/four | wc -l", directory), 0, "4\n");
+    train("3 1 0 4 10 -1", "--checkpoint last --every 0", "m");
+    expect(run_command("ls -A %s/last", directory), 0, "step-00000010.burst\n");
+}
+
+/* Interrupted after 12 of 30 steps and resumed on another world: as if never interrupted. */
+static void resumes_on_any_world(void **unused)
+{
+    (void)unused;
+    static const struct { const char *before, *after; double tolerance; } cases[] = {
+        {"4 1 0 4 30 2", "4 1 0 4 30 2", 0},    {"4 1 0 4 30 2", "1 1 0 4 30 2", 1e-5},
+        {"1 1 0 4 30 2", "8 2 0 4 30 2", 1e-5}, {"8 1 1 4 30 2", "3 1 2 4 30 2", 1e-5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double whole[MOST_STEPS], parts[MOST_STEPS];
+        expect(run_command("rm -rf %s/ck", directory), 0, "");
+        train(cases[i].before, "", "whole");
+        train(cases[i].before, "--steps 12 --checkpoint ck --every 5", "parts");
+        train(cases[i].after, "--resume --checkpoint ck", "parts");
+        assert_int_equal(read_losses("whole", whole), 30);
+        assert_int_equal(read_losses("parts", parts), 30);
+        for (int step = 1; step <= 30; step++)
+            assert_true(relative(parts[step], whole[step]) <= cases[i].tolerance);
+    }
+}
+
+static Outcome resume(const char *how)
+{
+    return run_command("cd %s && MINI='2 1 0 4 12 -1' $MINI_MAIN --progress 1 --steps 12 %s", directory, how);
+}
+
+/* Writes checkpoints of steps 5 and 10 into "ck", then spoils some with a shell command. */
+static void spoil(const char *command)
+{
+    expect(run_command("rm -rf %s/ck", directory), 0, "");
+    train("3 1 0 4 30 -1", "--steps 10 --checkpoint ck --every 5", "m");
+    expect(run_command("cd %s/ck && %s", directory, command), 0, "");
+}
+
+#define FLIP(at) "printf '\\377' | dd of=step-00000010.burst bs=1 conv=notrunc status=none seek=" at
+#define NEWEST "step-00000010.burst"
+
+static void damaged_files_are_passed_over(void **unused)
+{
+    (void)unused;
+    static const char *const cases[][2] = {
+        {"truncate -s -1 " NEWEST, "it is cut short"},
+        {"truncate -s 5000 " NEWEST, "it is cut short"},
+        {"truncate -s 10 " NEWEST, "it is not a checkpoint of this version"},
+        {"truncate -s 0 " NEWEST, "it is not a checkpoint of this version"},
+        {FLIP("3"), "it is not a checkpoint of this version"},
+        {FLIP("20"), "its header"},
+        {FLIP("4000"), "its header does not match its checksum"},
+        {FLIP("4097"), "its data do not match their checksum"}, /* section 0: rank 0 looks */
+        {FLIP("4700"), "its data do not match their checksum"}, /* section 1: rank 1 looks */
+        {"chmod 000 " NEWEST " && rm " NEWEST " && mkdir " NEWEST, "it is not a checkpoint"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spoil(cases[i][0]);
+        Outcome o = resume("--resume --checkpoint ck");
+        expect(o, 0, cases[i][1]);
+        expect(o, 0, "ck/step-00000010.burst is not used");
+        expect(o, 0, "resumed after step 5\n");
+    }
+    spoil("for f in *; do truncate -s -1 $f; done");
+    expect(resume("--resume --checkpoint ck"), 1, "no checkpoint in ck is whole");
+}
+
+static void resuming_from_a_file(void **unused)
+{
+    (void)unused;
+    spoil("true");
+    expect(resume("--resume ck/step-00000005.burst"), 0, "resumed after step 5\n");
+    expect(resume("--resume --checkpoint empty"), 0, "no checkpoint in empty: starting from the beginning");
+    expect(resume("--resume ck/step-00000007.burst"), 1, "cannot resume from ck/step-00000007.burst: No such file");
+    expect(run_command("cd %s && MINI_FFN=9 $MINI_MAIN --resume ck/step-00000005.burst", directory), 2,
+           "ck/step-00000005.burst is of another model: its ffn is 6, and the plan's 9");
+    spoil("truncate -s -1 " NEWEST);
+    expect(resume("--resume ck/step-00000010.burst"), 1, "cannot resume from ck/step-00000010.burst: it is cut short");
+    /* going back leaves the newer ones alone, and they do not push the new ones out */
+    spoil("true");
+    expect(resume("--resume ck/step-00000005.burst --checkpoint ck --every 1 --keep 1 --steps 7"), 0, "resumed after step 5\n");
+    assert_true(there("ck/step-00000007.burst") && there("ck/step-00000010.burst") && !there("ck/step-00000006.burst"));
+}
+
+/* Killed in the middle of training, over and over: the directory always holds a whole checkpoint. */
+static void killed_and_resumed(void **unused)
+{
+    (void)unused;
+    double whole[MOST_STEPS], parts[MOST_STEPS];
+    train("3 1 0 4 24 -1", "", "whole");
+    expect(run_command("rm -rf %s/ck", directory), 0, "");
+    for (int round = 0; round < 4; round++)
+        expect(run_command("cd %s && MINI='3 1 0 4 24 -1' MINI_FAULT='kill %d %d' $MINI_MAIN --quiet --metrics parts "
+                           "--checkpoint ck --every 2 --resume", directory, round % 3, 5 * round + 4), 1, "killed by signal 9");
+    train("3 1 0 4 24 -1", "--checkpoint ck --resume", "parts");
+    read_losses("whole", whole);
+    read_losses("parts", parts);
+    assert_true(whole[24] == parts[24]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options),
+        cmocka_unit_test(losses_ignore_the_layout),
+        cmocka_unit_test(runs_repeat_bit_by_bit),
+        cmocka_unit_test(failures),
+        cmocka_unit_test(newest_are_kept),
+        cmocka_unit_test(resumes_on_any_world),
+        cmocka_unit_test(damaged_files_are_passed_over),
+        cmocka_unit_test(resuming_from_a_file),
+        cmocka_unit_test(killed_and_resumed),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
