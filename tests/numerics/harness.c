@@ -194,6 +194,20 @@ static int judge(Rank *r, const ExpectedCase *c)
     return BURST_OK;
 }
 
+/* Rank 0 speaks before any rank ends, since the first failure ends them all. */
+static int report(const Rank *r)
+{
+    if (burst_rank(r->c) == 0) {
+        printf("cases %d failed %d worst", r->o->e->cases, r->failed);
+        for (int i = 0; i < OUT_COUNT; i++)
+            printf(" %s=%.3e", out_name[i], r->worst[i]);
+        printf("\n");
+        fflush(stdout);
+    }
+    BURST_TRY(burst_barrier(r->c, (BurstGroup){0, 1, r->p->world}));
+    return r->failed ? burst_fail(r->c, BURST_E_NUMERIC, "%d of %d cases are off", r->failed, r->o->e->cases) : BURST_OK;
+}
+
 static int run_cases(BurstCtx *c, const BurstPlan *p, void *arg)
 {
     Rank r = {.c = c, .p = p, .o = arg};
@@ -204,14 +218,8 @@ static int run_cases(BurstCtx *c, const BurstPlan *p, void *arg)
         BURST_TRY(attend(&r, &cases[i]));
         BURST_TRY(judge(&r, &cases[i]));
     }
-    if (burst_rank(c) == 0) {
-        printf("cases %d failed %d worst", e->cases, r.failed);
-        for (int i = 0; i < OUT_COUNT; i++)
-            printf(" %s=%.3e", out_name[i], r.worst[i]);
-        printf("\n");
-    }
     free(r.position), free(r.state);
-    return r.failed ? burst_fail(c, BURST_E_NUMERIC, "%d of %d cases are off", r.failed, e->cases) : BURST_OK;
+    return report(&r);
 }
 
 static const Expected *map_answers(const char *path)
