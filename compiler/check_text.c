@@ -53,24 +53,44 @@ static char *copy_string(Check *c, CXString s)
     return copy;
 }
 
-/* The template's file and line behind byte `offset` of the text, or NULL. */
+/* A marker: the file's name, and the line that follows it; name NULL: what follows is of no template. */
+typedef struct Marker { const char *at, *end, *name; int length; long line; } Marker;
+
+static Marker next_marker(const char *text)
+{
+    static const char open[] = "/* template: ";
+    Marker m = {.at = strstr(text, "/* template")};
+    if (!m.at)
+        return m;
+    m.end = strstr(m.at, "*/");
+    const char *name = m.at + sizeof open - 1, *colon = m.end;
+    if (strncmp(m.at, open, sizeof open - 1) != 0 || !m.end)
+        return m;
+    while (colon > name && *colon != ':')
+        colon--;
+    m.name = colon > name ? name : NULL;
+    m.length = (int)(colon - name);
+    m.line = strtol(colon + 1, NULL, 10);
+    return m;
+}
+
+/* The template's file and line behind byte `offset` of the text, or NULL. Where text was inserted, the lines after the
+ * marker are more than the template has up to its next marker: then the line of the insertion. */
 static const char *template_place(Check *c, unsigned offset)
 {
-    static const char open[] = "/* template: ", close[] = "/* template end";
-    const char *text = c->source->text, *marker = NULL;
-    for (const char *p = text; (p = strstr(p, "/* template")) && p <= text + offset; p++)
-        marker = strncmp(p, open, sizeof open - 1) == 0 ? p : strncmp(p, close, sizeof close - 1) == 0 ? NULL : marker;
-    if (!marker)
+    const char *at = c->source->text + offset;
+    Marker last = {0}, next = next_marker(c->source->text);
+    for (; next.at && next.at <= at; next = next_marker(next.at + 1))
+        last = next;
+    if (!last.name)
         return NULL;
-    const char *name = marker + sizeof open - 1, *end = strstr(name, " */"), *colon = end;
-    while (colon && colon > name && *colon != ':')
-        colon--;
-    if (!colon || colon == name)
-        return NULL;
-    long line = strtol(colon + 1, NULL, 10) - 1;
-    for (const char *p = end; p < text + offset; p++)
+    long line = last.line - 1;
+    for (const char *p = last.end; p < at; p++)
         line += *p == '\n';
-    return arena_printf(c->arena, "%.*s:%ld", (int)(colon - name), name, line);
+    bool same = next.name && next.length == last.length && memcmp(next.name, last.name, (size_t)last.length) == 0;
+    if (same && line >= next.line)
+        line = next.line - 1;
+    return arena_printf(c->arena, "%.*s:%ld", last.length, last.name, line);
 }
 
 static Span span_of(Check *c, CXSourceRange range)

@@ -177,19 +177,21 @@ static void foreign_calls(void **state)
 }
 
 /* The note names the template's own line: the marker counts from the line below it, the last marker wins, and after
- * "template end" there is none. */
+ * "template end" there is none. Text inserted at line 71 ends with the marker of line 72. */
 static void template_lines(void **state)
 {
     (void)state;
     int result;
     char *out = checked(HEAD "/* template: layer.c:10 */\n    s->n++;\n    s->n = wrong1;\n"
                              "/* template: dir/loss.c:70 */\n    s->n = wrong2;\n"
+                             "    s->n = 1;\n    s->n = 2;\n    s->n = wrong4;\n/* template: dir/loss.c:72 */\n"
                              "/* template end */\n    s->n = wrong3;\n" TAIL, &result);
     assert_int_equal(result, -1);
-    assert_int_equal(count(out, "error:"), 3);
+    assert_int_equal(count(out, "error:"), 4);
     assert_int_equal(count(out, "template layer.c:11"), 1);
     assert_int_equal(count(out, "template dir/loss.c:70"), 1);
-    assert_int_equal(count(out, "this line comes from template"), 2);
+    assert_int_equal(count(out, "template dir/loss.c:71"), 1);
+    assert_int_equal(count(out, "this line comes from template"), 3);
     free(out);
 }
 

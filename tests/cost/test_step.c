@@ -233,7 +233,7 @@ static void parts_stand_for_the_whole(void **state)
     static const char *const schedules[] = {"ring", "burst"};
     for (int m = 0; m < countof(masks); m++)
         for (int s = 0; s < countof(schedules); s++)
-            for (int i = 0; i < 4; i++) {
+            for (int i = 0; i < 4; i += 3) { /* forward with keys, backward with queries */
                 Case k = {24, 8, 1, 8, 8, "384Ki", masks[m], "a100", schedules[s], "none",
                           i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS};
                 int ranks;
