@@ -82,7 +82,21 @@ static Typed fold(Checker *c, Typed t)
     return folded;
 }
 
-/* a and true is a; a or false is a; and so on, so that window_sink(w, 0) costs what window(w) does. */
+/* Comparisons that the ranges of both sides decide: 1, 0, or -1 for neither. */
+static int decided(ExprOp op, Typed a, Typed b)
+{
+    switch (op) {
+    case E_LT: return a.hi < b.lo ? 1 : a.lo >= b.hi ? 0 : -1;
+    case E_LE: return a.hi <= b.lo ? 1 : a.lo > b.hi ? 0 : -1;
+    case E_GT: return decided(E_LT, b, a);
+    case E_GE: return decided(E_LE, b, a);
+    case E_EQ: return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
+    case E_NE: return a.hi < b.lo || a.lo > b.hi ? 1 : -1;
+    default: return -1;
+    }
+}
+
+/* a and true is a; a or false is a; and so on: with decided() window_sink(w, 0) costs what window(w) does. */
 static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
 {
     ExprOp zero = op == E_AND ? E_FALSE : E_TRUE, unit = op == E_AND ? E_TRUE : E_FALSE;
@@ -119,6 +133,9 @@ static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b
     *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = span};
     t.e = e;
     t = bound(c, frame, t, range_of(op, (Range){a.lo, a.hi}, (Range){b.lo, b.hi}));
+    int result = t.type == TRUTH && !t.open && b.e ? decided(op, a, b) : -1;
+    if (result >= 0)
+        return truth(c, result, span);
     bool known = a.e->op == E_CONST || a.e->op == E_TRUE || a.e->op == E_FALSE;
     bool known_b = !b.e || b.e->op == E_CONST || b.e->op == E_TRUE || b.e->op == E_FALSE;
     return t.type != BROKEN && !t.open && known && known_b && op != E_HASH ? fold(c, t) : t;
