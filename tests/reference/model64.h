@@ -68,10 +68,11 @@ typedef struct Train64 {
     double lr, lr_end, beta1, beta2, eps, decay, clip; /* clip 0: none */
     bool cosine;                                       /* false: constant after the warmup */
 } Train64;
-/* Linear from lr / warmup at step 1 to lr at step `warmup`, then the half cosine that reaches lr_end at step `steps`. */
+/* step counts from 0. The warmup's steps are lr / warmup, 2 lr / warmup, ... lr; then half a cosine whose value at step
+ * `warmup` is lr and whose value at step `steps`, one past the last, would be lr_end (as transformers' schedule). */
 double learning_rate64(const Train64 *t, int64_t step);
 /* Clips grad by its global norm (which comes back, as before clipping) and applies AdamW to w, m and v. step counts
- * from 1. tensors: which weights decay. */
+ * from 0. tensors: which weights decay. */
 double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *tensor, double *w, double *grad, double *m,
                 double *v);
 

@@ -5,8 +5,8 @@
 
 double learning_rate64(const Train64 *t, int64_t step)
 {
-    if (step <= t->warmup)
-        return t->lr * (double)step / (double)t->warmup;
+    if (step < t->warmup)
+        return t->lr * (double)(step + 1) / (double)t->warmup;
     if (!t->cosine)
         return t->lr;
     double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
@@ -27,7 +27,7 @@ double update64(const Train64 *t, int64_t step, int tensors, const Tensor64 *ten
 {
     double norm = norm_of(tensors, tensor, grad), lr = learning_rate64(t, step);
     double shrink = t->clip > 0 && norm > t->clip ? t->clip / norm : 1;
-    double fix1 = 1 - pow(t->beta1, (double)step), fix2 = 1 - pow(t->beta2, (double)step);
+    double fix1 = 1 - pow(t->beta1, (double)step + 1), fix2 = 1 - pow(t->beta2, (double)step + 1);
     for (int i = 0; i < tensors; i++) {
         double decay = tensor[i].decays ? t->decay : 0;
         int64_t end = tensor[i].offset + tensor[i].rows * tensor[i].cols;

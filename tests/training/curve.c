@@ -16,7 +16,7 @@
 
 extern const BurstPlan burst_plan;
 
-#define ERRORS(X) /* what, tolerance */ X(loss, 1e-5) X(norm, 1e-4) X(lr, 1e-9) X(weights, 1e-3)
+#define ERRORS(X) /* what, tolerance */ X(loss, 1e-6) X(norm, 1e-5) X(lr, 1e-12) X(weights, 1e-5)
 typedef struct Errors {
 #define X(what, tolerance) double what;
     ERRORS(X)
@@ -92,7 +92,7 @@ static int twin_step(Twin *t, const Options *o, int64_t step, double *loss, doub
         sequence_free(&s[i]);
     }
     *loss = sum / counted;
-    *norm = update64(&t->train, step + 1, t->x.tensors, t->x.tensor, t->w, t->grad, t->m, t->v);
+    *norm = update64(&t->train, step, t->x.tensors, t->x.tensor, t->w, t->grad, t->m, t->v);
     return BURST_OK;
 }
 
@@ -131,7 +131,7 @@ static int steps(Twin *t, const Options *o, void *state, BurstWeights *w)
         BURST_TRY(p->step(c, state, w, step, &result));
         worsen(&e.loss, result.loss, loss);
         worsen(&e.norm, result.norm, norm);
-        worsen(&e.lr, burst_learning_rate(p, step), learning_rate64(&t->train, step + 1));
+        worsen(&e.lr, burst_learning_rate(p, step), learning_rate64(&t->train, step));
     }
     BURST_TRY(whole_weights(&t->x, w->param, t->is));
     e.weights = changed_apart(t);
