@@ -1,0 +1,48 @@
+# lib.sh: what the other scripts share. Sourced, not run.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${BURST_BUILD:-$root/build}
+
+say() { printf '\n== %s\n' "$*"; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else echo "error: installing packages needs root or sudo: $*" >&2; exit 1
+    fi
+}
+
+# Packages by the file or command that shows that they are there: only what is missing is installed.
+build_packages='gcc:gcc cmake:cmake ninja:ninja-build flex:flex bison:bison pkg-config:pkg-config
+/usr/include/x86_64-linux-gnu/cblas.h:libopenblas-pthread-dev /usr/include/zlib.h:zlib1g-dev
+/usr/include/jansson.h:libjansson-dev mpicc:libopenmpi-dev mpirun:openmpi-bin
+/usr/lib/llvm-19/include/clang-c/Index.h:libclang-19-dev'
+test_packages='/usr/include/cmocka.h:libcmocka-dev clang-19:clang-19
+/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a:libclang-rt-19-dev
+FileCheck-19:llvm-19-tools python3:python3 ip:iproute2 ctest:cmake'
+
+install_missing() {
+    local missing=() entry
+    for entry in "$@"; do
+        local sign=${entry%%:*} package=${entry#*:}
+        if [ "${sign#/}" != "$sign" ]; then [ -e "$sign" ] || missing+=("$package")
+        else command -v "$sign" >/dev/null || [ -x "/sbin/$sign" ] || missing+=("$package")
+        fi
+    done
+    [ ${#missing[@]} = 0 ] && return
+    say "installing ${missing[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# configure_and_build [cmake options]
+configure_and_build() {
+    local log=$build/build.log
+    mkdir -p "$build"
+    say "building in $build"
+    if ! { cmake -S "$root" -B "$build" -G Ninja "$@" && ninja -C "$build"; } >"$log" 2>&1; then
+        tail -40 "$log" >&2
+        echo "error: the build failed; all of it is in $log" >&2
+        exit 1
+    fi
+}
