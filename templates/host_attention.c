@@ -32,23 +32,7 @@ typedef struct PlanState {
     // @insert buffers
 } PlanState;
 
-/* Floats a token of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
-    [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-};
-
 // @insert mask_table
-
-/* A chunk's number from its coordinates, which wrap around. */
-static int plan_chunk(int64_t c0, int64_t c1)
-{
-    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
-    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
-    return (int)(c0 * PLAN_SIZE1 + c1);
-}
 
 static BurstGroup plan_world(void)
 {
