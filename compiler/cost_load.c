@@ -38,11 +38,12 @@ static int gcd(int x, int y)
     return y ? gcd(y, x % y) : x;
 }
 
-/* Ranks that are taken together: whole nodes, and whole rows of the inner coordinate. */
+/* Ranks that are taken together: whole nodes (unless one holds all), and whole rows of the inner coordinate. */
 static int unit_of(const Draft *d)
 {
     const Choice *c = d->forward->choice;
-    int node = d->program->cluster.groups[0].gpus, inner = c->coords > 1 ? c->size[1] : 1;
+    int gpus = d->program->cluster.groups[0].gpus, node = c->ranks > gpus ? gpus : 1;
+    int inner = c->coords > 1 ? c->size[1] : 1;
     return node / gcd(node, inner) * inner;
 }
 
@@ -111,7 +112,14 @@ static double head_share(const Model *m, TensorId t, int ranks, int rank)
 
 /* ---- loads ---- */
 
-typedef struct Loader { Arena *arena; const Draft *draft; AttentionInput *in; MaskMap *map; bool backward; double *pairs; } Loader;
+typedef struct Loader {
+    Arena *arena;
+    const Draft *draft;
+    AttentionInput *in;
+    MaskMap *map;
+    bool backward;
+    double *pairs;
+} Loader;
 
 static const Device *device_of(const Loader *l, int rank)
 {

@@ -100,6 +100,35 @@ static void double_ring_beats_flat_ring(void **state)
     arena_free(a);
 }
 
+/* Bound by computing, a transfer into a slot starts when the computing that read the slot's last content ends. */
+static void slots_limit_running_ahead(void **state)
+{
+    (void)state;
+    const int ranks = 8;
+    const double comp = 1e-3, bytes[TENSOR_COUNT] = {[T_KV] = 1e4};
+    Arena *a = arena_new();
+    TestCluster c;
+    cluster_fill(&c, 1, ranks, 0, false);
+    for (int slots = 2; slots <= 4; slots++) {
+        Schedule *s = ring_trace(a, ranks, 0, FORWARD);
+        for (int p = 0; p < s->pools; p++)
+            s->pool[p].slots = slots;
+        AttentionInput in = even_input(a, &c.cluster, s, comp, bytes);
+        AttentionTime t = attention_simulate(a, &in);
+        int arrivals = 0;
+        for (int i = 0; i < t.intervals; i++) {
+            const Busy *b = &t.interval[i];
+            if (b->rank != 3 || b->channel < 0)
+                continue;
+            double expected = arrivals < slots ? arrivals * 1e-5 : (arrivals - slots + 2) * comp; /* computing 0 is of home */
+            assert_true(fabs(b->begin - expected) <= 1e-12);
+            arrivals++;
+        }
+        assert_int_equal(arrivals, ranks - 1);
+    }
+    arena_free(a);
+}
+
 /* ---- laws ---- */
 
 static uint64_t random_state = 1;
@@ -288,7 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_forward),         cmocka_unit_test(ring_on_cpu),
         cmocka_unit_test(ring_backward),        cmocka_unit_test(double_ring_forward),
-        cmocka_unit_test(double_ring_beats_flat_ring), cmocka_unit_test(bytes_are_conserved),
+        cmocka_unit_test(double_ring_beats_flat_ring), cmocka_unit_test(slots_limit_running_ahead),
+        cmocka_unit_test(bytes_are_conserved),
         cmocka_unit_test(bounds_hold),          cmocka_unit_test(faster_links_are_never_slower),
         cmocka_unit_test(live_is_what_prune_says), cmocka_unit_test(loongtrain_table),
     };
