@@ -3,8 +3,8 @@
 
 static char *printed(Diags *d)
 {
-    char *text = NULL;
-    size_t n = 0;
+    static char *text; /* static: the stream keeps its address */
+    static size_t n;
     FILE *f = open_memstream(&text, &n);
     diags_print(d, f);
     fclose(f);
