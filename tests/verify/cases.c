@@ -1,0 +1,69 @@
+/* cases.c: schedules of the tests. */
+#include "cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const SchedText *stock_schedule(Arena *a, const char *name)
+{
+    Diags *d = diags_new(a);
+    const SchedText *t = parse_schedule(a, d, arena_printf(a, STOCK_DIR "/schedules/%s.sched", name));
+    diags_print(d, stdout);
+    return t;
+}
+
+bool has_phase(const SchedText *t, int phase)
+{
+    return phase == 0 ? t->forward != NULL : t->backward[phase - 1] != NULL;
+}
+
+const char *phase_name(int phase)
+{
+    static const char *const name[PHASES] = {"forward", "backward keys", "backward queries"};
+    return name[phase];
+}
+
+Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, Shape shape, int phase)
+{
+    Choice *c = NEW(a, Choice);
+    int ranks = shape.nodes * shape.lanes;
+    *c = (Choice){.data = 1, .ranks = ranks, .coords = t->coords, .schedule = t};
+    c->size[0] = t->coords == 2 ? shape.nodes : ranks;
+    c->size[1] = t->coords == 2 ? shape.lanes : 0;
+    c->travel = phase == 2 ? TRAVEL_QUERIES : TRAVEL_KEYS;
+    Schedule *s = schedule_make(a, d, c, phase > 0, 0);
+    if (s)
+        schedule_slots(a, s);
+    return s;
+}
+
+const char *printed(Arena *a, Diags *d)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    diags_print(d, f);
+    fclose(f);
+    char *copy = arena_copy(a, text, n);
+    free(text);
+    return copy;
+}
+
+int error_line(const char *text)
+{
+    const char *error = strstr(text, ": error: ");
+    const char *colon = error;
+    while (colon && colon > text && colon[-1] != ':' && colon[-1] != '\n') /* back over the column */
+        colon--;
+    if (!colon || colon <= text + 1)
+        return 0;
+    for (colon--; colon > text && colon[-1] != ':' && colon[-1] != '\n'; colon--)
+        ;
+    return atoi(colon);
+}
+
+uint32_t random_below(Random *r, uint32_t n)
+{
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->state >> 33) % n;
+}

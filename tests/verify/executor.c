@@ -1,0 +1,474 @@
+/* executor.c: the meaning of a schedule, written from plan.h and the language's documentation, for absolute ranks.
+ *
+ * Every operation becomes tasks: computing (one stream a rank, in order) and transfers (each starts when both its ends
+ * have passed their waits, and ends whenever it likes: only a wait orders what follows). What must come before a task is
+ * a set of tasks. A task that reads a buffer sees the last write before it; where another write is ordered neither
+ * before nor after, some timing shows the reader something else, and the value is UNSURE from then on. Copies carry the
+ * chunk they are of, sums count the (query chunk, key chunk) pairs in them.
+ */
+#include "executor.h"
+
+#include <string.h>
+
+enum { NONE = -1 };
+typedef struct Value { bool written, unsure; int chunk; uint8_t *count; /* [q][k] of a sum; NULL: none */ } Value;
+typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
+typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
+typedef enum TaskKind { COMPUTE, MERGE, TRANSFER } TaskKind;
+typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2]; } Task;
+typedef uint64_t *Tasks; /* set */
+
+typedef struct Rank {
+    int *held[TENSOR_COUNT]; /* [chunk] place, or NONE */
+    int *uses;               /* [pool] */
+    int last_compute;
+    Tasks gate;              /* what the next computing waits for */
+} Rank;
+
+typedef struct World {
+    Arena *arena;
+    const Schedule *s;
+    const Live *live;
+    const uint8_t *pair;
+    int ranks, size1, slots; /* slots of all pools */
+    int *first_slot;         /* [pool] */
+    size_t words;
+    Vec(Task) tasks;
+    Place *place;            /* [rank][home tensors, slots] */
+    Rank *rank;
+    const char *why;
+} World;
+
+static void wrong(World *w, const char *why)
+{
+    if (!w->why)
+        w->why = why;
+}
+
+/* ---- chunks and places ---- */
+
+static int coordinate_sum(int a, int b, int sign, int size)
+{
+    return ((a + sign * b) % size + size) % size;
+}
+
+/* The rank or chunk that is x away from `from`. */
+static int away(const World *w, int from, int x, int sign)
+{
+    int size0 = w->ranks / w->size1;
+    return coordinate_sum(from / w->size1, x / w->size1, sign, size0) * w->size1 +
+           coordinate_sum(from % w->size1, x % w->size1, sign, w->size1);
+}
+
+static int home_of(const World *w, int rank, TensorId t)
+{
+    return rank * (TENSOR_COUNT + w->slots) + (int)t;
+}
+
+static int next_slot(World *w, int rank, int pool, TensorId t)
+{
+    const Pool *p = &w->s->pool[pool];
+    if (p->tensor != t)
+        wrong(w, "a slot is of another tensor's size");
+    int k = w->rank[rank].uses[pool]++ % p->slots;
+    return home_of(w, rank, TENSOR_COUNT) + w->first_slot[pool] + k;
+}
+
+/* ---- tasks ---- */
+
+static Tasks no_tasks(const World *w)
+{
+    return NEW_ARRAY(w->arena, uint64_t, w->words);
+}
+
+static bool contains(const uint64_t *set, int task)
+{
+    return set[task / 64] >> (task % 64) & 1;
+}
+
+static void unite(const World *w, Tasks a, const uint64_t *b)
+{
+    for (size_t i = 0; i < w->words; i++)
+        a[i] |= b[i];
+}
+
+static void after(const World *w, Tasks set, int task)
+{
+    if (task == NONE)
+        return;
+    unite(w, set, w->tasks.at[task].before);
+    set[task / 64] |= (uint64_t)1 << (task % 64);
+}
+
+/* FREE: whatever read or sent the slot's old content is done. */
+static void after_readers(const World *w, Tasks set, int place)
+{
+    for (int i = 0; i < w->place[place].reads.n; i++)
+        after(w, set, w->place[place].reads.at[i]);
+}
+
+static void reads(World *w, int task, int which, int place)
+{
+    w->tasks.at[task].in[which] = place;
+    *vec_push(w->arena, &w->place[place].reads) = task;
+}
+
+static void writes(World *w, int task, int which, int place, bool fresh)
+{
+    w->tasks.at[task].out[which] = place;
+    *vec_push(w->arena, &w->place[place].writes) = (Write){.task = task, .fresh = fresh};
+    if (!fresh)
+        *vec_push(w->arena, &w->place[place].reads) = task;
+}
+
+static int add_task(World *w, TaskKind kind, Tasks before)
+{
+    *vec_push(w->arena, &w->tasks) = (Task){kind, before, {NONE, NONE}, {NONE, NONE}};
+    return w->tasks.n - 1;
+}
+
+static int add_computing(World *w, int rank, TaskKind kind, Tasks before)
+{
+    Rank *r = &w->rank[rank];
+    after(w, before, r->last_compute);
+    unite(w, before, r->gate);
+    return r->last_compute = add_task(w, kind, before);
+}
+
+/* ---- operations ---- */
+
+static uint8_t bits_of(const World *w, int op, int rank)
+{
+    return w->live ? w->live->op[(size_t)op * (size_t)w->ranks + (size_t)rank] : LIVE_COMPUTE | LIVE_SEND | LIVE_RECV;
+}
+
+/* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it is free. */
+static int own_sum(World *w, int rank, const Node *n, TensorId t, int chunk)
+{
+    int *held = &w->rank[rank].held[t][chunk], pool = w->s->partial_pool[t];
+    if (*held != NONE)
+        return *held;
+    if (pool < 0) {
+        wrong(w, "there is no slot for a partial sum");
+        return home_of(w, rank, t);
+    }
+    *held = next_slot(w, rank, pool, t);
+    if (n->waits & WAIT_FREE)
+        after_readers(w, w->rank[rank].gate, *held);
+    w->place[*held].started = false;
+    return *held;
+}
+
+static void add_to(World *w, int task, int which, int place)
+{
+    writes(w, task, which, place, !w->place[place].started);
+    w->place[place].started = true;
+}
+
+static int copy_at(World *w, int rank, TensorId t, int chunk)
+{
+    int held = w->rank[rank].held[t][chunk];
+    if (held == NONE)
+        wrong(w, "a chunk is not where it is read");
+    return held == NONE ? home_of(w, rank, t) : held;
+}
+
+static void compute(World *w, int op, int rank)
+{
+    const Instance *i = &w->s->trace.at[op];
+    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
+    int chunk[2], to[2] = {home_of(w, rank, T_O), NONE};
+    for (int side = 0; side < 2; side++) {
+        chunk[side] = away(w, rank, i->chunk[side], 1);
+        if (w->s->backward)
+            to[side] = own_sum(w, rank, i->node, sum[side], chunk[side]);
+    }
+    if (!(bits_of(w, op, rank) & LIVE_COMPUTE))
+        return;
+    Tasks before = no_tasks(w);
+    int from[2];
+    for (int side = 0; side < 2; side++) {
+        from[side] = copy_at(w, rank, copy[side], chunk[side]);
+        if (i->node->waits & wait[side])
+            after(w, before, w->place[from[side]].arriving);
+    }
+    int task = add_computing(w, rank, COMPUTE, before);
+    for (int side = 0; side < 2; side++) {
+        reads(w, task, side, from[side]);
+        if (to[side] != NONE)
+            add_to(w, task, side, to[side]);
+    }
+}
+
+/* Adds the sums that arrived for the chunk to this rank's own; returns the last addition, or NONE. */
+static int merge(World *w, int rank, const Node *n, TensorId t, int chunk)
+{
+    int last = NONE, first = home_of(w, rank, TENSOR_COUNT);
+    for (int p = first; p < first + w->slots; p++) {
+        Place *in = &w->place[p];
+        if (in->pending == NONE || in->chunk != chunk || in->tensor != t)
+            continue;
+        Tasks before = no_tasks(w);
+        after(w, before, in->pending);
+        int sum = n ? own_sum(w, rank, n, t, chunk) : home_of(w, rank, t);
+        last = add_computing(w, rank, MERGE, before);
+        reads(w, last, 0, p);
+        add_to(w, last, 0, sum);
+        w->place[p].pending = NONE;
+    }
+    return last;
+}
+
+typedef struct Hop { int from, to, chunk, source, slot; bool sends; Tasks waits; } Hop;
+
+/* What a rank does before it posts a transfer: waits, the slot for what comes, and the chunk that goes. */
+static void post(World *w, int op, int rank, Hop *h)
+{
+    const Instance *i = &w->s->trace.at[op];
+    const Node *n = i->node;
+    TensorId t = n->ref[0].tensor;
+    bool sum = tensor_accumulates(t);
+    *h = (Hop){.from = rank, .to = away(w, rank, i->hop, 1), .chunk = away(w, rank, i->chunk[0], 1), .waits = no_tasks(w)};
+    h->sends = bits_of(w, op, rank) & LIVE_SEND;
+    if (sum && n->waits & WAIT_MERGED)
+        after(w, h->waits, merge(w, rank, n, t, h->chunk));
+    h->source = w->rank[rank].held[t][h->chunk];
+    if (h->source == NONE && h->sends)
+        wrong(w, "a chunk is not where it is sent");
+    if (h->source != NONE && !sum && n->waits & WAIT_ARRIVED)
+        after(w, h->waits, w->place[h->source].arriving);
+    if (sum && n->waits & WAIT_COMPUTED)
+        after(w, h->waits, w->rank[rank].last_compute);
+    h->slot = next_slot(w, rank, n->pool, t);
+    if (n->waits & WAIT_FREE)
+        after_readers(w, h->waits, h->slot);
+    if (sum)
+        w->rank[rank].held[t][h->chunk] = NONE;
+}
+
+static void receive(World *w, int op, const Hop *from, const Hop *at)
+{
+    TensorId t = w->s->trace.at[op].node->ref[0].tensor;
+    bool comes = bits_of(w, op, at->from) & LIVE_RECV;
+    Place *slot = &w->place[at->slot];
+    if (from->sends != comes)
+        wrong(w, "a send has no receive, or a receive no send");
+    int task = NONE;
+    if (from->sends && comes && from->source != NONE) {
+        Tasks before = no_tasks(w);
+        unite(w, before, from->waits);
+        unite(w, before, at->waits);
+        task = add_task(w, TRANSFER, before);
+        reads(w, task, 0, from->source);
+        writes(w, task, 0, at->slot, true);
+    }
+    slot->arriving = task;
+    slot->chunk = from->chunk;
+    slot->tensor = t;
+    if (slot->pending != NONE)
+        wrong(w, "a sum that arrived is overwritten before it is added");
+    if (tensor_accumulates(t))
+        slot->pending = task;
+    else
+        w->rank[at->from].held[t][from->chunk] = at->slot;
+}
+
+static void transfer(World *w, int op)
+{
+    Hop *hop = NEW_ARRAY(w->arena, Hop, w->ranks);
+    for (int r = 0; r < w->ranks; r++)
+        post(w, op, r, &hop[r]);
+    for (int r = 0; r < w->ranks; r++)
+        receive(w, op, &hop[r], &hop[hop[r].to]);
+}
+
+/* ---- values ---- */
+
+static bool is_before(const World *w, int x, int y)
+{
+    return contains(w->tasks.at[y].before, x);
+}
+
+/* What the task sees in the place: the last write before it, if all others are surely earlier or surely later. */
+static Value seen_by(const World *w, int place, int task)
+{
+    const Place *p = &w->place[place];
+    const Write *last = NULL;
+    bool unsure = false;
+    for (int i = 0; i < p->writes.n; i++) {
+        const Write *x = &p->writes.at[i];
+        if (x->task == task || (x->task != NONE && is_before(w, task, x->task)))
+            continue;
+        bool earlier = x->task == NONE || is_before(w, x->task, task);
+        bool follows = earlier && (!last || last->task == NONE || is_before(w, last->task, x->task));
+        unsure |= !follows;
+        if (earlier)
+            last = x;
+    }
+    Value v = last ? last->value : (Value){.chunk = NONE};
+    v.unsure |= unsure || !v.written;
+    return v;
+}
+
+static Write *write_of(World *w, int place, int task)
+{
+    for (int i = 0; i < w->place[place].writes.n; i++)
+        if (w->place[place].writes.at[i].task == task)
+            return &w->place[place].writes.at[i];
+    return NULL;
+}
+
+static void add_counts(const World *w, Value *to, const Value *more)
+{
+    to->unsure |= more->unsure;
+    for (int i = 0; more->count && i < w->ranks * w->ranks; i++)
+        to->count[i] = (uint8_t)(to->count[i] + more->count[i]);
+}
+
+/* The result of a task at one of its outputs: what was there, if it adds, and what it brings. */
+static void run_output(World *w, int task, int which, Value brought)
+{
+    int place = w->tasks.at[task].out[which];
+    Write *out = write_of(w, place, task);
+    Value v = {.written = true, .chunk = brought.chunk, .count = NEW_ARRAY(w->arena, uint8_t, w->ranks * w->ranks)};
+    if (!out->fresh) {
+        Value old = seen_by(w, place, task);
+        add_counts(w, &v, &old);
+    }
+    add_counts(w, &v, &brought);
+    write_of(w, place, task)->value = v;
+}
+
+static void run_task(World *w, int task)
+{
+    const Task *t = &w->tasks.at[task];
+    Value in = seen_by(w, t->in[0], task);
+    if (t->kind == COMPUTE) {
+        Value keys = seen_by(w, t->in[1], task);
+        Value one = {.unsure = in.unsure || keys.unsure, .chunk = NONE, .count = NEW_ARRAY(w->arena, uint8_t, w->ranks * w->ranks)};
+        if (in.chunk != NONE && keys.chunk != NONE)
+            one.count[in.chunk * w->ranks + keys.chunk] = 1;
+        in = one;
+    }
+    for (int which = 0; which < 2; which++)
+        if (t->out[which] != NONE)
+            run_output(w, task, which, in);
+}
+
+static bool wanted(const World *w, int q, int k)
+{
+    return !w->pair || w->pair[q * w->ranks + k];
+}
+
+/* A result at home counts each wanted pair of its own row (or column) once, and nothing else. */
+static void check_result(World *w, int rank, TensorId t)
+{
+    const Place *home = &w->place[home_of(w, rank, t)];
+    Value v = home->writes.at[home->writes.n - 1].value;
+    for (int q = 0; q < w->ranks; q++)
+        for (int k = 0; k < w->ranks; k++) {
+            bool mine = t == T_DKV ? k == rank : q == rank;
+            int count = v.count ? v.count[q * w->ranks + k] : 0;
+            if (count != (mine && wanted(w, q, k)))
+                wrong(w, count ? "a result has a pair twice, or one of another chunk" : "a result lacks a pair");
+        }
+    if (v.unsure)
+        wrong(w, "a result depends on timing");
+}
+
+/* ---- head parallelism: whole tensors, one operation after the other ---- */
+
+static void execute_whole(World *w)
+{
+    bool heads[TENSOR_COUNT] = {false};
+    int computed = 0;
+    for (int i = 0; i < w->s->trace.n; i++) {
+        const Node *n = w->s->trace.at[i].node;
+        TensorId t = n->ref[0].tensor;
+        if (n->kind == N_EXCHANGE) {
+            if (heads[t] == n->stmt->tokens_to_heads)
+                wrong(w, "an exchange of a tensor that is laid out so already");
+            heads[t] = n->stmt->tokens_to_heads;
+            continue;
+        }
+        if (!heads[T_Q] || !heads[T_KV])
+            wrong(w, "all pairs without all tokens");
+        computed++;
+        heads[T_O] = heads[T_DQ] = heads[T_DKV] = true;
+    }
+    if (computed != 1 || (w->s->backward ? heads[T_DQ] || heads[T_DKV] : heads[T_O]))
+        wrong(w, "all pairs not once, or results not at home");
+}
+
+/* ---- set-up ---- */
+
+static void set_home(World *w, int rank)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        Place *home = &w->place[home_of(w, rank, (TensorId)t)];
+        Value v = {.written = true, .chunk = rank};
+        *vec_push(w->arena, &home->writes) = (Write){.task = NONE, .fresh = true, .value = v};
+        home->started = true;
+        w->rank[rank].held[t] = NEW_ARRAY(w->arena, int, w->ranks);
+        for (int c = 0; c < w->ranks; c++)
+            w->rank[rank].held[t][c] = c == rank ? home_of(w, rank, (TensorId)t) : NONE;
+    }
+}
+
+static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
+{
+    const Choice *c = s->choice;
+    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks, .size1 = c->coords == 2 ? c->size[1] : 1};
+    w.first_slot = NEW_ARRAY(a, int, s->pools + 1);
+    for (int p = 0; p < s->pools; p++) {
+        w.first_slot[p] = w.slots;
+        w.slots += s->pool[p].slots;
+    }
+    /* at most one task an operation, a merge a slot and operation, and merges at the end */
+    size_t tasks = (size_t)w.ranks * (size_t)(s->trace.n + 1) * 4;
+    w.words = tasks / 64 + 1;
+    w.place = NEW_ARRAY(a, Place, w.ranks * (TENSOR_COUNT + w.slots));
+    for (int p = 0; p < w.ranks * (TENSOR_COUNT + w.slots); p++)
+        w.place[p].arriving = w.place[p].pending = NONE;
+    w.rank = NEW_ARRAY(a, Rank, w.ranks);
+    for (int r = 0; r < w.ranks; r++) {
+        w.rank[r].uses = NEW_ARRAY(a, int, s->pools + 1);
+        w.rank[r].last_compute = NONE;
+        w.rank[r].gate = no_tasks(&w);
+        set_home(&w, r);
+    }
+    return w;
+}
+
+static void execute_chunks(World *w)
+{
+    for (int op = 0; op < w->s->trace.n; op++) {
+        if (w->s->trace.at[op].node->kind != N_COMPUTE) {
+            transfer(w, op);
+            continue;
+        }
+        for (int r = 0; r < w->ranks; r++)
+            compute(w, op, r);
+    }
+    for (int r = 0; r < w->ranks; r++)
+        for (int t = 0; t < TENSOR_COUNT; t++)
+            merge(w, r, NULL, (TensorId)t, r);
+    for (int task = 0; task < w->tasks.n; task++)
+        run_task(w, task);
+    for (int r = 0; r < w->ranks; r++) {
+        check_result(w, r, w->s->backward ? T_DQ : T_O);
+        if (w->s->backward)
+            check_result(w, r, T_DKV);
+    }
+}
+
+Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
+{
+    World w = world_make(a, s, live, pair);
+    if (s->choice->schedule->exchanges)
+        execute_whole(&w);
+    else
+        execute_chunks(&w);
+    return (Outcome){!w.why, w.why ? w.why : ""};
+}
