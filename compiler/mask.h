@@ -59,7 +59,7 @@ typedef struct MaskWalk {
     BurstSide q, k;        /* hull of a range of tiles */
     int64_t width_q, width_k; /* last - first position, at least, of every tile of the range */
     Vec(int64_t) key;      /* a stack: each walk appends */
-    bool absolute;         /* the key holds for this place only */
+    bool absolute;         /* what is open depends on the place (hash, pattern, documents): the key is no name for it */
     MaskUnits units_q, units_k;
 } MaskWalk;
 /* cover on the hull; same: every tile of the range is PARTIAL; depends: on which side the open part depends. */

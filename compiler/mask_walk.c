@@ -96,11 +96,11 @@ static Value walk_table(MaskWalk *w, const MaskNode *n)
     const int begin = w->key.n;
     if (f.lo == f.hi)
         return decided(w, begin, f.lo);
-    put(w, n->op);
-    put(w, n->value);
-    if (!n->documents)
+    if (!n->documents) {
+        put(w, n->op);
+        put(w, n->value);
         return atom(f, 0, begin, true, 0);
-    put(w, side->lo);
+    }
     w->absolute = true;
     (of_q ? &w->units_q : &w->units_k)->end = mask_documents_begin_near(n->documents, side->lo, side->hi);
     return atom(f, 0, begin, false, of_q ? DEPENDS_Q : DEPENDS_K);
@@ -247,8 +247,6 @@ static Value walk_hash(MaskWalk *w, const MaskNode *n)
     const BurstForm f = burst_form_hash(x.f, y.f, n->value, &w->q, &w->k);
     if (f.lo == f.hi)
         return decided(w, x.begin, f.lo);
-    put_pair(w, MN_HASH, &x, &y, rebased(w, &x), rebased(w, &y));
-    put(w, n->value);
     w->absolute = true;
     return atom(f, 0, x.begin, same_everywhere(&x) && same_everywhere(&y), depends_of(&x) | depends_of(&y));
 }
@@ -312,8 +310,6 @@ static MaskOpen walk_pattern(MaskWalk *w, const MaskNode *n)
     const int cover = burst_pattern_cover(p->bits, p->rows, p->cols, x.f, y.f, &w->q, &w->k);
     if (cover != BURST_PARTIAL || (same_everywhere(&x) && same_everywhere(&y)))
         return open_decided(w, x.begin, cover, true);
-    put_pair(w, MN_PATTERN, &x, &y, rebased(w, &x), rebased(w, &y));
-    put(w, (int64_t)(intptr_t)p);
     w->absolute = true;
     return (MaskOpen){.cover = cover, .depends = depends_of(&x) | depends_of(&y)};
 }
