@@ -76,7 +76,7 @@ typedef struct Parser {
 } Parser;
 /* Parses a file into its items; syntax errors are reported and what could be read is returned. */
 AstList parse_source(Arena *a, Diags *d, const Source *s);
-int lexer_open(Parser *p);  /* lex.l */
+void lexer_open(Parser *p); /* lex.l */
 void lexer_close(Parser *p);
 
 /* ---- ast.c: making nodes ---- */

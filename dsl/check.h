@@ -92,6 +92,7 @@ void finish_train(Checker *c);
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);
+int use_mask(Checker *c, const Ast *call);      /* its index in used_masks, -1 after an error */
 void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */
 /* Reads, checks and adds a schedule to the list, where it hides a stock one of its name; NULL after errors. */

@@ -535,7 +535,7 @@ void check_mask_declarations(Checker *c)
         check_open(c, c->masks.at[i]);
 }
 
-/* ---- attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; } ---- */
+/* ---- masks that layers use ---- */
 static const char *call_text(Checker *c, const Ast *call)
 {
     const char *text = call->text;
@@ -555,8 +555,7 @@ static const char *call_text(Checker *c, const Ast *call)
     return arena_printf(c->arena, "%s)", text);
 }
 
-/* Index of the mask in Program.masks, or -1 after an error. */
-static int use_mask(Checker *c, const Ast *call)
+int use_mask(Checker *c, const Ast *call)
 {
     MaskDecl *decl = find_mask(c, call->text);
     if (!decl) {
@@ -575,116 +574,4 @@ static int use_mask(Checker *c, const Ast *call)
         return -1;
     *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span};
     return c->used_masks.n - 1;
-}
-
-typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; } Assignment;
-
-static const Ast *mask_value(Checker *c, Cursor *u)
-{
-    if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL) || u->at->next) {
-        if (!u->failed)
-            diag_error(c->diags, u->at ? u->at->span : u->setting->name_span, "'%s' needs a mask, such as causal or window(4Ki)",
-                       u->setting->text);
-        return NULL;
-    }
-    return u->at;
-}
-
-static void take_default(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Assignment *a = to;
-    Cursor u = cursor_of(c, s);
-    const Ast *mask = mask_value(c, &u);
-    a->fallback_span = s->span;
-    if (mask)
-        a->fallback = use_mask(c, mask);
-}
-
-static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int mask, Span span)
-{
-    if (layer >= a->layers) {
-        if (a->layers)
-            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0", (long long)layer, a->layers);
-    } else if (a->by[layer].src) {
-        diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);
-        diag_note(c->diags, a->by[layer], "first here");
-    } else {
-        a->by[layer] = s->span;
-        a->mask[layer] = mask;
-    }
-}
-
-/* One number, or first .. last; false after an error. */
-static bool layer_range(Cursor *u, int64_t *first, int64_t *last, Span *span)
-{
-    *span = u->at ? u->at->span : u->setting->name_span;
-    if (!cursor_whole(u, 0, 1 << 30, first))
-        return false;
-    *last = *first;
-    if (!cursor_try(u, ".."))
-        return true;
-    *span = span_join(*span, u->at ? u->at->span : *span);
-    return cursor_whole(u, *first, 1 << 30, last);
-}
-
-static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Assignment *a = to;
-    const Ast *last_value = s->args.last;
-    int mask = last_value && (last_value->kind == A_NAME || last_value->kind == A_CALL) ? use_mask(c, last_value) : -1;
-    Cursor u = cursor_of(c, s);
-    do {
-        int64_t first, last;
-        Span span;
-        if (!layer_range(&u, &first, &last, &span))
-            return;
-        if (last >= a->layers)
-            first = last; /* one message for the range */
-        for (int64_t layer = first; layer <= last; layer++)
-            assign(c, s, a, layer, mask, span);
-    } while (cursor_try(&u, ","));
-    cursor_word(&u, ":");
-    mask_value(c, &u);
-}
-
-static const Field attention_fields[] = {
-    {"default", take_default, 0, 0},
-    {"layers", take_layers, 0, FIELD_REPEATS},
-};
-
-/* The stock causal mask, for a model file that says nothing. */
-static int causal_mask(Checker *c)
-{
-    Ast *name = NEW(c->arena, Ast);
-    *name = (Ast){.kind = A_NAME, .text = "causal", .span = c->model ? c->model->span : (Span){0}};
-    name->name_span = name->span;
-    return use_mask(c, name);
-}
-
-void finish_attention(Checker *c)
-{
-    Program *p = c->program;
-    int layers = p->model.layers;
-    Assignment a = {.mask = NEW_ARRAY(c->arena, int, layers), .by = NEW_ARRAY(c->arena, Span, layers), .layers = layers,
-                    .fallback = -1};
-    if (c->attention) {
-        Cursor u = cursor_of(c, c->attention);
-        cursor_end(&u);
-        take_fields(c, c->attention->body, attention_fields, countof(attention_fields), &a, "attention", c->attention->span);
-    }
-    for (int i = 0; i < layers; i++) {
-        if (!a.by[i].src && !a.fallback_span.src) {
-            a.fallback = causal_mask(c);
-            a.fallback_span = c->model->span;
-        }
-        if (!a.by[i].src)
-            a.mask[i] = a.fallback;
-    }
-    p->masks = c->used_masks.at;
-    p->mask_count = c->used_masks.n;
-    p->layer_mask = a.mask;
-    p->tables = c->used_tables.at;
-    p->table_count = c->used_tables.n;
 }

@@ -200,7 +200,6 @@ static const NicDecl *find_nic(Checker *c, const Ast *name)
 }
 
 typedef struct ClusterFields {
-    Checker *c;
     Cluster cluster;
     Vec(NodeGroup) groups;
     double link; /* slowest of its devices, where the cluster has no link of its own */
@@ -346,8 +345,7 @@ void finish_topology(Checker *c, Span file)
         diag_error(c->diags, file, "'%s' has no cluster", c->in->topo_path);
         return;
     }
-    ClusterFields k = {.c = c,
-                       .cluster = {.name = block_name(c, c->cluster),
+    ClusterFields k = {.cluster = {.name = block_name(c, c->cluster),
                                    .link_latency = 2 * KB,
                                    .oversubscription = 1,
                                    .host_memory = 512 * GIB,
