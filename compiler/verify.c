@@ -127,15 +127,25 @@ static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof m
 }
 
 /* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
-static Held fill_slot(Machine *m, int pool)
+static Held fill_slot(Machine *m, TensorId t, int pool)
 {
     const Pool *p = &m->s->pool[pool];
     int k = m->uses[pool]++ % p->slots;
+    if (p->tensor != t)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d], which has the size of %s, with %s", p->name, k, tensor_name(p->tensor),
+               tensor_name(t));
     Slot *slot = &m->slot[pool][k];
     if (slot->used && !(m->now->node->waits & WAIT_FREE))
         reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent", p->name, k);
     *slot = (Slot){.content = ++m->fills, .used = true};
     return (Held){true, pool, k, m->fills};
+}
+
+/* The send of one operation may be under way while what it receives lands: not in the same slot. */
+static void check_apart(Machine *m, Held sent, Held filled)
+{
+    if (!m->failed && sent.here && sent.pool == filled.pool && sent.slot == filled.slot)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] while it sends what is there", m->s->pool[sent.pool].name, sent.slot);
 }
 
 /* ---- operations ---- */
@@ -146,16 +156,20 @@ static void arrive_copy(Machine *m, TensorId t, int chunk)
     bool again = h->here && (h->pool < 0 || m->slot[h->pool][h->slot].content == h->content);
     if (again)
         reject(m, PROOF_MESSAGES, "the chunk of %s that it sends is already there", tensor_name(t));
-    *h = fill_slot(m, m->now->node->pool);
+    *h = fill_slot(m, t, m->now->node->pool);
 }
 
 static void run_copy(Machine *m)
 {
     const Instance *i = m->now;
     TensorId t = i->node->ref[0].tensor;
+    Held sent = m->held[t][i->chunk[0]];
+    int there = rel_sub(m->choice, i->chunk[0], i->hop);
     check_read(m, t, i->chunk[0], WAIT_ARRIVED, PROOF_MESSAGES);
-    if (!m->failed)
-        arrive_copy(m, t, rel_sub(m->choice, i->chunk[0], i->hop));
+    if (m->failed)
+        return;
+    arrive_copy(m, t, there);
+    check_apart(m, sent, m->held[t][there]);
 }
 
 /* Own partial sum and what arrived for the chunk, together; both are then empty. */
@@ -183,8 +197,9 @@ static void run_sum(Machine *m)
     TensorId t = i->node->ref[0].tensor;
     int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
     if (!m->held[t][chunk].here && m->arrived[t][chunk].n)
-        m->held[t][chunk] = fill_slot(m, m->s->partial_pool[t]); /* what arrived is added to a sum of its own */
-    if (m->held[t][chunk].here && chunk != 0) {
+        m->held[t][chunk] = fill_slot(m, t, m->s->partial_pool[t]); /* what arrived is added to a sum of its own */
+    Held sent = m->held[t][chunk];
+    if (sent.here && chunk != 0) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))
             reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it", tensor_name(t));
@@ -197,7 +212,8 @@ static void run_sum(Machine *m)
         reject(m, PROOF_MESSAGES, "there is no partial sum of %s here to send", tensor_name(t));
     if (m->failed)
         return;
-    Held h = fill_slot(m, i->node->pool);
+    Held h = fill_slot(m, t, i->node->pool);
+    check_apart(m, sent, h);
     *vec_push(m->arena, &m->arrived[t][there]) = (Arrived){h.pool, h.slot, h.content, sum, i};
 }
 
@@ -209,7 +225,7 @@ static void add_gradient(Machine *m, TensorId t, int chunk, int pair)
             reject(m, PROOF_SUMS, "nothing brings this partial sum of %s home", tensor_name(t));
             return;
         }
-        *h = fill_slot(m, m->s->partial_pool[t]);
+        *h = fill_slot(m, t, m->s->partial_pool[t]);
     }
     check_read(m, t, chunk, 0, PROOF_SUMS);
     add_pair(m, &m->own[t][chunk], pair);
