@@ -4,12 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-const SchedText *stock_schedule(Arena *a, const char *name)
+const SchedText *schedule_file(Arena *a, const char *path)
 {
     Diags *d = diags_new(a);
-    const SchedText *t = parse_schedule(a, d, arena_printf(a, STOCK_DIR "/schedules/%s.sched", name));
+    const SchedText *t = parse_schedule(a, d, path);
     diags_print(d, stdout);
     return t;
+}
+
+const SchedText *stock_schedule(Arena *a, const char *name)
+{
+    return schedule_file(a, arena_printf(a, STOCK_DIR "/schedules/%s.sched", name));
 }
 
 bool has_phase(const SchedText *t, int phase)

@@ -6,6 +6,7 @@
 
 typedef struct Shape { int nodes, lanes; } Shape; /* a schedule of one coordinate takes nodes * lanes ranks */
 enum { PHASES = 3 };                              /* forward, backward keys, backward queries */
+const SchedText *schedule_file(Arena *a, const char *path); /* NULL after errors, which are printed */
 const SchedText *stock_schedule(Arena *a, const char *name);
 bool has_phase(const SchedText *t, int phase);
 const char *phase_name(int phase);

@@ -1,0 +1,30 @@
+/* mutate.h: wrong copies of a planned schedule, one change each. */
+#ifndef MUTATE_H
+#define MUTATE_H
+
+#include "burst.h"
+
+#define MUTATIONS(X) /* id, name, where the message must point: at the changed statement (1) or anywhere in the text (0) */ \
+    X(DROP, "operation dropped", 0) X(DUPLICATE, "operation twice", 0) X(SWAP, "neighbours swapped", 0)                  \
+    X(EARLY, "gradient passed before its computing", 0) X(HOP, "sent elsewhere", 0) X(CHUNK, "another chunk", 0)        \
+    X(KEYS, "another key chunk", 0) X(WAIT, "wait missing", 1) X(EXTRA_WAIT, "wait too many", 0)                         \
+    X(CHANNEL, "channel shared", 0) X(POOL, "wrong pool", 0) X(FEWER, "a slot fewer", 0) X(MORE, "a slot more", 0)
+typedef enum Mutation {
+#define X(id, name, exact) MUTATE_##id,
+    MUTATIONS(X)
+#undef X
+    MUTATION_COUNT
+} Mutation;
+typedef struct Mutant {
+    Mutation kind;
+    const Schedule *schedule;
+    const Stmt *at;   /* what was changed; NULL: a pool */
+    const char *text; /* for messages */
+} Mutant;
+typedef void (*MutantFn)(const Mutant *m, void *arg);
+/* Calls back with every mutant of the schedule; each lives during its call only. */
+void each_mutant(const Schedule *s, MutantFn fn, void *arg);
+extern const char *const mutation_names[MUTATION_COUNT];
+extern const bool mutation_exact[MUTATION_COUNT];
+
+#endif

@@ -1,0 +1,163 @@
+/* Every mutant of a planned schedule that can change the result, under some timing, is refused: by a message that names
+ * the proof and a place in the .sched. What the verifier accepts, the executor finds right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cases.h"
+#include "executor.h"
+#include "mutate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROOFS = 7 };
+typedef struct Counts { int mutants, harmful, accepted, rejected[PROOFS]; } Counts;
+typedef struct Tally {
+    const char *phase;
+    Counts of[MUTATION_COUNT];
+    int faults;
+} Tally;
+
+static void fault(Tally *t, const Mutant *m, const char *what, const char *text)
+{
+    const Choice *c = m->schedule->choice;
+    if (t->faults++ < 40)
+        print_message("%s %s, %d x %d, %s: `%s`: %s\n%s\n", c->schedule->name, t->phase, c->size[0], c->size[1],
+                      mutation_names[m->kind], m->text, what, text);
+}
+
+static int proof_of(const char *text)
+{
+    const char *at = strstr(text, "error: proof ");
+    return at && strstr(at, " (") == at + strlen("error: proof ") + 1 ? atoi(at + strlen("error: proof ")) : 0;
+}
+
+static int line_of(Span s)
+{
+    int line, column;
+    span_line(s, &line, &column);
+    return line;
+}
+
+/* In the schedule's own file, and where one statement was changed by itself, at that statement. */
+static bool place_is_right(const Mutant *m, const char *text)
+{
+    const SchedText *t = m->schedule->choice->schedule;
+    int line = error_line(text), first = line_of(t->span), lines = 1;
+    for (const char *c = t->source->text; *c; c++)
+        lines += *c == '\n';
+    bool named = strncmp(text, t->source->name, strlen(t->source->name)) == 0;
+    bool exact = !mutation_exact[m->kind] || line == line_of(m->at->span);
+    return named && line >= first && line <= lines && exact;
+}
+
+static void try_mutant(const Mutant *m, void *arg)
+{
+    Tally *t = arg;
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    bool accepted = verify_schedule(a, d, m->schedule);
+    const char *text = printed(a, d);
+    Outcome o = execute(a, m->schedule, NULL, NULL);
+    Counts *c = &t->of[m->kind];
+    int proof = proof_of(text);
+    c->mutants++;
+    c->accepted += accepted;
+    c->harmful += !o.right;
+    if (accepted && !o.right)
+        fault(t, m, "accepted, but", o.why);
+    if (accepted)
+        accepted = !*text || (fault(t, m, "accepted with a message", text), true);
+    else if (proof < 1 || proof >= PROOFS)
+        fault(t, m, "refused without a proof's number", text);
+    else if (!place_is_right(m, text))
+        fault(t, m, "refused at the wrong place", text);
+    else
+        c->rejected[proof]++;
+    arena_free(a);
+}
+
+static void print_tally(const char *name, const Tally *t)
+{
+    for (int k = 0; k < MUTATION_COUNT; k++) {
+        const Counts *c = &t->of[k];
+        if (!c->mutants)
+            continue;
+        print_message("  %-8s %-38s %5d mutants, %5d harmful, %4d accepted; by proof", name, mutation_names[k], c->mutants,
+                      c->harmful, c->accepted);
+        for (int p = 1; p < PROOFS; p++)
+            print_message(" %d", c->rejected[p]);
+        print_message("\n");
+    }
+}
+
+static void check_schedule(const char *name, const Shape *shapes, int n)
+{
+    Tally t = {0};
+    Arena *a = arena_new();
+    bool late = strcmp(name, "late") == 0;
+    const SchedText *text = late ? schedule_file(a, SOURCE_DIR "/late.sched") : stock_schedule(a, name);
+    assert_non_null(text);
+    for (int i = 0; i < n; i++) {
+        for (int phase = 0; phase < PHASES; phase++) {
+            if (!has_phase(text, phase))
+                continue;
+            t.phase = phase_name(phase);
+            each_mutant(plan_phase(a, diags_new(a), text, shapes[i], phase), try_mutant, &t);
+        }
+    }
+    print_tally(name, &t);
+    int harmful = 0;
+    for (int k = 0; k < MUTATION_COUNT; k++)
+        harmful += t.of[k].harmful;
+    arena_free(a);
+    assert_int_equal(t.faults, 0);
+    assert_true(harmful > 10); /* an executor that finds everything right would prove nothing */
+    assert_int_equal(t.of[MUTATE_CHANNEL].accepted, 0); /* the executor knows no streams: none may be shared */
+    assert_int_equal(t.of[MUTATE_MORE].accepted, t.of[MUTATE_MORE].mutants);
+    assert_int_equal(t.of[MUTATE_EXTRA_WAIT].accepted, t.of[MUTATE_EXTRA_WAIT].mutants);
+    assert_int_equal(t.of[MUTATE_DROP].harmful, t.of[MUTATE_DROP].mutants);
+}
+
+static void ring(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{1, 2}, {1, 3}, {1, 4}, {1, 5}};
+    check_schedule("ring", shapes, countof(shapes));
+}
+
+static void burst(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}, {3, 1}, {1, 3}, {3, 3}};
+    check_schedule("burst", shapes, countof(shapes));
+}
+
+/* Passes after computing, in an order that cannot be overlapped: a slot is sent and refilled by one operation. */
+static void late(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    check_schedule("late", shapes, countof(shapes));
+}
+
+static void ulysses(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{1, 4}};
+    check_schedule("ulysses", shapes, countof(shapes));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring),
+        cmocka_unit_test(burst),
+        cmocka_unit_test(late),
+        cmocka_unit_test(ulysses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
