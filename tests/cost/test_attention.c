@@ -85,6 +85,58 @@ static void double_ring_forward(void **state)
     arena_free(a);
 }
 
+/* An oversubscribed fabric halves what the NICs of a node carry together. */
+static void oversubscribed(void **state)
+{
+    (void)state;
+    const double bytes[TENSOR_COUNT] = {[T_KV] = 1e6};
+    Arena *a = arena_new();
+    TestCluster c;
+    cluster_fill(&c, 4, 4, 4, false);
+    c.cluster.oversubscription = 2;
+    close_to(even_time(&c.cluster, ring_trace(a, 4, 4, FORWARD), 1e-4, bytes), 3 * 2 * 1e6 / 1e8 + 3 * 1e-3 + 1e-4);
+    arena_free(a);
+}
+
+/* With one slot for partial sums, the next is computed only once the one before has left. */
+static void partial_sums_have_slots(void **state)
+{
+    (void)state;
+    const double comp = 1e-3, bytes[TENSOR_COUNT] = {[T_KV] = 1e-3, [T_DKV] = 4e5};
+    for (int ranks = 3; ranks < 7; ranks++) {
+        Arena *a = arena_new();
+        TestCluster c;
+        cluster_fill(&c, 1, ranks, 0, false);
+        Schedule *s = ring_trace(a, ranks, 0, BACKWARD_KEYS);
+        s->pool[s->partial_pool[T_DKV]].slots = 1;
+        double time = even_time(&c.cluster, s, comp, bytes);
+        assert_true(fabs(time - (ranks * comp + (ranks - 1) * 4e-4)) <= 1e-9);
+        arena_free(a);
+    }
+}
+
+/* A cpu rank offers even its own chunk only when its program comes to the pass; a device offers it at once. Two ranks
+ * compute first (the sender 5 ms, the receiver 1 ms), then pass: the copy takes 0.1 ms, then 1 ms of computing. */
+static void cpu_offers_in_program_order(void **state)
+{
+    (void)state;
+    for (int cpu = 0; cpu < 2; cpu++) {
+        Arena *a = arena_new();
+        TestCluster c;
+        cluster_fill(&c, 1, 2, 0, cpu);
+        Schedule *ring = ring_trace(a, 2, 0, FORWARD);
+        const Instance *i = ring->trace.at; /* pass, compute, compute */
+        Instance order[3] = {i[1], i[0], i[2]};
+        ring->trace.at = order;
+        AttentionInput in = even_input(a, &c.cluster, ring, 1e-3, (double[TENSOR_COUNT]){[T_KV] = 1e5});
+        in.seconds[0] = 5e-3;
+        AttentionTime t = attention_simulate(a, &in);
+        close_to(t.end[1], cpu ? 6.1e-3 : 2e-3);
+        close_to(t.end[0], cpu ? 6.1e-3 : 6e-3);
+        arena_free(a);
+    }
+}
+
 /* A flat ring crosses each node's border with one transfer at a time, over one NIC; the double ring uses all. */
 static void double_ring_beats_flat_ring(void **state)
 {
@@ -318,6 +370,8 @@ int main(void)
         cmocka_unit_test(ring_forward),         cmocka_unit_test(ring_on_cpu),
         cmocka_unit_test(ring_backward),        cmocka_unit_test(double_ring_forward),
         cmocka_unit_test(double_ring_beats_flat_ring), cmocka_unit_test(slots_limit_running_ahead),
+        cmocka_unit_test(oversubscribed),       cmocka_unit_test(partial_sums_have_slots),
+        cmocka_unit_test(cpu_offers_in_program_order),
         cmocka_unit_test(bytes_are_conserved),
         cmocka_unit_test(bounds_hold),          cmocka_unit_test(faster_links_are_never_slower),
         cmocka_unit_test(live_is_what_prune_says), cmocka_unit_test(loongtrain_table),
