@@ -224,7 +224,8 @@ static void put_clean(FILE *out, const char *text)
     }
 }
 
-/* One source line and the part of it that is shown: all of a short line, WINDOW columns around the caret of a long one. */
+/* One source line and the part of it that is shown: all of a short line, WINDOW columns around the caret of a long one.
+ */
 typedef struct Excerpt { const Source *src; size_t begin, end; int from, to, width; } Excerpt;
 
 static Excerpt excerpt(Span at)

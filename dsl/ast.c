@@ -168,7 +168,8 @@ static void print_node(const Ast *n, int indent, Text *out)
 {
     text_printf(out, "%*s", indent * 2, "");
     print_operator(n, out);
-    bool keyword = n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SCHEDULE || n->kind == A_FOR || n->kind == A_LATER;
+    bool keyword =
+        n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SCHEDULE || n->kind == A_FOR || n->kind == A_LATER;
     if (keyword)
         text_printf(out, " %s", n->text);
     print_values(n->args, " ", out);

@@ -1,4 +1,5 @@
-/* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other. */
+/* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other.
+ */
 #include "check.h"
 
 #include <dirent.h>

@@ -14,8 +14,12 @@ typedef struct MaskDecl {
     bool broken; /* already reported: uses of it say nothing more */
 } MaskDecl;
 typedef struct TableDecl { Table table; bool stock; int number; /* in Program.tables, -1: not used yet */ } TableDecl;
-/* A model or cluster file that was read; open while its declarations are being followed: importing it again is a cycle. */
+/* A model or cluster file that was read; open while its declarations are being followed: importing it again is a cycle.
+ */
 typedef struct LoadedFile { uint64_t device, inode; const char *path; bool open; Span import; } LoadedFile;
+
+/* A file is one Pattern however many masks read it; NULL: reported already. */
+typedef struct LoadedPattern { const char *path; const Pattern *pattern; } LoadedPattern;
 
 typedef struct Checker {
     Arena *arena;
@@ -28,6 +32,7 @@ typedef struct Checker {
     Vec(NicDecl *) nics;
     Vec(MaskDecl *) masks;
     Vec(TableDecl *) tables;
+    Vec(LoadedPattern) patterns;
     Vec(Table) used_tables;
     Vec(Mask) used_masks;
     Vec(const SchedText *) schedules; /* stock ones first */

@@ -7,8 +7,8 @@ static const Ast *mask_value(Checker *c, Cursor *u)
 {
     if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL) || u->at->next) {
         if (!u->failed)
-            diag_error(c->diags, u->at ? u->at->span : u->setting->name_span, "'%s' needs a mask, such as causal or window(4Ki)",
-                       u->setting->text);
+            diag_error(c->diags, u->at ? u->at->span : u->setting->name_span,
+                       "'%s' needs a mask, such as causal or window(4Ki)", u->setting->text);
         return NULL;
     }
     return u->at;
@@ -29,7 +29,8 @@ static void assign(Checker *c, const Ast *s, Assignment *a, int64_t layer, int m
 {
     if (layer >= a->layers) {
         if (a->layers)
-            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0", (long long)layer, a->layers);
+            diag_error(c->diags, span, "there is no layer %lld: the model has %d, numbered from 0", (long long)layer,
+                       a->layers);
     } else if (a->by[layer].src) {
         diag_error(c->diags, span, "layer %lld is set twice", (long long)layer);
         diag_note(c->diags, a->by[layer], "first here");
@@ -96,7 +97,8 @@ void finish_attention(Checker *c)
     if (c->attention) {
         Cursor u = cursor_of(c, c->attention);
         cursor_end(&u);
-        take_fields(c, c->attention->body, attention_fields, countof(attention_fields), &a, "attention", c->attention->span);
+        take_fields(c, c->attention->body, attention_fields, countof(attention_fields), &a, "attention",
+                    c->attention->span);
     }
     for (int i = 0; i < layers; i++) {
         if (!a.by[i].src && !a.fallback_span.src) {

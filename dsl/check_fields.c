@@ -1,4 +1,5 @@
-/* check_fields.c: settings ("name values;") against tables of fields: units, ranges, unknown, missing and double ones. */
+/* check_fields.c: settings ("name values;") against tables of fields: units, ranges, unknown, missing and double ones.
+ */
 #include "check.h"
 
 #include <math.h>
@@ -39,7 +40,8 @@ static bool needs(Cursor *u, const char *what)
 
 bool cursor_try(Cursor *u, const char *word)
 {
-    bool there = !u->failed && u->at && (u->at->kind == A_NAME || u->at->kind == A_PUNCT) && strcmp(u->at->text, word) == 0;
+    bool there =
+        !u->failed && u->at && (u->at->kind == A_NAME || u->at->kind == A_PUNCT) && strcmp(u->at->text, word) == 0;
     if (there)
         advance(u);
     return there;
@@ -122,7 +124,8 @@ bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
         return fail(u);
     }
     if (value < lo || value > hi) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", u->setting->text, (long long)lo, (long long)hi);
+        diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", u->setting->text, (long long)lo,
+                   (long long)hi);
         return fail(u);
     }
     *out = value;

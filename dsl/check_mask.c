@@ -1,6 +1,6 @@
 /* check_mask.c: masks. A mask that a layer uses is inlined into one expression over q and k: parameters and calls of
- * other masks disappear, constants are folded, and each sub-value is proved to stay within +-2^62 on the sequence. Masks
- * that no layer uses are checked as well, with their parameters left open. */
+ * other masks disappear, constants are folded, and each sub-value is proved to stay within +-2^62 on the sequence.
+ * Masks that no layer uses are checked as well, with their parameters left open. */
 #include "check.h"
 
 #include <errno.h>
@@ -114,7 +114,8 @@ static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
 static Typed too_large(Checker *c)
 {
     if (!c->mask_too_large)
-        diag_error(c->diags, c->mask_at, "mask is too large when the masks it calls are written out: more than %d operations or %d levels",
+        diag_error(c->diags, c->mask_at,
+                   "mask is too large when the masks it calls are written out: more than %d operations or %d levels",
                    MAX_NODES, MAX_DEPTH);
     c->mask_too_large = true;
     return broken;
@@ -273,7 +274,8 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
     if (find_mask(c, a->text))
         return inline_call(c, a, frame);
     if (find_table(c, a->text))
-        return wrong(c, frame, a->span, arena_printf(c->arena, "'%s' is a table; write %s[q] or %s[k]", a->text, a->text, a->text));
+        return wrong(c, frame, a->span,
+                     arena_printf(c->arena, "'%s' is a table; write %s[q] or %s[k]", a->text, a->text, a->text));
     return unknown_name(c, a, frame);
 }
 
@@ -292,9 +294,11 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
     const Ast *index = a->args.first;
     if (!t)
         return unknown_name(c, a, frame);
-    bool q = index->kind == A_NAME && strcmp(index->text, "q") == 0, k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
+    bool q = index->kind == A_NAME && strcmp(index->text, "q") == 0,
+         k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
     if (index->next || (!q && !k))
-        return wrong(c, frame, a->span, arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text, a->text));
+        return wrong(c, frame, a->span,
+                     arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text, a->text));
     int number = frame && frame->open ? 0 : use_table(c, t);
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
 }
@@ -302,12 +306,12 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
 /* Rows of 0s and 1s, blanks ignored, one row a line. */
 static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern *out)
 {
-    Vec(uint8_t) bits = {0};
-    int64_t row_length = 0;
+    uint8_t *bits = NEW_ARRAY(a, uint8_t, len);
+    int64_t row_length = 0, n = 0;
     for (size_t i = 0; i <= len; i++) {
         char ch = i < len ? text[i] : '\n';
         if (ch == '0' || ch == '1') {
-            *vec_push(a, &bits) = (uint8_t)(ch - '0');
+            bits[n++] = (uint8_t)(ch - '0');
             row_length++;
         } else if (ch == '\n' && row_length) {
             if (out->rows && row_length != out->cols)
@@ -320,16 +324,19 @@ static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern 
             return "it may hold 0, 1 and blanks only";
         }
     }
-    out->bits = bits.at;
+    out->bits = bits;
     return out->rows ? NULL : "it has no rows";
 }
 
 static const Pattern *load_pattern(Checker *c, const Ast *a)
 {
+    const char *path = path_beside(c->arena, a->span, a->text), *text = NULL;
+    for (int i = 0; i < c->patterns.n; i++)
+        if (strcmp(c->patterns.at[i].path, path) == 0)
+            return c->patterns.at[i].pattern;
     Pattern *p = NEW(c->arena, Pattern);
     size_t len;
     p->path = a->text;
-    const char *path = path_beside(c->arena, a->span, a->text), *text = NULL;
     errno = EINVAL;
     if (is_plain_file(path))
         text = read_file(c->arena, path, &len);
@@ -340,6 +347,7 @@ static const Pattern *load_pattern(Checker *c, const Ast *a)
     const char *fault = read_pattern(c->arena, text, len, p);
     if (fault)
         diag_error(c->diags, a->name_span, "'%s' is not a pattern: %s", path, fault);
+    *vec_push(c->arena, &c->patterns) = (LoadedPattern){path, fault ? NULL : p};
     return fault ? NULL : p;
 }
 
@@ -354,7 +362,11 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
         return broken;
     Expr *e = NEW(c->arena, Expr);
     *e = (Expr){.op = E_PATTERN, .a = row.e, .b = column.e, .pattern = pattern, .span = a->span};
-    return (Typed){.type = TRUTH, .e = e, .hi = 1, .open = row.open || column.open, .nodes = row.nodes + column.nodes + 1,
+    return (Typed){.type = TRUTH,
+                   .e = e,
+                   .hi = 1,
+                   .open = row.open || column.open,
+                   .nodes = row.nodes + column.nodes + 1,
                    .depth = (row.depth > column.depth ? row.depth : column.depth) + 1};
 }
 
@@ -362,8 +374,12 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
 static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprOp op, int least, int most)
 {
     if (a->args.n < least || a->args.n > most)
-        return wrong(c, frame, a->span, arena_printf(c->arena, "'%s' takes %s, not %d", a->text,
-                                                     least == 1 ? "one value" : most == 2 ? "two values" : "two values or more", a->args.n));
+        return wrong(c, frame, a->span,
+                     arena_printf(c->arena, "'%s' takes %s, not %d", a->text,
+                                  least == 1  ? "one value"
+                                  : most == 2 ? "two values"
+                                              : "two values or more",
+                                  a->args.n));
     const char *of = arena_printf(c->arena, "'%s'", a->text);
     Typed t = operand(c, a->args.first, frame, NUMBER, of);
     if (least == 1)
@@ -470,7 +486,8 @@ static void check_parameters(Checker *c, const Ast *mask)
 void declare_mask(Checker *c, const Ast *mask)
 {
     if (reserved(mask->text))
-        diag_error(c->diags, mask->name_span, "'%s' has a meaning of its own in masks; choose another name", mask->text);
+        diag_error(c->diags, mask->name_span, "'%s' has a meaning of its own in masks; choose another name",
+                   mask->text);
     check_parameters(c, mask);
     for (int i = 0; i < c->masks.n; i++)
         if (c->masks.at[i]->stock == c->stock && strcmp(c->masks.at[i]->name, mask->text) == 0) {

@@ -63,7 +63,8 @@ static void take_ffn(Checker *c, const Ast *s, const Field *f, void *to)
     static const char *const kinds[] = {"swiglu", "gelu", "geglu", "relu"};
     Cursor u = cursor_of(c, s);
     int64_t width;
-    if (kind_word(&u, kinds, countof(kinds)) && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) && cursor_end(&u))
+    if (kind_word(&u, kinds, countof(kinds)) && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) &&
+        cursor_end(&u))
         *(int *)to = (int)width;
 }
 
@@ -135,7 +136,8 @@ static void check_heads(Checker *c, ModelFields *f)
         diag_note(c->diags, m->heads_span, "kv_heads must divide the %d heads given here", m->heads);
     }
     if (!f->head_dim.src && m->hidden % m->heads != 0)
-        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim", m->hidden, m->heads);
+        diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim", m->hidden,
+                   m->heads);
     if (!f->head_dim.src)
         m->head_dim = m->hidden / m->heads;
     if (m->head_dim % 2 != 0)
@@ -188,7 +190,8 @@ static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to
     Setting *setting = to;
     take_factor(c, s, f, to);
     if (setting->is_auto)
-        not_planned(c, s->span, arena_printf(c->arena, "%s auto", s->text), arena_printf(c->arena, "a number, such as %s 1", s->text));
+        not_planned(c, s->span, arena_printf(c->arena, "%s auto", s->text),
+                    arena_printf(c->arena, "a number, such as %s 1", s->text));
     setting->is_auto = false;
 }
 
@@ -366,8 +369,10 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
                    "context %lld times heads %lld is not the %lld ranks that share a sequence; use %s",
                    (long long)context->value, (long long)heads->value, (long long)group, would_do);
     else if (one->value > 1 && group / one->value > 1)
-        not_planned(c, one->span, arena_printf(c->arena, "%s %lld with %s %lld", name, (long long)one->value, other_name,
-                                               (long long)(group / one->value)), would_do);
+        not_planned(c, one->span,
+                    arena_printf(c->arena, "%s %lld with %s %lld", name, (long long)one->value, other_name,
+                                 (long long)(group / one->value)),
+                    would_do);
 }
 
 /* The factors of the world size: data, tensor, and the group that shares a sequence. */
@@ -376,7 +381,8 @@ static void check_factors(Checker *c, const Layout *l, int world)
     if (l->tensor.value > 1)
         not_planned(c, l->tensor.span, arena_printf(c->arena, "tensor %lld", (long long)l->tensor.value), "tensor 1");
     if (world % l->data.value != 0)
-        diag_error(c->diags, l->data.span, "data %lld does not divide the %d ranks of the cluster", (long long)l->data.value, world);
+        diag_error(c->diags, l->data.span, "data %lld does not divide the %d ranks of the cluster",
+                   (long long)l->data.value, world);
     else
         check_group(c, l, world / l->data.value);
 }
@@ -531,7 +537,8 @@ static void check_train(Checker *c, TrainFields *f)
     if (!f->batch.src)
         t->batch = data;
     if (t->batch % data != 0) {
-        diag_error(c->diags, f->batch, "batch %lld cannot be shared evenly by data %lld", (long long)t->batch, (long long)data);
+        diag_error(c->diags, f->batch, "batch %lld cannot be shared evenly by data %lld", (long long)t->batch,
+                   (long long)data);
         diag_note(c->diags, l->data.span, "batch must be a multiple of the data factor given here");
     }
     if (t->warmup > t->steps)
@@ -539,14 +546,22 @@ static void check_train(Checker *c, TrainFields *f)
                    (long long)t->steps);
     t->lr_end = t->cosine ? f->lr_end : t->lr;
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)
-        diag_error(c->diags, c->train->span, "separator %lld is not a token of a vocabulary of %d", (long long)t->separator,
-                   c->program->model.vocab);
+        diag_error(c->diags, c->train->span, "separator %lld is not a token of a vocabulary of %d",
+                   (long long)t->separator, c->program->model.vocab);
 }
 
 void finish_train(Checker *c)
 {
-    TrainFields f = {.t = {.separator = -1, .steps = 1000, .batch = 1, .seed = 1, .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95,
-                           .decay = 0.1, .clip = 1, .adam_eps = 1e-8}};
+    TrainFields f = {.t = {.separator = -1,
+                           .steps = 1000,
+                           .batch = 1,
+                           .seed = 1,
+                           .lr = 3e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .decay = 0.1,
+                           .clip = 1,
+                           .adam_eps = 1e-8}};
     if (c->train) {
         f.t.span = c->train->span;
         Cursor u = cursor_of(c, c->train);

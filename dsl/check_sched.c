@@ -206,9 +206,11 @@ static const Expr *place(Scheduler *s, const Ast *a, int i)
         good = good && (j == i || t.coef[j] == 0);
     if (!good) {
         const char *own = s->text->coord_name[i];
-        fault(s, a->span, arena_printf(s->c->arena, "this must be '%s' plus or minus loop variables, sizes and constants, "
-                                                    "such as %s - 1: all ranks do the same relative to their own place",
-                                       own, own));
+        fault(s, a->span,
+              arena_printf(s->c->arena,
+                           "this must be '%s' plus or minus loop variables, sizes and constants, "
+                           "such as %s - 1: all ranks do the same relative to their own place",
+                           own, own));
         return NULL;
     }
     return t.e;
@@ -280,7 +282,8 @@ static void once_each(Scheduler *s, const Stmt *stmt)
     for (int i = 0; i < stmt->nrefs; i++)
         for (int j = 0; j < i; j++)
             if (stmt->refs[i].tensor == stmt->refs[j].tensor)
-                fault(s, stmt->refs[i].span, arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
+                fault(s, stmt->refs[i].span,
+                      arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
 }
 
 static void needs_index(Scheduler *s, const ChunkRef *ref)
@@ -308,7 +311,8 @@ static int new_loop_variable(Scheduler *s, const Ast *a)
         free = i; /* loops that are not inside each other share a variable */
     }
     if (free < 0 && t->vars == MAX_SCHED_VARS) {
-        fault(s, a->name_span, arena_printf(s->c->arena, "more than %d loop variables in one schedule", MAX_SCHED_VARS - FIRST_LOOP));
+        fault(s, a->name_span,
+              arena_printf(s->c->arena, "more than %d loop variables in one schedule", MAX_SCHED_VARS - FIRST_LOOP));
         return -1;
     }
     if (free < 0)
@@ -358,7 +362,8 @@ static void check_pair(Scheduler *s, const Stmt *out)
     else if (q->whole != kv->whole)
         fault(s, out->span, "either both of Q and KV have an index or neither has");
     else if (q->whole && !(s->exchanged[T_Q] && s->exchanged[T_KV]))
-        fault(s, out->span, "Q and KV without an index are the whole sequence, which needs `exchange Q, KV tokens -> heads` before");
+        fault(s, out->span,
+              "Q and KV without an index are the whole sequence, which needs `exchange Q, KV tokens -> heads` before");
     else if (!q->whole && exchanged) {
         not_planned(s->c, out->span, "a ring inside an exchange", "Q with KV without an index");
         s->failed = true;
@@ -369,7 +374,9 @@ static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     chunks(s, out, a->args.first, NULL);
     if ((a->kind == A_GRAD) != s->backward)
-        fault(s, a->span, s->backward ? "backward computes with 'grad', not 'attend'" : "forward computes with 'attend', not 'grad'");
+        fault(s, a->span,
+              s->backward ? "backward computes with 'grad', not 'attend'"
+                          : "forward computes with 'attend', not 'grad'");
     check_pair(s, out);
 }
 
@@ -426,7 +433,8 @@ static void check_exchanged(Scheduler *s, const Stmt *out)
             not_planned(s->c, ref->span, "exchange of a piece", "the tensor without an index");
             s->failed = true;
         } else if (input != out->tokens_to_heads) {
-            fault(s, ref->span, input ? "Q and KV are exchanged tokens -> heads" : "results are exchanged heads -> tokens");
+            fault(s, ref->span,
+                  input ? "Q and KV are exchanged tokens -> heads" : "results are exchanged heads -> tokens");
         }
         s->exchanged[ref->tensor] = true;
     }
@@ -447,8 +455,9 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
         not_planned(s->c, a->span, "exchange in a schedule of two coordinates", "one coordinate");
         s->failed = true;
     } else if (over && strcmp(over->text, s->text->coord_name[0]) != 0) {
-        fault(s, over->span, arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has '%s'", over->text,
-                                          s->text->coord_name[0]));
+        fault(s, over->span,
+              arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has '%s'", over->text,
+                           s->text->coord_name[0]));
     }
     if (s->nesting)
         fault(s, a->span, "exchange stands outside of loops and conditions");
@@ -513,7 +522,9 @@ static void coordinate(Scheduler *s, const Ast *a, int i)
     }
     if (a->args.n == 3) {
         if (strcmp(name->text, levels[i]) != 0 || s->text->coords != MAX_COORDS)
-            fault(s, name->span, "of two coordinates the first is the 'node' and the second the 'lane' inside it; one has no such word");
+            fault(
+                s, name->span,
+                "of two coordinates the first is the 'node' and the second the 'lane' inside it; one has no such word");
         name = name->next;
     }
     t->coord_name[i] = t->var_name[i] = name->text;
@@ -527,7 +538,9 @@ static void distinct_names(Scheduler *s, Span at)
     for (int i = 0; i < FIRST_LOOP; i++)
         for (int j = 0; j < i; j++)
             if (s->text->var_name[i] && s->text->var_name[j] && strcmp(s->text->var_name[i], s->text->var_name[j]) == 0)
-                fault(s, at, arena_printf(s->c->arena, "'%s' is named twice among the coordinates and sizes", s->text->var_name[i]));
+                fault(s, at,
+                      arena_printf(s->c->arena, "'%s' is named twice among the coordinates and sizes",
+                                   s->text->var_name[i]));
 }
 
 static bool header(Scheduler *s, const Ast *a)

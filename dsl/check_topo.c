@@ -18,7 +18,8 @@ static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
         return;
     const char *t = name->text;
     size_t digits = strncmp(t, "sm_", 3) == 0 ? strspn(t + 3, "0123456789") : 0;
-    bool sm = digits >= 2 && digits <= 3 && (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
+    bool sm =
+        digits >= 2 && digits <= 3 && (t[3 + digits] == 0 || (islower((unsigned char)t[3 + digits]) && !t[4 + digits]));
     if (!sm && strcmp(t, "cpu") != 0)
         diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'", t);
     d->arch = t;
@@ -325,12 +326,13 @@ static void total_up(Checker *c, ClusterFields *k)
         *(g->device->is_cpu ? &cpu : &gpu) = true;
     }
     if (world > 1 << 20)
-        diag_error(c->diags, cluster->span, "the cluster has %lld ranks; more than %d are not supported", (long long)world,
-                   1 << 20);
+        diag_error(c->diags, cluster->span, "the cluster has %lld ranks; more than %d are not supported",
+                   (long long)world, 1 << 20);
     if (cpu && gpu)
         diag_error(c->diags, cluster->span, "the cluster mixes cpu devices and GPUs; one program runs on one kind");
     if (nodes > 1 && k->nics_missing)
-        diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr", (long long)nodes);
+        diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr",
+                   (long long)nodes);
     cluster->nodes = (int)nodes;
     cluster->world = (int)world;
     cluster->groups = k->groups.at;

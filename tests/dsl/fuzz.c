@@ -1,8 +1,8 @@
 /* fuzz.c: any bytes as a .topo, .burst or .sched file must end in a Program or in messages, without a leak, a hang or
  * undefined behaviour. Built three times, FUZZ_LANGUAGE says for which language.
  *
- * With clang -fsanitize=fuzzer this is a libFuzzer target; with -DFUZZ_REPLAY a plain program that runs the files (or all
- * files of the folders) given. The environment names the folders: BURST_STOCK with the stock files, BURST_BASE with
+ * With clang -fsanitize=fuzzer this is a libFuzzer target; with -DFUZZ_REPLAY a plain program that runs the files (or
+ * all files of the folders) given. The environment names the folders: BURST_STOCK with the stock files, BURST_BASE with
  * base.topo and base.burst, the other half of an input.
  */
 #include "burst.h"

@@ -57,9 +57,10 @@ static const char own_masks[] =
 static const Program *compile_all(Arena *a)
 {
     Text t = {0};
-    text_printf(&t, "model m { layers %d; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\nsequence %d;\n%s", countof(cases),
-                SEQUENCE, own_masks);
-    text_printf(&t, "mask pattern(b) = file \"%s\" at (q / b, k / b);\nattention {\n", memory_file(a, "01\n1 0\n\n0\t1\n"));
+    text_printf(&t, "model m { layers %d; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\nsequence %d;\n%s",
+                countof(cases), SEQUENCE, own_masks);
+    text_printf(&t, "mask pattern(b) = file \"%s\" at (q / b, k / b);\nattention {\n",
+                memory_file(a, "01\n1 0\n\n0\t1\n"));
     for (int i = 0; i < countof(cases); i++)
         text_printf(&t, "layers %d: %s;\n", i, cases[i].text);
     text_add(&t, "}\n");
@@ -110,6 +111,22 @@ static void bigbird_draws_blocks(void **state)
             assert_int_equal(keeps, expr_eval(e, q * 16, k * 16 + 15, NULL, NULL)); /* whole blocks */
         }
     assert_in_range(drawn_blocks, blocks / 4 * 0.98, blocks / 4 * 1.02);
+    arena_free(a);
+}
+
+/* A file is read once: masks that share it share its Pattern. */
+static void patterns_are_shared(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const char *file = memory_file(a, "10\n11\n");
+    const Program *p = program_of(a, TOPO, arena_printf(a, MODEL "sequence 1Ki; mask p(b) = file \"%s\" at (q / b, k / b);\n"
+                                                           "attention { layers 0: p(4); layers 1 .. 3: p(8); }\n", file));
+    assert_int_equal(p->mask_count, 2);
+    const Pattern *pattern = p->masks[0].expr->pattern;
+    assert_ptr_equal(pattern, p->masks[1].expr->pattern);
+    assert_true(pattern->rows == 2 && pattern->cols == 2);
+    assert_memory_equal(pattern->bits, "\1\0\1\1", 4);
     arena_free(a);
 }
 
@@ -187,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_keep_what_they_say),
         cmocka_unit_test(bigbird_draws_blocks),
+        cmocka_unit_test(patterns_are_shared),
         cmocka_unit_test(constants_fold),
         cmocka_unit_test(overflow_is_proved),
     };

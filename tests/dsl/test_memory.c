@@ -77,9 +77,11 @@ static int sweep(int wanted)
 
 static void set_files(Arena *a, const char *model)
 {
-    topo_path = memory_file(a, "device d { arch cpu; memory 1 GB; matmul fp32 1 TFLOP/s; } cluster c { nodes 1 { cpus 4 of d; } }");
+    topo_path = memory_file(
+        a, "device d { arch cpu; memory 1 GB; matmul fp32 1 TFLOP/s; } cluster c { nodes 1 { cpus 4 of d; } }");
     model_path = memory_file(a, model);
-    schedule_path = memory_file(a, "schedule x over (r of G) { forward { attend Q[r] with KV[r]; } backward { grad Q[r] with KV[r]; } }");
+    schedule_path = memory_file(
+        a, "schedule x over (r of G) { forward { attend Q[r] with KV[r]; } backward { grad Q[r] with KV[r]; } }");
 }
 
 static void right_input(void **state)

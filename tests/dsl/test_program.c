@@ -5,11 +5,14 @@ static void design_cluster(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a,
+    const Program *p = program_of(
+        a,
         "cluster lab { nodes 2 { gpus 4 of h200; nics 4 of hdr; } nodes 1 { gpus 8 of a100; nics 2 of ndr; }\n"
         "  link nvlink { bandwidth 400 GB/s; latency 3 us; } fabric { oversubscription 2; } }\n"
-        "device h200 { arch sm_90a; memory 100 GB; hbm 4 TB/s; matmul bf16 700 TFLOP/s; attention forward 600 TFLOP/s; }\n"
-        "host { memory 512 GiB; pcie 55 GB/s; cores 32; }\n", MODEL "sequence 64Ki;\n");
+        "device h200 { arch sm_90a; memory 100 GB; hbm 4 TB/s; matmul bf16 700 TFLOP/s; attention forward 600 TFLOP/s; "
+        "}\n"
+        "host { memory 512 GiB; pcie 55 GB/s; cores 32; }\n",
+        MODEL "sequence 64Ki;\n");
     const Cluster *c = &p->cluster;
     assert_string_equal(c->name, "lab");
     assert_int_equal(c->world, 16);
@@ -20,7 +23,8 @@ static void design_cluster(void **state)
     assert_true(c->link_bandwidth == 400e9 && c->link_latency == 3000 && c->oversubscription == 2);
     assert_true(c->host_memory == 512.0 * (1 << 30) && c->pcie == 55e9 && c->host_cores == 32);
     const Device *own = c->groups[0].device;
-    assert_true(own->memory == 100e9 && own->matmul == 700e12 && own->attention_forward == 600e12); /* hides the stock one */
+    assert_true(own->memory == 100e9 && own->matmul == 700e12 &&
+                own->attention_forward == 600e12); /* hides the stock one */
     assert_true(own->attention_backward == 0.65 * 700e12);
     assert_false(own->is_cpu);
     arena_free(a);
@@ -40,7 +44,8 @@ static void model_and_defaults(void **state)
     assert_true(p->cluster.link_bandwidth == 450e9); /* of the stock h100 */
     assert_non_null(p->cluster.groups[0].nic);
     const Layout *l = &p->layout;
-    assert_true(l->data.value == 1 && !l->data.is_auto && l->context.is_auto && l->heads.is_auto && l->tensor.value == 1);
+    assert_true(l->data.value == 1 && !l->data.is_auto && l->context.is_auto && l->heads.is_auto &&
+                l->tensor.value == 1);
     assert_true(l->partition.is_auto && l->travel.is_auto && l->recompute.is_auto && !l->schedule);
     const Train *t = &p->train;
     assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 && !t->checkpoint);
@@ -55,8 +60,12 @@ static void layout_and_training_as_given(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a, TOPO, MODEL "sequence 1Ki;\n"
-        "layout { data 2; context 1; heads 2; partition blocks(32); schedule ulysses; travel queries; recompute full; }\n"
+    const Program *p = program_of(
+        a, TOPO,
+        MODEL
+        "sequence 1Ki;\n"
+        "layout { data 2; context 1; heads 2; partition blocks(32); schedule ulysses; travel queries; recompute full; "
+        "}\n"
         "train { data \"t.bin\"; separator 3; steps 50; batch 6; seed 9; checkpoint \"c\" every 7;\n"
         "  optimizer adamw { lr 1e-2; betas 0.5 0.75; eps 1e-6; decay 0; clip 2; warmup 5; cosine to 1e-3; } }\n");
     const Layout *l = &p->layout;
@@ -68,7 +77,8 @@ static void layout_and_training_as_given(void **state)
     assert_string_equal(t->data, "t.bin");
     assert_string_equal(t->checkpoint, "c");
     assert_true(t->separator == 3 && t->steps == 50 && t->batch == 6 && t->seed == 9 && t->checkpoint_every == 7);
-    assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->cosine && t->beta1 == 0.5 && t->beta2 == 0.75 && t->warmup == 5);
+    assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->cosine && t->beta1 == 0.5 && t->beta2 == 0.75 &&
+                t->warmup == 5);
     assert_true(t->adam_eps == 1e-6 && t->decay == 0 && t->clip == 2);
     arena_free(a);
 }
@@ -85,8 +95,9 @@ static void slowest_link_of_a_mixed_cluster(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a, "cluster c { nodes 1 { gpus 1 of h200; nics 1 of edr; } nodes 1 { gpus 3 of a800; nics 1 of edr; } }\n",
-                                  MODEL "sequence 1Ki;\n");
+    const Program *p = program_of(
+        a, "cluster c { nodes 1 { gpus 1 of h200; nics 1 of edr; } nodes 1 { gpus 3 of a800; nics 1 of edr; } }\n",
+        MODEL "sequence 1Ki;\n");
     assert_true(p->cluster.link_bandwidth == 200e9 && p->cluster.groups[0].nic->bandwidth == 12.5e9);
     arena_free(a);
 }
@@ -95,7 +106,8 @@ static void masks_by_layer(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Program *p = program_of(a, TOPO, MODEL "sequence 1Ki; attention { layers 1, 3: window(2 * 8); layers 2: full; }\n");
+    const Program *p =
+        program_of(a, TOPO, MODEL "sequence 1Ki; attention { layers 1, 3: window(2 * 8); layers 2: full; }\n");
     static const char *const wanted[] = {"causal", "window(16)", "full", "window(16)"};
     assert_int_equal(p->mask_count, 3);
     for (int i = 0; i < 4; i++)
@@ -108,7 +120,8 @@ static void tables_in_use_only(void **state)
     (void)state;
     Arena *a = arena_new();
     assert_int_equal(program_of(a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64;\n")->table_count, 0);
-    const Program *p = program_of(a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64; attention { default document; }\n");
+    const Program *p = program_of(
+        a, TOPO, MODEL "sequence 1Ki; table doc per token lengths 8 .. 64; attention { default document; }\n");
     assert_int_equal(p->table_count, 1);
     assert_string_equal(p->tables[0].name, "doc");
     assert_true(p->tables[0].len_min == 8 && p->tables[0].len_max == 64);
@@ -132,9 +145,13 @@ static void own_schedule_hides_a_stock_one(void **state)
     (void)state;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const char *own = memory_file(a, "schedule ring over (me of All) { forward { attend Q[me] with KV[me]; } backward { grad Q[me] with KV[me]; } }");
-    FrontEnd in = {.topo_path = memory_file(a, TOPO), .model_path = memory_file(a, MODEL "sequence 1Ki; layout { schedule ring; }"),
-                   .stock_dir = DSL_STOCK, .schedule_paths = &own, .schedule_path_count = 1};
+    const char *own = memory_file(a, "schedule ring over (me of All) { forward { attend Q[me] with KV[me]; } backward "
+                                     "{ grad Q[me] with KV[me]; } }");
+    FrontEnd in = {.topo_path = memory_file(a, TOPO),
+                   .model_path = memory_file(a, MODEL "sequence 1Ki; layout { schedule ring; }"),
+                   .stock_dir = DSL_STOCK,
+                   .schedule_paths = &own,
+                   .schedule_path_count = 1};
     const Program *p = front_end(a, d, &in);
     close_files();
     assert_non_null(p);
@@ -153,7 +170,9 @@ static void missing_stock_is_diagnosed(void **state)
     (void)state;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = memory_file(a, TOPO), .model_path = memory_file(a, MODEL "sequence 1Ki;"), .stock_dir = "/nowhere"};
+    FrontEnd in = {.topo_path = memory_file(a, TOPO),
+                   .model_path = memory_file(a, MODEL "sequence 1Ki;"),
+                   .stock_dir = "/nowhere"};
     assert_null(front_end(a, d, &in));
     close_files();
     assert_int_equal(diags_errors(d), 3);

@@ -59,7 +59,8 @@ static void forward_tree(void **state)
     assert_true(attend->refs[0].tensor == T_Q && attend->refs[1].tensor == T_KV && !attend->refs[1].whole);
     assert_true(at(attend->refs[0].index[0], 3, 8, 5) == 3 && at(attend->refs[1].index[0], 3, 8, 5) == -2);
     assert_true(test->kind == S_IF && at(test->cond, 0, 8, 6) && !at(test->cond, 0, 8, 7) && !test->next);
-    assert_true(pass->kind == S_PASS && pass->nrefs == 1 && pass->refs[0].tensor == T_KV && at(pass->to[0], 3, 8, 5) == 4);
+    assert_true(pass->kind == S_PASS && pass->nrefs == 1 && pass->refs[0].tensor == T_KV &&
+                at(pass->to[0], 3, 8, 5) == 4);
     arena_free(a);
 }
 
@@ -71,9 +72,11 @@ static void backward_tree(void **state)
     const Stmt *grad = loop->body, *pass = grad->next->body, *last = loop->next->next;
     assert_int_equal(loop->var, S + 1);
     assert_int_equal(loop->next->var, S);
-    assert_true(grad->kind == S_GRAD && at(grad->refs[0].index[0], 3, 8, 5) == -2 && at(grad->refs[1].index[0], 3, 8, 5) == 3);
+    assert_true(grad->kind == S_GRAD && at(grad->refs[0].index[0], 3, 8, 5) == -2 &&
+                at(grad->refs[1].index[0], 3, 8, 5) == 3);
     assert_true(pass->nrefs == 2 && pass->refs[0].tensor == T_Q && pass->refs[1].tensor == T_DQ);
-    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ && last->refs[0].whole && !last->next);
+    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ && last->refs[0].whole &&
+                !last->next);
     arena_free(a);
 }
 
@@ -82,8 +85,9 @@ static void two_levels(void **state)
     (void)state;
     Arena *a = arena_new();
     const SchedText *t = schedule_of(a, "schedule x over (node n of N, lane l of W) {\n"
-        "  forward { for o in 0 .. N - 1 { pass KV[n - o, l] to (n + 1, l); attend Q[n, l] with KV[n - o, l + W - 1]; } }\n"
-        "  backward { grad Q[n, l] with KV[n, l]; return dQ, dKV; } }\n");
+                                        "  forward { for o in 0 .. N - 1 { pass KV[n - o, l] to (n + 1, l); attend "
+                                        "Q[n, l] with KV[n - o, l + W - 1]; } }\n"
+                                        "  backward { grad Q[n, l] with KV[n, l]; return dQ, dKV; } }\n");
     assert_int_equal(t->coords, 2);
     assert_string_equal(t->coord_name[0], "n");
     assert_string_equal(t->coord_name[1], "l");
@@ -110,7 +114,8 @@ static void exchanges(void **state)
     assert_true(t->exchanges && in->kind == S_EXCHANGE && in->tokens_to_heads && in->nrefs == 2);
     assert_true(in->refs[0].tensor == T_Q && in->refs[1].tensor == T_KV && in->refs[1].whole);
     assert_true(attend->kind == S_ATTEND && attend->refs[0].whole && attend->refs[1].whole);
-    assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 && out->refs[0].tensor == T_O && !out->next);
+    assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 && out->refs[0].tensor == T_O &&
+                !out->next);
     arena_free(a);
 }
 
@@ -124,7 +129,8 @@ static void spans_of_statements(void **state)
     const char *text = t->source->text;
     assert_memory_equal(text + loop->span.begin, "for s in 0 .. G - 1", loop->span.end - loop->span.begin);
     assert_int_equal(loop->span.end - loop->span.begin, 19);
-    assert_memory_equal(text + attend->span.begin, "attend Q[r] with KV[r - s];", attend->span.end - attend->span.begin);
+    assert_memory_equal(text + attend->span.begin, "attend Q[r] with KV[r - s];",
+                        attend->span.end - attend->span.begin);
     int line, column;
     span_line(attend->span, &line, &column);
     assert_true(line == 4 && column == 7);
