@@ -68,7 +68,7 @@ static int next_round(const Slots *z, int at)
 
 static void live_until(Slots *z, Place p, int death)
 {
-    if (p.pool < 0)
+    if (!p.here || p.pool < 0) /* a wrong schedule may name a chunk that is not here: verify says so */
         return;
     Use *u = &z->uses[p.pool].at[p.use];
     if (u->death < death)
@@ -87,7 +87,7 @@ static void replay_copy(Slots *z, int at)
     Node *n = (Node *)i->node;
     Place *p = z->place[n->ref[0].tensor];
     Place from = p[i->chunk[0]];
-    if (from.pool >= 0)
+    if (from.here && from.pool >= 0)
         n->waits |= WAIT_ARRIVED;
     live_until(z, from, next_round(z, at));
     p[rel_sub(z->s->choice, i->chunk[0], i->hop)] = new_use(z, n->pool, at);
