@@ -65,7 +65,7 @@ RX const Pattern *rx_pattern_random(Rx *r, int64_t rows, int64_t cols)
     return p;
 }
 
-/* ---- stock masks, by their usual definitions. Each uses Q and K, and NUM(n), AND(x, y) ... ---- */
+/* ---- stock masks as masks.burst defines them (and strided_fixed), with one scale w for their first parameters ---- */
 #define NUM(n) rx_number(a, E_CONST, (n))
 #define Q_ rx_make(a, E_Q, NULL, NULL)
 #define K_ rx_make(a, E_K, NULL, NULL)
@@ -74,16 +74,23 @@ RX const Pattern *rx_pattern_random(Rx *r, int64_t rows, int64_t cols)
 #define BACK OP(SUB, Q_, K_)
 #define IS_ZERO(x) OP(EQ, (x), NUM(0))
 
-RX const Expr *rx_longnet(Arena *a, int64_t w, int64_t levels)
+/* Both in one block of b, counted from `from`. */
+RX const Expr *rx_same_block(Arena *a, int64_t b, int64_t from)
 {
-    const Expr *any = NULL;
-    for (int64_t i = 0, r = 1; i < levels; i++, w *= 4, r *= 4) {
-        const Expr *same = OP(EQ, OP(DIV, Q_, NUM(w)), OP(DIV, K_, NUM(w)));
-        const Expr *kept = OP(AND, IS_ZERO(OP(MOD, Q_, NUM(r))), IS_ZERO(OP(MOD, K_, NUM(r))));
-        const Expr *level = OP(AND, same, kept);
-        any = any ? OP(OR, any, level) : level;
-    }
-    return OP(AND, CAUSAL, any);
+    const Expr *q = from ? OP(SUB, Q_, NUM(from)) : Q_, *k = from ? OP(SUB, K_, NUM(from)) : K_;
+    return OP(EQ, OP(DIV, q, NUM(b)), OP(DIV, k, NUM(b)));
+}
+
+RX const Expr *rx_every(Arena *a, int64_t d)
+{
+    return IS_ZERO(OP(MOD, BACK, NUM(d)));
+}
+
+RX const Expr *rx_longnet(Arena *a, int64_t w, int64_t d)
+{
+    const Expr *middle = OP(AND, rx_same_block(a, w * d, 0), rx_every(a, d));
+    const Expr *far = OP(AND, rx_same_block(a, w * d * d, 0), rx_every(a, d * d));
+    return OP(AND, CAUSAL, OP(OR, OP(OR, rx_same_block(a, w, 0), middle), far));
 }
 
 RX const Expr *rx_bigbird(Arena *a, int64_t b, int64_t g, int64_t w, int64_t n)
@@ -94,21 +101,20 @@ RX const Expr *rx_bigbird(Arena *a, int64_t b, int64_t g, int64_t w, int64_t n)
     return OP(AND, CAUSAL, OP(OR, OP(OR, OP(LT, kb, NUM(g)), near), random));
 }
 
-#define RX_STOCK(X) /* id, text, expression with w: the mask's scale (window, block, stride) */ \
+#define RX_STOCK(X) /* id, text, expression */ \
     X(full, "full", OP(TRUE, NULL, NULL)) \
     X(causal, "causal", CAUSAL) \
     X(window, "window(w)", OP(AND, CAUSAL, OP(LT, BACK, NUM(w)))) \
     X(window_sink, "window_sink(w, 4)", OP(AND, CAUSAL, OP(OR, OP(LT, BACK, NUM(w)), OP(LT, K_, NUM(4))))) \
-    X(dilated, "dilated(w, 4)", OP(AND, OP(AND, CAUSAL, OP(LT, BACK, NUM(w))), IS_ZERO(OP(MOD, BACK, NUM(4))))) \
-    X(strided, "strided(w)", OP(AND, CAUSAL, OP(OR, OP(LT, BACK, NUM(w)), IS_ZERO(OP(MOD, BACK, NUM(w)))))) \
-    X(strided_fixed, "strided_fixed(w)", OP(AND, CAUSAL, OP(OR, OP(EQ, OP(DIV, Q_, NUM(w)), OP(DIV, K_, NUM(w))), \
+    X(dilated, "dilated(w, 4)", OP(AND, OP(AND, CAUSAL, OP(LT, BACK, NUM(w * 4))), rx_every(a, 4))) \
+    X(strided, "strided(w, w)", OP(AND, CAUSAL, OP(OR, OP(LT, BACK, NUM(w)), rx_every(a, w)))) \
+    X(strided_fixed, "strided_fixed(w)", OP(AND, CAUSAL, OP(OR, rx_same_block(a, w, 0), \
                                                   OP(GE, OP(MOD, K_, NUM(w)), NUM(w - w / 8))))) \
-    X(block_local, "block_local(w)", OP(EQ, OP(DIV, Q_, NUM(w)), OP(DIV, K_, NUM(w)))) \
+    X(block_local, "block_local(w)", rx_same_block(a, w, 0)) \
     X(block_causal, "block_causal(w)", OP(LE, OP(DIV, K_, NUM(w)), OP(DIV, Q_, NUM(w)))) \
     X(prefix_lm, "prefix_lm(w)", OP(OR, CAUSAL, OP(LT, K_, NUM(w)))) \
     X(document, "document", OP(AND, CAUSAL, OP(EQ, rx_number(a, E_TABLE_Q, 0), rx_number(a, E_TABLE_K, 0)))) \
-    X(shared_question, "shared_question(w)", OP(AND, CAUSAL, OP(OR, OP(LT, K_, NUM(w)), \
-                              OP(EQ, rx_number(a, E_TABLE_Q, 0), rx_number(a, E_TABLE_K, 0))))) \
+    X(shared_question, "shared_question(w, 3w)", OP(AND, CAUSAL, OP(OR, OP(LT, K_, NUM(w)), rx_same_block(a, 3 * w, w)))) \
     X(longnet, "longnet(w, 4)", rx_longnet(a, w, 4)) \
     X(bigbird, "bigbird(w, 2, 3, 16)", rx_bigbird(a, w, 2, 3, 16))
 
@@ -131,7 +137,7 @@ RX const char *rx_stock_name(RxStock s)
 
 RX bool rx_stock_has_table(RxStock s)
 {
-    return s == RX_document || s == RX_shared_question;
+    return s == RX_document;
 }
 
 RX const Expr *rx_stock(Arena *a, RxStock s, int64_t w)
