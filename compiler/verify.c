@@ -11,7 +11,7 @@
  *
  * What a mask leaves (prune.c) is replayed for every rank of up to PRUNED_RANKS; beyond, the rule is the same.
  */
-#include "burst.h"
+#include "verify.h"
 
 #include <string.h>
 
@@ -450,12 +450,22 @@ typedef struct Replay {
     int ranks;
     const uint8_t *pair;
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
-    uint8_t *copy[TENSOR_COUNT];
+    uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
+enum { COPY_HERE = 1, COPY_UNREAD = 2 }; /* unread: it arrived, and nothing was done with it yet */
 
 static size_t cell(const Replay *z, int rank, int chunk)
 {
     return (size_t)rank * (size_t)z->ranks + (size_t)chunk;
+}
+
+/* Whether the copy is here; if so, it came for a reason. */
+static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
+{
+    uint8_t *copy = &z->copy[t][cell(z, rank, chunk)];
+    if (*copy)
+        *copy = COPY_HERE;
+    return *copy;
 }
 
 /* One instance at one rank; chunks here are absolute. False where something needed is missing. */
@@ -471,7 +481,7 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
         return false;
     if (!(bits & LIVE_SEND))
         return !sum || z->sum[t][cell(z, rank, chunk)] == 0;
-    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : z->copy[t][cell(z, rank, chunk)];
+    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
     if (sum)
         z->sum[t][cell(z, rank, chunk)] = 0;
     return *moving != 0;
@@ -490,7 +500,7 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
         if (moving[r] && tensor_accumulates(t))
             z->sum[t][at] += moving[r];
         else if (moving[r])
-            z->copy[t][at] = 1;
+            z->copy[t][at] = COPY_UNREAD;
     }
     return true;
 }
@@ -504,7 +514,7 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
             return false;
         if (!wanted)
             continue;
-        if (!z->copy[T_Q][cell(z, r, q)] || !z->copy[T_KV][cell(z, r, k)])
+        if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k))
             return false;
         z->sum[T_DQ][cell(z, r, q)]++;
         z->sum[T_DKV][cell(z, r, k)]++;
@@ -527,6 +537,16 @@ static bool sums_are_home(const Replay *z)
     return true;
 }
 
+/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under it. */
+static bool copies_were_used(const Replay *z)
+{
+    size_t square = (size_t)z->ranks * (size_t)z->ranks;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (memchr(z->copy[t], COPY_UNREAD, square))
+            return false;
+    return true;
+}
+
 static const Instance *replay_pruned(Replay *z)
 {
     for (int i = 0; i < z->s->trace.n; i++) {
@@ -538,18 +558,24 @@ static const Instance *replay_pruned(Replay *z)
         if (!fine)
             return x;
     }
-    return sums_are_home(z) || z->s->choice->schedule->exchanges ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+    bool fine = (sums_are_home(z) && copies_were_used(z)) || z->s->choice->schedule->exchanges;
+    return fine ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
 {
-    Replay z = {.arena = a, .s = s, .live = prune(a, s, pair), .ranks = s->choice->ranks, .pair = pair};
+    return verify_live(a, d, s, prune(a, s, pair), pair, mask);
+}
+
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const char *mask)
+{
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .pair = pair};
     size_t square = (size_t)z.ranks * (size_t)z.ranks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
         z.copy[t] = NEW_ARRAY(a, uint8_t, square);
         for (int r = 0; r < z.ranks; r++)
-            z.copy[t][cell(&z, r, r)] = 1;
+            z.copy[t][cell(&z, r, r)] = COPY_HERE;
     }
     const Instance *bad = replay_pruned(&z);
     if (bad)
