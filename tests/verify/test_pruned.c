@@ -1,0 +1,116 @@
+/* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer: where the executor finds
+ * that the result changes, the verifier must refuse; and it refuses computing that no pair needs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cases.h"
+#include "executor.h"
+#include "verify.h"
+
+#include <string.h>
+
+typedef struct Counts { int mutants, harmful, accepted, faults; } Counts;
+typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; Counts *counts; } Pruned;
+
+static void judge(const Pruned *p, int op, int rank, unsigned bits)
+{
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    Outcome o = execute(a, p->s, &p->live, p->pair);
+    bool accepted = verify_live(a, d, p->s, p->live, p->pair, "mutant");
+    const char *text = printed(a, d);
+    p->counts->mutants++;
+    p->counts->harmful += !o.right;
+    p->counts->accepted += accepted;
+    bool named = accepted ? !*text : strstr(text, "error: proof 3 (") && error_line(text) > 0;
+    if ((accepted && !o.right) || !named) {
+        if (p->counts->faults++ < 20)
+            print_message("%s, %s, bits %u of rank %d: %s: %s\n%s", p->s->choice->schedule->name,
+                          instance_text(a, p->s, &p->s->trace.at[op]), bits, rank, accepted ? "accepted" : "refused", o.why, text);
+    }
+    arena_free(a);
+}
+
+static uint8_t *bits_at(const Pruned *p, int op, int rank)
+{
+    return &p->live.op[(size_t)op * (size_t)p->live.ranks + (size_t)rank];
+}
+
+static void flip(const Pruned *p, int op, int rank)
+{
+    const Instance *i = &p->s->trace.at[op];
+    unsigned one[2] = {LIVE_SEND, LIVE_RECV};
+    if (i->node->kind == N_COMPUTE)
+        one[0] = one[1] = LIVE_COMPUTE;
+    for (int j = 0; j < (one[0] == one[1] ? 1 : 2); j++) {
+        *bits_at(p, op, rank) ^= (uint8_t)one[j];
+        judge(p, op, rank, one[j]);
+        *bits_at(p, op, rank) ^= (uint8_t)one[j];
+    }
+    if (i->node->kind == N_COMPUTE)
+        return;
+    int to = rel_add(p->s->choice, rank, i->hop); /* both ends */
+    *bits_at(p, op, rank) ^= LIVE_SEND;
+    *bits_at(p, op, to) ^= LIVE_RECV;
+    judge(p, op, rank, LIVE_SEND | LIVE_RECV);
+    *bits_at(p, op, rank) ^= LIVE_SEND;
+    *bits_at(p, op, to) ^= LIVE_RECV;
+}
+
+static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Counts *n)
+{
+    Arena *a = arena_new();
+    Schedule *s = plan_phase(a, diags_new(a), t, shape, phase);
+    int ranks = s->choice->ranks;
+    uint8_t *pair = NEW_ARRAY(a, uint8_t, ranks * ranks);
+    uint32_t keep = 1 + random_below(r, 3);
+    for (int i = 0; i < ranks * ranks; i++)
+        pair[i] = random_below(r, 4) < keep;
+    Pruned p = {a, s, prune(a, s, pair), pair, n};
+    for (int op = 0; op < s->trace.n; op++)
+        for (int rank = 0; rank < ranks; rank++)
+            flip(&p, op, rank);
+    arena_free(a);
+}
+
+static void check_schedule(const char *name, const Shape *shapes, int count)
+{
+    Arena *a = arena_new();
+    Counts n = {0};
+    Random r = {3};
+    const SchedText *t = stock_schedule(a, name);
+    for (int i = 0; i < count; i++)
+        for (int phase = 0; phase < PHASES; phase++)
+            for (int sample = 0; sample < 3; sample++)
+                check_mask(t, shapes[i], phase, &r, &n);
+    print_message("  %-8s %d mutants, %d harmful, %d accepted\n", name, n.mutants, n.harmful, n.accepted);
+    arena_free(a);
+    assert_int_equal(n.faults, 0);
+    assert_true(n.harmful > n.mutants / 3);
+}
+
+static void ring(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    check_schedule("ring", shapes, countof(shapes));
+}
+
+static void burst(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    check_schedule("burst", shapes, countof(shapes));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring),
+        cmocka_unit_test(burst),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
