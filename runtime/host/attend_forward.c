@@ -1,7 +1,7 @@
 /* attend_forward.c: folds one (query chunk, key chunk) pair into the running output and lse (FlashAttention-2). */
 #include "attend_kernel.h"
 
-/* A row's normalised output with its lse is a state of sum 1 at maximum lse. */
+/* A row's normalised output with its lse is a state of sum 1 at maximum lse; at -inf the first fold drops that 1. */
 static void load_state(const BurstAttend *a, AttendSlot *slot)
 {
     int d = a->head_dim;
@@ -9,7 +9,7 @@ static void load_state(const BurstAttend *a, AttendSlot *slot)
     memcpy(slot->o, a->o + slot->row * d, (size_t)slot->queries * d * sizeof(float));
     for (int i = 0; i < LANES; i++) {
         slot->max[i] = i < slot->queries ? a->lse[slot->row + i] * LOG2E : -INFINITY;
-        slot->sum[i] = slot->max[i] == -INFINITY ? 0 : 1;
+        slot->sum[i] = 1;
     }
 }
 

@@ -29,7 +29,7 @@ static void choose_kernels(void)
     bool avx2 = strcmp(chosen, "Haswell") == 0 || strcmp(chosen, "Zen") == 0;
     if (!avx2 || !has_avx512() || !gotoblas_dynamic_init || !gotoblas_dynamic_quit)
         return;
-    if (setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) != 0)
+    if (setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) != 0) /* 0: what the user has set stays */
         return; /* slower, and right */
     gotoblas_dynamic_quit();
     gotoblas_dynamic_init();
@@ -37,8 +37,7 @@ static void choose_kernels(void)
 
 void burst_blas_setup(void)
 {
-    if (!getenv("OPENBLAS_CORETYPE"))
-        choose_kernels();
+    choose_kernels();
     if (!getenv("OPENBLAS_NUM_THREADS"))
         openblas_set_num_threads(1);
 }
