@@ -222,13 +222,17 @@ static int parameter_index(const Frame *frame, const char *name)
     return -1;
 }
 
-/* The user's own declaration hides a stock one. */
-static MaskDecl *find_mask(Checker *c, const char *name)
+/* The user's own declaration hides a stock one, but not from other stock masks: window stays causal whatever the user
+ * calls causal. */
+static MaskDecl *find_mask(Checker *c, const char *name, const Frame *frame)
 {
     MaskDecl *found = NULL;
-    for (int i = 0; i < c->masks.n; i++)
-        if (strcmp(c->masks.at[i]->name, name) == 0 && (!found || found->stock))
-            found = c->masks.at[i];
+    bool stock_only = frame && frame->decl->stock;
+    for (int i = 0; i < c->masks.n; i++) {
+        MaskDecl *m = c->masks.at[i];
+        if (strcmp(m->name, name) == 0 && (!found || found->stock) && (m->stock || !stock_only))
+            found = m;
+    }
     return found;
 }
 
@@ -271,7 +275,7 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
         return leaf(c, E_K, 0, a->span, NUMBER, 0, last);
     if (strcmp(a->text, "true") == 0 || strcmp(a->text, "false") == 0)
         return truth(c, a->text[0] == 't', a->span);
-    if (find_mask(c, a->text))
+    if (find_mask(c, a->text, frame))
         return inline_call(c, a, frame);
     if (find_table(c, a->text))
         return wrong(c, frame, a->span,
@@ -433,7 +437,7 @@ static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
     for (int i = 0; i < countof(functions); i++)
         if (strcmp(functions[i].name, a->text) == 0)
             return inline_function(c, a, frame, functions[i].op, functions[i].least, functions[i].most);
-    MaskDecl *decl = find_mask(c, a->text);
+    MaskDecl *decl = find_mask(c, a->text, frame);
     return decl ? call_mask(c, a, decl, frame) : unknown_name(c, a, frame);
 }
 
@@ -574,7 +578,7 @@ static const char *call_text(Checker *c, const Ast *call)
 
 int use_mask(Checker *c, const Ast *call)
 {
-    MaskDecl *decl = find_mask(c, call->text);
+    MaskDecl *decl = find_mask(c, call->text, NULL);
     if (!decl) {
         unknown_name(c, call, NULL);
         return -1;

@@ -231,7 +231,8 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
                                               $$->args = ast_add(ast_list($2), $4); }
     | GRAD ref WITH ref ';'                 { $$ = ast_word(p, A_GRAD, @1); $$->span = @$;
                                               $$->args = ast_add(ast_list($2), $4); }
-    | PASS refs TO '(' exprs ')' ';'        { $$ = ast_word(p, A_PASS, @1); $$->args = $2; $$->more = $5; $$->span = @$; }
+    | PASS refs TO '(' exprs ')' ';'        { $$ = ast_word(p, A_PASS, @1); $$->span = @$;
+                                              $$->args = $2; $$->more = $5; }
     | RETURN refs ';'                       { $$ = ast_word(p, A_RETURN, @1); $$->args = $2; $$->span = @$; }
     | EXCHANGE exchanged ARROW name over ';'   { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
                                               $$->more = ast_concat(ast_list($4), $5); $$->span = @$; }

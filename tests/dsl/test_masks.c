@@ -130,6 +130,22 @@ static void patterns_are_shared(void **state)
     arena_free(a);
 }
 
+static void own_masks_hide_stock_ones(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const Program *p = program_of(a, TOPO, MODEL "sequence 1Ki; mask causal = q < k; mask mine = causal and q > 3;\n"
+                                                 "attention { layers 0: causal; layers 1: window(4); layers 2 .. 3: mine; }\n");
+    const Expr *own = p->masks[p->layer_mask[0]].expr, *window = p->masks[p->layer_mask[1]].expr;
+    const Expr *mine = p->masks[p->layer_mask[2]].expr;
+    for (int64_t k = 0; k < 20; k++) {
+        assert_int_equal(expr_eval(own, 10, k, NULL, NULL), k > 10);
+        assert_int_equal(expr_eval(window, 10, k, NULL, NULL), k > 6 && k <= 10);
+        assert_int_equal(expr_eval(mine, 10, k, NULL, NULL), k > 10);
+    }
+    arena_free(a);
+}
+
 static int nodes(const Expr *e)
 {
     return e ? 1 + nodes(e->a) + nodes(e->b) : 0;
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test(masks_keep_what_they_say),
         cmocka_unit_test(bigbird_draws_blocks),
         cmocka_unit_test(patterns_are_shared),
+        cmocka_unit_test(own_masks_hide_stock_ones),
         cmocka_unit_test(constants_fold),
         cmocka_unit_test(overflow_is_proved),
     };
