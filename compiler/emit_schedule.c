@@ -258,14 +258,16 @@ static void emit_pass(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
     const Stmt *p = n->stmt;
+    bool block = n->stays || !n->alone;
     if (n->stays) /* a sum at home is where it belongs */
         emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
-    else
+    else if (block)
         emit_line(e, "{");
     emit_hop(k, n, chunk_text(k, n->ref[0].index, NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to),
              chunk_text(k, n->ref[0].index, p->to));
     emit_transfer(k, n);
-    emit_line(e, "}");
+    if (block)
+        emit_line(e, "}");
 }
 
 /* "plan_chunk(my_n + 1, my_l - 1)": offset from this rank; sign -1: the opposite. */

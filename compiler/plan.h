@@ -52,6 +52,7 @@ typedef struct Node {
     int channel;      /* PASS, RETURN, EXCHANGE: its stream, shared with no other operation */
     int pool;         /* PASS: where arrivals land */
     unsigned waits;
+    bool alone;       /* all that its block holds */
     bool stays;       /* PASS of an accumulator: some iterations pass a chunk that is at home, and are left out */
     int returns;      /* RETURN: how many chunks each rank sends home, ... */
     int *return_offset; /* ... and which, relative to the sender */

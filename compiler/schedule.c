@@ -116,6 +116,8 @@ static Node **add_node(Maker *m, Node **end, const Stmt *s)
     default:
         n = new_node(m, s->kind == S_FOR ? N_LOOP : N_IF, s);
         n->body = make_nodes(m, s->body);
+        if (n->body)
+            n->body->alone = !n->body->next;
     }
     *end = n;
     return &n->next;

@@ -3,6 +3,7 @@
  */
 #include "burst.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Candidate {
@@ -10,6 +11,7 @@ typedef struct Candidate {
     const Plan *plan;
     Cost cost;
     const char *why_not;
+    int order; /* of being thought of */
 } Candidate;
 
 typedef struct Searcher {
@@ -113,17 +115,25 @@ static int64_t block_of(const Searcher *s, int ranks)
 static void add_candidate(Searcher *s, Choice c)
 {
     Candidate *x = vec_push(s->arena, &s->all);
-    *x = (Candidate){.choice = c};
+    *x = (Candidate){.choice = c, .order = s->all.n};
     x->why_not = fit_schedule(s, &x->choice);
 }
 
-/* Without a word about it, recomputation and blocks are tried only where they were asked for or nothing else fits. */
+/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules, whose ranks
+ * attend the whole sequence. */
+static bool wants_partition(const Searcher *s, const SchedText *t, int ranks, int kind)
+{
+    const Setting *given = &s->program->layout.partition;
+    if (given->is_auto)
+        return (ranks > 1 && !t->exchanges) || kind == PART_CONTIGUOUS;
+    return given->value == kind;
+}
+
 static void add_candidates(Searcher *s, const SchedText *t, Travel travel, Recompute recompute)
 {
-    const Layout *l = &s->program->layout;
     int ranks = ranks_of(s->program);
     for (int kind = 0; kind < PART_KINDS; kind++) {
-        if (!allows(&l->partition, kind) || (ranks == 1 && l->partition.is_auto && kind != PART_CONTIGUOUS))
+        if (!wants_partition(s, t, ranks, kind))
             continue;
         add_candidate(s, (Choice){.data = s->program->cluster.world / ranks, .ranks = ranks, .partition = (PartitionKind)kind,
                                   .block = block_of(s, ranks), .schedule = t, .travel = travel, .recompute = recompute});
@@ -163,12 +173,23 @@ static void try_candidate(Searcher *s, Candidate *x, Diags *d)
         x->why_not = first_error(s, d);
 }
 
+/* What is simpler comes first and wins unless another is faster by more than the tie. */
+static const double tie = 1e-3;
+
+static int simpler_first(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    if (x->choice.schedule != y->choice.schedule && x->choice.schedule->coords != y->choice.schedule->coords)
+        return x->choice.schedule->coords - y->choice.schedule->coords;
+    return x->order - y->order;
+}
+
 static Candidate *best_of(Searcher *s)
 {
     Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (x->plan && (!best || x->cost.step < best->cost.step))
+        if (x->plan && (!best || x->cost.step < best->cost.step * (1 - tie)))
             best = x;
     }
     return best;
@@ -177,7 +198,7 @@ static Candidate *best_of(Searcher *s)
 static void add_row(const Candidate *x, const Candidate *best, Text *out)
 {
     const Choice *c = &x->choice;
-    text_printf(out, "%-9s %-8s %-11s %-5s ", c->schedule->name, c->schedule->exchanges ? "-" : travel_names[c->travel],
+    text_printf(out, "%-9s %-8s %-11s %-9s ", c->schedule->name, c->schedule->exchanges ? "-" : travel_names[c->travel],
                 partition_names[c->partition], recompute_names[c->recompute]);
     if (!x->plan) {
         text_printf(out, "- %s\n", x->why_not);
@@ -187,6 +208,8 @@ static void add_row(const Candidate *x, const Candidate *best, Text *out)
                 100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30));
     if (x == best)
         text_add(out, "  chosen\n");
+    else if (x->cost.step < best->cost.step * (1 + tie))
+        text_add(out, "  as fast\n");
     else
         text_printf(out, "  loses by %.1f %% (%s)\n", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
 }
@@ -194,7 +217,7 @@ static void add_row(const Candidate *x, const Candidate *best, Text *out)
 static const char *explain(Searcher *s, const Candidate *best)
 {
     Text t = {0};
-    text_printf(&t, "%-9s %-8s %-11s %-5s %13s\n", "schedule", "travel", "partition", "recompute", "step");
+    text_printf(&t, "%-9s %-8s %-11s %-9s %13s\n", "schedule", "travel", "partition", "recompute", "step");
     for (int i = 0; i < s->all.n; i++)
         add_row(&s->all.at[i], best, &t);
     char *copy = arena_copy(s->arena, t.at, t.n);
@@ -218,6 +241,8 @@ static void report_none(Searcher *s)
 static Candidate *try_all(Searcher *s, bool last)
 {
     bool one = s->all.n == 1 && last;
+    if (s->all.n)
+        qsort(s->all.at, (size_t)s->all.n, sizeof *s->all.at, simpler_first);
     for (int i = 0; i < s->all.n; i++)
         try_candidate(s, &s->all.at[i], one ? s->diags : diags_new(s->arena));
     return best_of(s);
