@@ -287,7 +287,7 @@ static void put_leaves(Emit *m, const Expr *e)
             put_leaves(m, e->b);
     } else if (e->op == E_PATTERN || mask_is_comparison(e->op)) {
         text_printf(m->out, "%sconst int c%d = ", m->tile ? "    " : "        ", m->leaves++);
-        m->tile ? put_tile_leaf(m, e) : put_row_leaf(m, e);
+        (m->tile ? put_tile_leaf : put_row_leaf)(m, e);
         text_add(m->out, "; /* ");
         Text written = {0};
         mask_text(e, m->program->tables, &written);
@@ -346,7 +346,7 @@ static void put_function(Emit *m, const Expr *e)
     text_add(out, body.at);
     text_free(&body);
     m->leaves = 0;
-    text_add(out, m->tile ? "    return " : "        keep[j] = (uint8_t)(");
+    text_add(out, m->tile ? "    return " : "        keep[j] = (uint8_t)");
     put_verdict(m, e);
-    text_add(out, m->tile ? ";\n}\n\n" : ");\n    }\n}\n\n");
+    text_add(out, m->tile ? ";\n}\n\n" : ";\n    }\n}\n\n");
 }
