@@ -9,7 +9,7 @@ struct Arena { Block *blocks; size_t total; };
 enum { FIRST_BLOCK = 64 << 10, MAX_BLOCK = 8 << 20, ALIGN = 16 };
 static const size_t header = (sizeof(Block) + ALIGN - 1) / ALIGN * ALIGN;
 
-static _Noreturn void out_of_memory(void)
+_Noreturn void out_of_memory(void)
 {
     fputs("burstc: error: out of memory\n", stderr);
     exit(3);

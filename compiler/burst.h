@@ -32,6 +32,8 @@ size_t arena_bytes(const Arena *a); /* what the arena holds from the system */
 /* malloc/realloc for code that cannot use an arena (flex, bison); same failure behaviour. */
 void *xmalloc(size_t bytes);
 void *xrealloc(void *p, size_t bytes);
+/* What they do then; also for libc functions that fail with ENOMEM. */
+_Noreturn void out_of_memory(void);
 #define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
 

@@ -86,6 +86,8 @@ int text_write_file(const Text *t, const char *path)
         int reason = errno;
         if (failed)
             unlink(temporary);
+        if (failed && reason == ENOMEM)
+            out_of_memory();
         errno = reason;
     }
     free(temporary);
@@ -95,6 +97,8 @@ int text_write_file(const Text *t, const char *path)
 char *read_file(Arena *a, const char *path, size_t *len)
 {
     FILE *f = fopen(path, "rb");
+    if (!f && errno == ENOMEM)
+        out_of_memory();
     if (!f)
         return NULL;
     Text t = {0};

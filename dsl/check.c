@@ -178,6 +178,8 @@ static void read_stock_schedules(Checker *c)
     const char *folder = arena_printf(c->arena, "%s/schedules", c->in->stock_dir);
     Vec(const char *) paths = {0};
     DIR *dir = opendir(folder);
+    if (!dir && errno == ENOMEM)
+        out_of_memory();
     if (!dir) {
         diag_error(c->diags, (Span){0}, "cannot read the stock schedules in '%s': %s", folder, strerror(errno));
         return;
