@@ -1,0 +1,111 @@
+/* burst_gpu.h: what an emitted CUDA program calls besides burst_rt.h. The CUDA backend; CUDA 12 or later, sm_80 or later.
+ *
+ * One process a GPU. Host-side control (launch, data, checkpoints, small messages) is burst_rt.h's; this file is about device
+ * memory, streams, transfers between GPUs and the layer's kernels. Activations and gathered weights are bf16, statistics,
+ * accumulators, gradients and master weights fp32. Arrays are token-major: [n][heads * d], [n][hidden].
+ * Streams: one for computing, one for each channel of the plan (a transfer stream with a communicator of its own), one for
+ * weights. Nothing here waits on the host unless it says so. Every function returns 0 or a BURST_E_* status with its text
+ * in the context.
+ */
+#ifndef BURST_GPU_H
+#define BURST_GPU_H
+
+#include "burst_rt.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef __nv_bfloat16 BurstBf16;
+typedef struct BurstGpu BurstGpu;
+
+/* ---- set-up ---- */
+/* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
+ * streams and, where the world has more than one rank, one NCCL communicator for each channel and one for weights, in the
+ * same order on all ranks; one cudaMalloc of device_bytes. No device: BURST_E_USAGE with a clear text (errors 35 and 100). */
+int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **out);
+void burst_gpu_close(BurstGpu *g);
+void *burst_gpu_take(BurstGpu *g, size_t bytes); /* device memory, 256-byte aligned, zeroed; NULL where the plan counted too little */
+size_t burst_gpu_used(const BurstGpu *g);
+cudaStream_t burst_gpu_compute(BurstGpu *g);
+cudaStream_t burst_gpu_channel(BurstGpu *g, int channel);
+cudaStream_t burst_gpu_weights(BurstGpu *g);
+int burst_gpu_sync(BurstGpu *g); /* waits for all streams, with the watchdog and NCCL's asynchronous errors; names rank and operation */
+
+/* ---- order between streams ---- */
+/* A mark is a place in a stream: what was queued there before it. Zeroed memory is a mark that was never set: waiting for it
+ * waits for nothing. Its event is made at the first set. */
+typedef struct BurstMark { cudaEvent_t event; int set; } BurstMark;
+int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m);
+int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m); /* what follows in stream runs after m */
+
+/* ---- transfers ---- */
+typedef struct BurstBuffer { void *data; size_t bytes; } BurstBuffer;
+/* On the channel's stream: sends to rank `to` and receives from rank `from` as one group; either side may have no buffers. */
+int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, int to, const BurstBuffer *receive,
+                  int receives, int from);
+/* All-to-all pieces: sends[i] to and receives[i] from rank peers[i], as one group on the channel's stream. */
+int burst_gpu_exchange(BurstGpu *g, int channel, int count, const int *peers, const BurstBuffer *sends,
+                       const BurstBuffer *receives);
+/* On the weights' stream, over the whole world: full[i*elements ...] = rank i's shard, and shard += sum over ranks of
+ * full[me*elements ...] (scratch: elements floats). */
+int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
+int burst_gpu_reduce(BurstGpu *g, const float *full, int64_t elements, float *shard, float *scratch);
+
+/* ---- weights: fp32 masters on the device, a host mirror for checkpoints ---- */
+typedef struct BurstGpuWeights {
+    int units;
+    float **param, **grad, **m, **v; /* [units] -> [shard] on the device; the pointer tables are on the host */
+    BurstBf16 **bf16;                /* [units] -> [shard]: rounded param, what is gathered */
+} BurstGpuWeights;
+size_t burst_gpu_weights_bytes(const struct BurstPlan *p);
+/* Takes the shards and copies the host's initial or restored ones (w) to the device. */
+int burst_gpu_weights_make(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w, BurstGpuWeights *out);
+int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to); /* host to device */
+int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to); /* device to host; waits */
+/* Clip by the global norm, AdamW, zero gradients, round to bf16; on the compute stream; waits for the norm. */
+int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm);
+
+/* ---- the layer, on the compute stream ---- */
+/* y[n][out] = x[n][in] W^T (+ add[n][out] where not NULL); W [out][in]. cublasLt, bf16 in and out, fp32 accumulation. */
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
+                     BurstBf16 *y);
+/* dx[n][in] (+)= dy[n][out] W. */
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add);
+/* dw[out][in] += dy^T x, fp32. */
+int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw);
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
+                      float *rstd);
+/* dx = (add or 0) + ..., dw += ... */
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
+                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch);
+int64_t burst_gpu_rmsnorm_scratch(int hidden); /* floats */
+/* In place on [n][heads*d], angles from global positions (the two halves of a head are the pair). back: fp32 gradients in,
+ * rotated back, bf16 out; theta 0: only rounded. */
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x);
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy,
+                        BurstBf16 *dx);
+/* gate and up are the two halves of a row: gu [n][2*ffn]. */
+int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a);
+int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu);
+int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x);
+int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable);
+/* delta[h][i] = sum over d of d_o * o; o, d_o [n][heads*d]. */
+int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta);
+int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
+int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y); /* y += x */
+/* Fused LM head and loss over tiles of tokens: as burst_loss. loss_sum: one double on the device, added to. */
+int64_t burst_gpu_loss_scratch(int vocab, int hidden); /* bytes */
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                   const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch);
+/* Host to device on the compute stream, through the context's pinned memory. */
+int burst_gpu_upload(BurstGpu *g, const void *host, size_t bytes, void *device);
+int burst_gpu_download(BurstGpu *g, const void *device, size_t bytes, void *host); /* waits */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
