@@ -196,7 +196,7 @@ static void trace_leaf(const Walk *k, const Node *n)
 static void emit_waits(const Walk *k, const Node *n, TensorId t, const char *chunk, unsigned wait)
 {
     if (n->waits & wait)
-        emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, %s, %s));", tensor_constant[t], chunk);
+        emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, PLAN_COMPUTE, %s, %s));", tensor_constant[t], chunk);
 }
 
 static void emit_partial(const Walk *k, const Node *n, TensorId t, const char *chunk)
@@ -234,24 +234,26 @@ static void emit_transfer(const Walk *k, const Node *n)
     bool sum = tensor_accumulates(t);
     if (!sum && n->waits & WAIT_ARRIVED) {
         emit_line(e, "if (live->send[op])");
-        emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, %s, hop.chunk));", tensor_constant[t]);
+        emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, hop.channel, %s, hop.chunk));", tensor_constant[t]);
     }
     if (n->waits & WAIT_MERGED) {
         emit_partial(k, n, t, "hop.chunk");
         emit_line(e, "BURST_TRY(plan_merge(c, s, %s, hop.chunk));", tensor_constant[t]);
     }
+    if (n->waits & WAIT_COMPUTED)
+        emit_line(e, "BURST_TRY(plan_wait_computed(c, s, hop.channel, %s, hop.chunk));", tensor_constant[t]);
     if (n->waits & WAIT_FREE)
-        emit_line(e, "BURST_TRY(plan_wait_free(c, &s->pool[hop.pool]));");
+        emit_line(e, "BURST_TRY(plan_wait_free(c, s, hop.channel, hop.pool));");
     emit_line(e, "BURST_TRY(%s(c, s, live, op++, hop));", sum ? "plan_pass_sum" : "plan_pass");
 }
 
 static void emit_hop(const Walk *k, const Node *n, const char *chunk, const char *to, const char *from, const char *next)
 {
     Emit *e = k->emit;
-    emit_line(e, "const PlanHop hop = {.tensor = %s, .channel = %d, .pool = PLAN_POOL_%s,", tensor_constant[n->ref[0].tensor],
-              n->channel, k->s->pool[n->pool].name);
-    emit_line(e, "                     .chunk = %s, .to = %s,", chunk, to);
-    emit_line(e, "                     .from = %s, .next = %s};", from, next);
+    emit_line(e, "const PlanHop hop = {%s, /* stream */ %d, PLAN_POOL_%s,", tensor_constant[n->ref[0].tensor], n->channel,
+              k->s->pool[n->pool].name);
+    emit_line(e, "                     /* chunk */ %s, /* to */ %s,", chunk, to);
+    emit_line(e, "                     /* from */ %s, /* next */ %s};", from, next);
 }
 
 static void emit_pass(const Walk *k, const Node *n)

@@ -40,10 +40,16 @@ static PlanSlot *plan_next(PlanPool *p)
     return &p->slot[p->uses++ % p->slots];
 }
 
-/* The next slot of the pool may be filled: what it held has been sent. (Computing here ends before its call returns.) */
-static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanPool *p)
+/* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
+ * process: computing ends before its call returns, and a transfer is waited for where it is needed. */
+enum { PLAN_COMPUTE = -1 };
+
+/* The next slot of the pool may be filled: what it held has been read and sent. */
+static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
+    PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
+    (void)stream;
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)
         for (int i = 0; i < PLAN_PARTS; i++)
             BURST_TRY(burst_wait(c, &slot->leaving[channel][i]));
@@ -51,13 +57,23 @@ static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanPool *p)
 }
 
 /* The chunk is here: its messages have arrived. */
-static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int tensor, int chunk)
+static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot = s->held[tensor][chunk];
+    (void)stream;
     if (!slot)
         return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
     for (int i = 0; i < PLAN_PARTS; i++)
         BURST_TRY(burst_wait(c, &slot->arriving[i]));
+    return BURST_OK;
+}
+
+/* The partial sum of the chunk has been computed. */
+static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+{
+    (void)stream;
+    if (!s->held[tensor][chunk])
+        return burst_fail(c, BURST_E_PLAN, "rank %d has no sum of chunk %d of tensor %d", burst_rank(c), chunk, tensor);
     return BURST_OK;
 }
 
@@ -83,7 +99,7 @@ static int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, Plan
 
 /* One hop of a copy: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk `next`. Both ends know
  * from the mask whether anybody further along needs it. */
-typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop;
+typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop; /* in the order of the schedule's text */
 static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
@@ -116,7 +132,7 @@ static BURST_MAYBE_UNUSED int plan_partial(BurstCtx *c, PlanState *s, int tensor
     if (s->held[tensor][chunk])
         return BURST_OK;
     if (wait_free)
-        BURST_TRY(plan_wait_free(c, &s->pool[pool]));
+        BURST_TRY(plan_wait_free(c, s, PLAN_COMPUTE, pool));
     PlanSlot *slot = plan_next(&s->pool[pool]);
     slot->chunk = chunk;
     slot->started = false;
