@@ -64,15 +64,41 @@ static const char *share_folder(Arena *a)
     return arena_printf(a, "%s/share/burstc", path);
 }
 
-static const char *command_text(Arena *a, int argc, char **argv)
+/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in it, so that the
+ * command can be copied from the emitted text. */
+static void add_word(Text *t, const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+    if (*word && !word[strspn(word, plain)]) {
+        text_add(t, word);
+        return;
+    }
+    text_add(t, "'");
+    for (const char *s = word; *s; s++) {
+        bool parted = (s[0] == '*' && s[1] == '/') || (s[0] == '/' && s[1] == '*');
+        if (*s == '\'')
+            text_add(t, "'\\''");
+        else
+            text_printf(t, parted ? "%c''" : "%c", *s);
+    }
+    text_add(t, "'");
+}
+
+static const char *word_text(Arena *a, const char *word)
 {
     Text t = {0};
-    text_add(&t, "burstc");
-    for (int i = 1; i < argc; i++)
-        text_printf(&t, " %s", argv[i]);
+    add_word(&t, word);
     char *copy = arena_copy(a, t.at, t.n);
     text_free(&t);
     return copy;
+}
+
+static const char *command_text(Arena *a, int argc, char **argv)
+{
+    const char *command = "burstc";
+    for (int i = 1; i < argc; i++)
+        command = arena_printf(a, "%s %s", command, word_text(a, argv[i]));
+    return command;
 }
 
 /* The value of `name value` or `name=value`; moves past it. NULL: another option. */
@@ -123,31 +149,28 @@ static int parse_options(Arena *a, int argc, char **argv, Options *o)
 static const char *link_flags(Arena *a, const Options *o)
 {
     size_t n;
-    char *flags = read_file(a, arena_printf(a, "%s/link.txt", o->share), &n);
-    for (size_t i = 0; flags && i < n; i++)
-        if (flags[i] == '\n')
-            flags[i] = i + 1 < n ? ' ' : 0;
-    return flags ? flags : "-lburst_rt -lopenblas -lz -lm -lpthread";
+    char *text = read_file(a, arena_printf(a, "%s/link.txt", o->share), &n), *save = NULL;
+    const char *flags = text ? "" : " -lburst_rt -lopenblas -lz -lm -lpthread";
+    for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
+        flags = arena_printf(a, "%s %s", flags, word_text(a, line));
+    return flags;
 }
 
+/* For a shell. $CC may be several words. */
 static const char *build_command(Arena *a, const Options *o, const char *source, const char *program)
 {
     const char *cc = getenv("CC");
-    return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror -I%s/include %s -o %s %s", cc ? cc : "cc",
-                        o->share, source, program, link_flags(a, o));
+    return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror %s %s -o %s%s", cc ? cc : "cc",
+                        word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
+                        link_flags(a, o));
 }
 
-static int run(Arena *a, const char *command)
+static int run(const char *command)
 {
-    Vec(char *) argv = {0};
-    char *save = NULL;
-    for (char *word = strtok_r(arena_printf(a, "%s", command), " ", &save); word; word = strtok_r(NULL, " ", &save))
-        *vec_push(a, &argv) = word;
-    *vec_push(a, &argv) = NULL;
     pid_t child = fork();
     if (child == 0) {
-        execvp(argv.at[0], argv.at);
-        fprintf(stderr, "burstc: error: cannot run '%s': %s\n", argv.at[0], strerror(errno));
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        fprintf(stderr, "burstc: error: cannot run /bin/sh: %s\n", strerror(errno));
         _exit(127);
     }
     int status = 0;
@@ -184,7 +207,7 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Found *f)
     if (status == 0)
         status = write_text(&t, source);
     text_free(&t);
-    if (status == 0 && binary && run(a, build) != 0) {
+    if (status == 0 && binary && run(build) != 0) {
         diag_error(d, (Span){0}, "the C compiler failed: %s", build);
         status = EXIT_DIAGNOSED;
     }

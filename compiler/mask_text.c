@@ -108,25 +108,30 @@ void mask_text(const Expr *e, const Table *tables, Text *out)
     put(e, 0, tables, out);
 }
 
+/* No line feed: with a backslash before it, what was parted would be joined again. No general punctuation of Unicode
+ * (E2 80 .., E2 81 ..): it may turn the direction of what a reader sees. */
 void mask_comment(const char *text, Text *out)
 {
     for (const char *s = text; *s; s++) {
-        text_add_n(out, s, 1);
+        bool control = (unsigned char)*s < ' ' || *s == 0x7f;
+        bool turns = s[0] == '\xe2' && (s[1] == '\x80' || s[1] == '\x81') && s[2];
+        text_add_n(out, control || turns ? " " : s, 1);
         if ((s[0] == '*' && s[1] == '/') || (s[0] == '/' && s[1] == '*'))
             text_add(out, " ");
+        s += turns ? 2 : 0;
     }
 }
 
+/* Three octal digits end an escape; a question mark may begin a trigraph. */
 void mask_quote(const char *text, Text *out)
 {
     text_add(out, "\"");
     for (const char *s = text; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            text_add(out, "\\");
-        if (*s == '\n')
-            text_add(out, " ");
+        unsigned char c = (unsigned char)*s;
+        if (c < ' ' || c >= 0x7f)
+            text_printf(out, "\\%03o", c);
         else
-            text_add_n(out, s, 1);
+            text_printf(out, c == '"' || c == '\\' || c == '?' ? "\\%c" : "%c", c);
     }
     text_add(out, "\"");
 }
