@@ -6,6 +6,7 @@ failures=0
 check() {
     name=$1 wanted=$2 text=$3
     shift 3
+    begin=$(date +%s%N)
     timeout 20 "$@" >log 2>&1
     code=$?
     if [ $code = 77 ]; then
@@ -14,7 +15,7 @@ check() {
     fi
     [ "$wanted" = any ] && [ $code != 0 ] && [ $code != 124 ] && code=any
     if [ "$code" = "$wanted" ] && { [ -z "$text" ] || grep -qF -e "$text" log; }; then
-        echo "ok: $name"
+        echo "ok: $name ($((($(date +%s%N) - begin) / 1000000)) ms)"
     else
         echo "FAILED: $name: code $code (expected $wanted), expected '$text' in:"
         cat log

@@ -84,6 +84,27 @@ static void gather_needs_only_the_start(void **unused)
     expect_ok(run_job(&p, "10", gather_early, shared_memory(sizeof(int))));
 }
 
+/* ---- a last message, and its receiver ends: the sender must not take that for a loss ---- */
+static int last_message(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    BurstReq req;
+    float *data = burst_take(c, 4);
+    (void)p, (void)arg;
+    if (burst_rank(c) == 0)
+        BURST_TRY(burst_send(c, 0, 1, data, 4, &req));
+    else
+        BURST_TRY(burst_recv(c, 0, 0, data, 4, &req));
+    return burst_wait(c, &req);
+}
+
+static void ending_after_the_last_message(void **unused)
+{
+    (void)unused;
+    BurstPlan p = bare_plan(2, 4096);
+    for (int i = 0; i < 300; i++)
+        expect_ok(run_job(&p, "10", last_message, NULL));
+}
+
 /* ---- what must be refused ---- */
 static int different_sizes(BurstCtx *c, const BurstPlan *p, void *arg)
 {
@@ -165,7 +186,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_patterns),           cmocka_unit_test(collectives_match_serial_sums),
         cmocka_unit_test(many_ranks),                cmocka_unit_test(barriers),
-        cmocka_unit_test(gather_needs_only_the_start), cmocka_unit_test(size_mismatch_names_both),
+        cmocka_unit_test(gather_needs_only_the_start), cmocka_unit_test(ending_after_the_last_message),
+        cmocka_unit_test(size_mismatch_names_both),
         cmocka_unit_test(wrong_sends_are_refused),   cmocka_unit_test(collectives_refuse_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,6 +217,10 @@ static void damaged_files_are_passed_over(void **unused)
         {FLIP("4000"), "its header does not match its checksum"},
         {FLIP("4097"), "its data do not match their checksum"}, /* section 0: rank 0 looks */
         {FLIP("4700"), "its data do not match their checksum"}, /* section 1: rank 1 looks */
+        {FLIP("5201"), "its data do not match their checksum"}, /* section 2: rank 0 again */
+        {FLIP("5753"), "its data do not match their checksum"}, /* section 3 of one of 6 elements */
+        {FLIP("7550"), "its data do not match their checksum"}, /* the end of the last one */
+        {FLIP("7555"), "its data do not match their checksum"}, /* the checksum of section 0 itself */
         {"chmod 000 " NEWEST " && rm " NEWEST " && mkdir " NEWEST, "it is not a checkpoint"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spoil(cases[i][0]);
