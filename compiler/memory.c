@@ -1,9 +1,10 @@
-/* memory.c: the units of parameters and every buffer of a rank.
+/* memory.c: the units of parameters and every buffer of a rank on the host.
  *
  * Buffers live as long as the program, so the peak is their sum. The emitters print one field and one burst_take a row,
- * so what is counted here is what is taken there.
+ * so what is counted here is what is taken there. memory_gpu.c adds what a rank has on its device.
  */
-#include "burst.h"
+#include "memory.h"
+
 #include "burst_rt.h"
 #include "burst_sizes.h"
 
@@ -52,28 +53,17 @@ Units units_make(Arena *a, const Program *p)
 
 /* ---- buffers ---- */
 
-typedef struct MemoryMaker {
-    Arena *arena;
-    const Program *program;
-    const Choice *choice;
-    const Schedule *schedule[2];
-    int64_t n, q, kv; /* tokens; floats a token of all query heads, of all key heads */
-    Vec(Buffer) rows;
-    size_t total;
-} MemoryMaker;
-
-static size_t round64(size_t bytes)
+static size_t round_up(size_t bytes, size_t align)
 {
-    return (bytes + 63) / 64 * 64;
+    return (bytes + align - 1) / align * align;
 }
 
-static void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape,
-                        int64_t elements)
+void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements)
 {
-    size_t bytes = round64((size_t)elements * size) * (size_t)copies;
-    *vec_push(m->arena, &m->rows) =
-        (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = copies, .bytes = bytes};
-    m->total += bytes;
+    size_t bytes = round_up((size_t)elements * size, m->on_device ? DEVICE_ALIGN : HOST_ALIGN) * (size_t)copies;
+    *vec_push(m->arena, &m->rows) = (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = copies,
+                                             .bytes = bytes, .device = m->on_device};
+    *(m->on_device ? &m->device : &m->host) += bytes;
 }
 
 static void add_floats(MemoryMaker *m, const char *name, const char *shape, int64_t elements)
@@ -81,7 +71,7 @@ static void add_floats(MemoryMaker *m, const char *name, const char *shape, int6
     add_buffers(m, name, "float", sizeof(float), 1, shape, elements);
 }
 
-static void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape,
+void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape,
                       int64_t elements)
 {
     add_buffers(m, name, type, size, copies, shape, elements);
@@ -162,30 +152,13 @@ static void add_live(MemoryMaker *m)
         add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
 }
 
-/* Floats a token of what travels for a tensor: Q stands for Q, dO, delta and lse; KV and dKV for two each. */
-int64_t travel_width(const Model *d, TensorId t)
-{
-    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
-    switch (t) {
-    case T_Q:
-        return 2 * q + 2 * d->heads;
-    case T_KV:
-    case T_DKV:
-        return 2 * kv;
-    case T_DQ:
-        return q;
-    default:
-        return q + d->heads;
-    }
-}
-
-static void add_pools(MemoryMaker *m)
+void add_pools(MemoryMaker *m)
 {
     for (int i = 0; i < 2; i++) {
         for (int p = 0; p < m->schedule[i]->pools; p++) {
             const Pool *pool = &m->schedule[i]->pool[p];
-            int64_t floats = travel_width(&m->program->model, pool->tensor) * m->n;
-            add_buffers(m, pool->name, "float", sizeof(float), pool->slots, "slots of a travelling chunk", floats);
+            int64_t bytes = travel_bytes(m->program, pool->tensor) * m->n;
+            add_buffers(m, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }
     }
@@ -210,11 +183,12 @@ static void add_exchanged(MemoryMaker *m)
     add_floats(m, "xsum", "[key heads of a share][tokens][head_dim]", m->n * kv_heads * d->head_dim);
 }
 
+/* Parameters, gradients and both moments of a rank's shards. */
 static size_t weights_bytes(const Units *units)
 {
     size_t bytes = 0;
     for (int i = 0; i < units->n; i++)
-        bytes += 4 * (size_t)units->at[i].repeat * round64((size_t)units->at[i].shard * sizeof(float));
+        bytes += 4 * (size_t)units->at[i].repeat * round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
     return bytes;
 }
 
@@ -226,23 +200,38 @@ static void add_batch(MemoryMaker *m)
         add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]", m->program->sequence);
 }
 
+static void add_host_step(MemoryMaker *m, Units units)
+{
+    add_weights(m, units);
+    add_activations(m);
+    add_temporaries(m);
+    if (m->choice->schedule->exchanges)
+        add_exchanged(m);
+    else
+        add_pools(m);
+}
+
+bool program_on_gpu(const Program *p)
+{
+    return !p->cluster.groups[0].device->is_cpu;
+}
+
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward, Units units)
 {
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .schedule = {forward, backward}, .n = part->max_tokens};
     m.q = (int64_t)p->model.heads * p->model.head_dim;
     m.kv = (int64_t)p->model.kv_heads * p->model.head_dim;
-    add_weights(&m, units);
-    add_activations(&m);
-    add_temporaries(&m);
+    if (!program_on_gpu(p))
+        add_host_step(&m, units);
     add_chunks(&m);
     add_live(&m);
-    if (c->schedule->exchanges)
-        add_exchanged(&m);
-    else
-        add_pools(&m);
     add_batch(&m);
-    Memory out = {.n = m.rows.n, .at = m.rows.at, .weights = weights_bytes(&units)};
-    out.total = m.total + out.weights;
+    size_t weights = weights_bytes(&units), device_weights = 0;
+    if (program_on_gpu(p))
+        device_weights = add_device(&m, units);
+    Memory out = {.n = m.rows.n, .at = m.rows.at, .host = m.host + weights};
+    out.weights = program_on_gpu(p) ? device_weights : weights;
+    out.total = program_on_gpu(p) ? m.device + device_weights : out.host;
     return out;
 }

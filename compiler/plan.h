@@ -120,15 +120,18 @@ typedef struct Buffer {
     const char *shape; /* for the comment */
     int64_t elements;
     size_t bytes;      /* of all copies, each rounded up to 64 */
+    bool device;       /* on the rank's GPU, else in its arena on the host */
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
 } Buffer;
-typedef struct Memory { int n; const Buffer *at; size_t weights; size_t total; } Memory;
+/* total: where the rank computes, host or device; host: its arena. weights: the part of total that shards take. */
+typedef struct Memory { int n; const Buffer *at; size_t weights, total, host; } Memory;
+bool program_on_gpu(const Program *p);
 /* The units of parameters that are gathered and reduced together (ZeRO-3). */
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
 Units units_make(Arena *a, const Program *p);
-int64_t travel_width(const Model *m, TensorId t); /* floats a token of what a pass of t sends */
+int64_t travel_bytes(const Program *p, TensorId t); /* a token of what a pass of t sends */
 struct Plan;
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward, Units units);

@@ -1,0 +1,124 @@
+/* memory_gpu.c: what a rank has on its device, and what a token of a travelling chunk weighs on either backend.
+ *
+ * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are fp32.
+ */
+#include "memory.h"
+
+enum { BF16 = 2, FP32 = 4 };
+
+/* ---- what travels ---- */
+
+/* Q stands for Q, dO, delta and lse; KV and dKV for two each. */
+int64_t travel_bytes(const Program *p, TensorId t)
+{
+    const Model *d = &p->model;
+    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
+    int64_t copy = program_on_gpu(p) ? BF16 : FP32;
+    switch (t) {
+    case T_Q:
+        return 2 * q * copy + 2 * d->heads * FP32;
+    case T_KV:
+        return 2 * kv * copy;
+    case T_DKV:
+        return 2 * kv * FP32;
+    case T_DQ:
+        return q * FP32;
+    default:
+        return (q + d->heads) * FP32;
+    }
+}
+
+/* ---- rows ---- */
+
+static void add_bf16(MemoryMaker *m, const char *name, const char *shape, int64_t elements)
+{
+    add_buffers(m, name, "BurstBf16", BF16, 1, shape, elements);
+}
+
+static void add_fp32(MemoryMaker *m, const char *name, const char *shape, int64_t elements)
+{
+    add_buffers(m, name, "float", FP32, 1, shape, elements);
+}
+
+static void keep_bf16(MemoryMaker *m, int kept, const char *name, const char *shape, int64_t elements)
+{
+    add_array(m, name, "BurstBf16", BF16, kept, shape, elements);
+}
+
+static void keep_fp32(MemoryMaker *m, int kept, const char *name, const char *shape, int64_t elements)
+{
+    add_array(m, name, "float", FP32, kept, shape, elements);
+}
+
+static void add_kept(MemoryMaker *m)
+{
+    const Model *d = &m->program->model;
+    int kept = m->choice->recompute == RECOMPUTE_FULL ? 1 : d->layers;
+    keep_bf16(m, d->layers + 1, "x", "[tokens][hidden], input of each layer", m->n * d->hidden);
+    keep_fp32(m, kept, "rstd1", "[tokens]", m->n);
+    keep_bf16(m, kept, "q", "[tokens][heads][head_dim]", m->n * m->q);
+    keep_bf16(m, kept, "k", "[tokens][kv_heads][head_dim]", m->n * m->kv);
+    keep_bf16(m, kept, "v", "[tokens][kv_heads][head_dim]", m->n * m->kv);
+    keep_bf16(m, kept, "o", "[tokens][heads][head_dim]", m->n * m->q);
+    keep_fp32(m, kept, "lse", "[heads][tokens]", m->n * d->heads);
+    keep_bf16(m, kept, "x_mid", "[tokens][hidden], after attention", m->n * d->hidden);
+    keep_fp32(m, kept, "rstd2", "[tokens]", m->n);
+    keep_bf16(m, kept, "gate_up", "[tokens][2 * ffn]", 2 * m->n * d->ffn);
+}
+
+static void add_temporaries(MemoryMaker *m)
+{
+    const Model *d = &m->program->model;
+    int64_t wide = m->q > d->ffn ? m->q : d->ffn;
+    add_bf16(m, "h", "[tokens][hidden], normalised", m->n * d->hidden);
+    add_fp32(m, "rstd", "[tokens], final norm", m->n);
+    add_bf16(m, "t", "[tokens][max(heads * head_dim, ffn)]", m->n * wide);
+    add_bf16(m, "t2", "[tokens][max(heads * head_dim, ffn)]", m->n * wide);
+    add_bf16(m, "dx", "[tokens][hidden]", m->n * d->hidden);
+    add_bf16(m, "dh", "[tokens][hidden]", m->n * d->hidden);
+    add_bf16(m, "d_gate_up", "[tokens][2 * ffn]", 2 * m->n * d->ffn);
+    add_bf16(m, "d_o", "[tokens][heads][head_dim]", m->n * m->q);
+    add_fp32(m, "o_sum", "[heads][tokens][head_dim], running output", m->n * m->q);
+    add_fp32(m, "delta", "[heads][tokens]", m->n * d->heads);
+    add_fp32(m, "dq", "[heads][tokens][head_dim]", m->n * m->q);
+    add_fp32(m, "dk", "[kv_heads][tokens][head_dim]", m->n * m->kv);
+    add_fp32(m, "dv", "[kv_heads][tokens][head_dim]", m->n * m->kv);
+}
+
+static size_t shard_bytes(const Unit *u, int64_t size)
+{
+    return ((size_t)(u->shard * size) + DEVICE_ALIGN - 1) / DEVICE_ALIGN * DEVICE_ALIGN;
+}
+
+/* fp32 parameters, gradients and moments, and the bf16 copy that is gathered. */
+static size_t device_weights(const Units *units)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < units->n; i++)
+        bytes += (size_t)units->at[i].repeat * (4 * shard_bytes(&units->at[i], FP32) + shard_bytes(&units->at[i], BF16));
+    return bytes;
+}
+
+static void add_units(MemoryMaker *m, Units units)
+{
+    int64_t most = 0;
+    for (int i = 0; i < units.n; i++)
+        most = units.at[i].shard > most ? units.at[i].shard : most;
+    keep_bf16(m, 2, "weight", "[largest unit], gathered", most * m->program->cluster.world);
+    if (m->program->model.tied)
+        add_bf16(m, "tied", "[vocab][hidden], gathered for the head", units.at[0].shard * m->program->cluster.world);
+    add_fp32(m, "grad", "[largest unit]", most * m->program->cluster.world);
+    add_fp32(m, "reduced", "[largest shard]", most);
+}
+
+size_t add_device(MemoryMaker *m, Units units)
+{
+    m->on_device = true;
+    add_units(m, units);
+    add_kept(m);
+    add_temporaries(m);
+    if (!m->choice->schedule->exchanges)
+        add_pools(m);
+    m->on_device = false;
+    return device_weights(&units);
+}
