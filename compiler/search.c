@@ -228,8 +228,8 @@ static const char *explain(Searcher *s, const Candidate *best)
 static void report_none(Searcher *s)
 {
     const Layout *l = &s->program->layout;
-    if (s->all.n == 1 && !s->all.at[0].why_not)
-        return; /* its own errors were printed */
+    if (diags_errors(s->diags) > 0)
+        return; /* the only candidate's own errors are the user's */
     diag_error(s->diags, l->schedule ? l->schedule_span : l->span, "no layout works for %d ranks and %lld tokens",
                ranks_of(s->program), (long long)s->program->sequence);
     for (int i = 0; i < s->all.n; i++)
