@@ -1,6 +1,6 @@
 /* dslcheck.c: runs the front end on files given by their endings and prints what it says, for the golden tests.
- *   dslcheck STOCK [--ast] file.topo | file.burst | file.sched ...
- * A kind that is not given is filled in by STOCK's neighbours base.topo and base.burst (see tests/dsl/base). */
+ *   dslcheck STOCK BASE [--ast] file.topo | file.burst | file.sched ...
+ * STOCK is the folder of the stock files; a cluster or model that is not given is base.topo or base.burst of BASE. */
 #include "burst.h"
 
 #include <string.h>
