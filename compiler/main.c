@@ -145,14 +145,14 @@ static int parse_options(Arena *a, int argc, char **argv, Options *o)
 
 /* ---- building the program ---- */
 
-/* Flags that link the runtime, one a line, written when burstc was built. */
+/* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
 static const char *link_flags(Arena *a, const Options *o)
 {
     size_t n;
     char *text = read_file(a, arena_printf(a, "%s/link.txt", o->share), &n), *save = NULL;
     const char *flags = text ? "" : " -lburst_rt -lopenblas -lz -lm -lpthread";
     for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
-        flags = arena_printf(a, "%s %s", flags, word_text(a, line));
+        flags = arena_printf(a, "%s %s", flags, word_text(a, *line == '.' ? arena_printf(a, "%s/%s", o->share, line) : line));
     return flags;
 }
 
