@@ -18,7 +18,7 @@ TRIVIAL_ALLOWED = 3
 def leaf(rng):
     if rng.random() < 0.65:
         return (rng.choice("qk"),)
-    return ("doc", rng.choice("qk")) if rng.random() < 0.3 else ("number", rng.randint(0, 40))
+    return ("doc", rng.choice("qk")) if rng.random() < 0.12 else ("number", rng.randint(0, 40))
 
 
 def two_sides(rng, op, depth, other_depth):
@@ -129,7 +129,7 @@ def reads_documents(e):
 def draw(rng, count):
     found, texts, trivial = [], set(), 0
     while len(found) < count:
-        e = boolean(rng, 3)
+        e = boolean(rng, rng.randint(0, 3))
         is_trivial = not 0.04 <= density(e) <= 0.96
         if reach(e) > 2**62 or model_text(e) in texts or (is_trivial and trivial == TRIVIAL_ALLOWED):
             continue
