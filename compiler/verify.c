@@ -616,14 +616,15 @@ static bool check_memory(Diags *d, const Draft *t)
             least = c->groups[g].device;
     if ((double)t->memory.total <= least->memory)
         return true;
-    diag_error(d, t->program->layout.span, "proof %d (%s) fails: a rank needs %.2f GiB and a %s has %.2f GiB", PROOF_MEMORY,
+    Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;
+    diag_error(d, at, "proof %d (%s) fails: a rank needs %.2f GiB and a %s has %.2f GiB", PROOF_MEMORY,
                proof_names[PROOF_MEMORY], (double)t->memory.total / (1 << 30), least->name, least->memory / (1 << 30));
     diag_note(d, least->span, "the memory of '%s'", least->name);
     for (int i = 0; i < t->memory.n; i++)
         if ((double)t->memory.at[i].bytes > 0.05 * (double)t->memory.total)
             diag_note(d, (Span){0}, "alive at the peak: %s %s, %.3f GiB", t->memory.at[i].name, t->memory.at[i].shape,
                       (double)t->memory.at[i].bytes / (1 << 30));
-    diag_note(d, t->program->layout.span, "%s", t->choice.recompute == RECOMPUTE_NONE
+    diag_note(d, at, "%s", t->choice.recompute == RECOMPUTE_NONE
               ? "`recompute full` keeps one layer's activations; more context ranks or a shorter sequence need less"
               : "more context ranks or a shorter sequence need less");
     return false;
