@@ -1,0 +1,152 @@
+/* Proofs about the cluster: links (5), memory (6); all six of a draft that burstc makes itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cases.h"
+
+#include <string.h>
+
+typedef struct Case { Arena *arena; Diags *diags; Program program; NodeGroup group[2]; Choice choice; } Case;
+
+/* The driver tests' small cluster and model: 2 nodes of 2 ranks. Its program may be changed before it is verified. */
+static Case *small_case(const char *schedule)
+{
+    Arena *a = arena_new();
+    Case *k = NEW(a, Case);
+    k->arena = a;
+    k->diags = diags_new(a);
+    FrontEnd in = {.topo_path = SOURCE_DIR "/../driver/small.topo", .model_path = SOURCE_DIR "/../driver/small.burst",
+                   .stock_dir = STOCK_DIR};
+    const Program *p = front_end(a, k->diags, &in);
+    if (!p)
+        fail_msg("%s", printed(a, k->diags));
+    k->program = *p;
+    k->group[0] = p->cluster.groups[0];
+    k->program.cluster.groups = k->group;
+    k->choice = (Choice){.data = 1, .ranks = 4, .schedule = stock_schedule(a, schedule), .partition = PART_ZIGZAG, .travel = TRAVEL_QUERIES};
+    k->choice.coords = k->choice.schedule->coords;
+    k->choice.size[0] = k->choice.coords == 2 ? 2 : 4;
+    k->choice.size[1] = k->choice.coords == 2 ? 2 : 0;
+    return k;
+}
+
+static const Plan *verify_case(Case *k)
+{
+    Draft *t = NEW(k->arena, Draft);
+    *t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+    assert_non_null(t->forward);
+    return verify(k->arena, k->diags, t);
+}
+
+/* No plan, one error, which begins so and stands in a file whose name ends so. */
+static void refused(Case *k, const char *message, const char *file)
+{
+    assert_null(verify_case(k));
+    assert_int_equal(diags_errors(k->diags), 1);
+    const char *text = printed(k->arena, k->diags), *error = strstr(text, ": error: ");
+    if (!error || strncmp(error + strlen(": error: "), message, strlen(message)) != 0)
+        fail_msg("not '%s':\n%s", message, text);
+    assert_true(error_line(text) > 0);
+    const char *named = strstr(text, file);
+    assert_true(named && named < error);
+    arena_free(k->arena);
+}
+
+static void all_hold(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"ring", "burst", "ulysses"};
+    for (int i = 0; i < countof(schedules); i++) {
+        Case *k = small_case(schedules[i]);
+        assert_non_null(verify_case(k));
+        assert_int_equal(diags_errors(k->diags), 0);
+        arena_free(k->arena);
+    }
+}
+
+static void no_nics(void **state)
+{
+    (void)state;
+    static const struct { const char *schedule, *message; } cases[] = {
+        {"ring", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node has no nics"},
+        {"burst", "proof 5 (links and streams) fails: rank 0 sends to rank 2 on another node, and its node has no nics"},
+        {"ulysses", "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and its node has no nics"},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        Case *k = small_case(cases[i].schedule);
+        k->group[0].nics = 0;
+        refused(k, cases[i].message, ".sched:");
+    }
+}
+
+/* The other end has none. */
+static void no_nics_there(void **state)
+{
+    (void)state;
+    Case *k = small_case("ring");
+    k->group[1] = k->group[0];
+    k->group[0].nodes = k->group[1].nodes = 1;
+    k->group[1].nics = 0;
+    k->program.cluster.group_count = 2;
+    refused(k, "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and that node has no nics", ".sched:");
+}
+
+/* Groups of two ranks inside the nodes: no transfer leaves one. */
+static void inside_nodes(void **state)
+{
+    (void)state;
+    Case *k = small_case("ring");
+    k->group[0].nics = 0;
+    k->choice.data = 2;
+    k->choice.ranks = k->choice.size[0] = 2;
+    assert_non_null(verify_case(k));
+    arena_free(k->arena);
+}
+
+/* Bytes decide: what a rank needs fits, a byte less does not. */
+static void memory_to_the_byte(void **state)
+{
+    (void)state;
+    Case *k = small_case("ring");
+    const Plan *p = verify_case(k);
+    assert_non_null(p);
+    Device d = *k->group[0].device;
+    k->group[0].device = &d;
+    d.memory = (double)plan_draft(p)->memory.total;
+    assert_non_null(verify_case(k));
+    d.memory -= 1;
+    refused(k, "proof 6 (memory) fails: a rank needs ", ".burst:");
+}
+
+/* The total is the sum of the rows and the weights. */
+static void memory_adds_up(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"ring", "burst", "ulysses"};
+    for (int i = 0; i < countof(schedules); i++) {
+        Case *k = small_case(schedules[i]);
+        const Plan *p = verify_case(k);
+        const Memory *m = &plan_draft(p)->memory;
+        size_t sum = m->weights;
+        for (int j = 0; j < m->n; j++)
+            sum += m->at[j].bytes;
+        assert_int_equal(sum, m->total);
+        arena_free(k->arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_hold),
+        cmocka_unit_test(no_nics),
+        cmocka_unit_test(no_nics_there),
+        cmocka_unit_test(inside_nodes),
+        cmocka_unit_test(memory_to_the_byte),
+        cmocka_unit_test(memory_adds_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
