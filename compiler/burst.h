@@ -179,6 +179,7 @@ typedef struct Train {
 struct SchedText;
 typedef struct Program {
     const char *topo_path, *model_path;
+    bool cuda;       /* the program is CUDA; else C for CPUs, whatever the cluster's devices */
     Cluster cluster;
     Model model;
     int64_t sequence; /* tokens */
@@ -245,6 +246,7 @@ typedef struct FrontEnd {
     const char *stock_dir;           /* installed share folder: has masks.burst, devices.topo, schedules/ */
     const char *const *schedule_paths; /* --schedule, may be empty */
     int schedule_path_count;
+    enum { TARGET_C, TARGET_CUDA, TARGET_CLUSTER } target; /* Program.cuda; CLUSTER: as the cluster's devices are */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
@@ -286,6 +288,8 @@ Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cove
 void print_mask(const Program *p, int mask, Text *out);              /* --emit=mask: density, picture, counts */
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
+/* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */
+void mask_emit_cuda(const Program *p, int mask, Text *out);
 
 /* Input text made safe: inside a C comment, and as a C string literal with its quotes. */
 void mask_comment(const char *text, Text *out);

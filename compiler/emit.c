@@ -37,6 +37,16 @@ void emit_line(Emit *e, const char *fmt, ...)
 
 /* ---- constants ---- */
 
+static bool cuda(const Emit *e)
+{
+    return e->draft->program->cuda;
+}
+
+static bool exchanges(const Emit *e)
+{
+    return e->draft->choice.schedule->exchanges;
+}
+
 static void add_constant(Emit *e, const char *name, int64_t value, const char *comment)
 {
     if (value > INT32_MAX)
@@ -74,7 +84,9 @@ static void emit_sizes(Emit *e)
     for (int i = 0; i < countof(row); i++)
         add_constant(e, row[i].name, row[i].value, row[i].comment);
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
-    text_printf(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
+    text_add(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
+    if (cuda(e))
+        text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n", e->draft->memory.total);
 }
 
 static void emit_offsets(Emit *e)
@@ -129,11 +141,6 @@ static void insert_mask_table(Emit *e)
     text_add(e->out, "\n};\n");
 }
 
-static bool exchanges(const Emit *e)
-{
-    return e->draft->choice.schedule->exchanges;
-}
-
 static void insert_live_fill(Emit *e)
 {
     if (exchanges(e))
@@ -160,8 +167,9 @@ static void insert_recompute(Emit *e)
 {
     if (e->draft->choice.recompute != RECOMPUTE_FULL)
         return;
-    text_add(e->out, "    /* full recomputation: only x[layer] was kept; x[layer + 1], which no one needs any more, is made again */\n"
-                     "    BURST_TRY(plan_layer(c, s, layer, w, tables));\n");
+    text_printf(e->out,
+                "    /* full recomputation: only x[layer] was kept; x[layer + 1], which no one needs any more, is made again */\n"
+                "    BURST_TRY(plan_layer(c, s, layer, w%s));\n", cuda(e) ? "" : ", tables");
 }
 
 static void insert_tables_changed(Emit *e)
@@ -170,8 +178,34 @@ static void insert_tables_changed(Emit *e)
         text_add(e->out, "    BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */\n");
 }
 
+static void insert_gpu_head(Emit *e)
+{
+    bool tied = e->draft->program->model.tied;
+    text_add(e->out, "static int plan_head(BurstCtx *c, PlanState *s, const BurstBf16 *weights, double scale)\n{\n"
+                     "    const BurstBf16 *x = s->x[PLAN_LAYERS];\n    BurstGpu *g = s->gpu;\n");
+    if (tied)
+        text_add(e->out, "    BURST_TRY(burst_gpu_gather(g, s->weights.bf16[PLAN_EMBED], burst_unit(&burst_plan, PLAN_EMBED)->shard, s->tied));\n"
+                         "    BURST_TRY(burst_gpu_mark(g, burst_gpu_weights(g), &s->tied_here));\n"
+                         "    BURST_TRY(burst_gpu_after(g, burst_gpu_compute(g), &s->tied_here));\n");
+    text_add(e->out, "    burst_doing(c, \"head and loss\");\n"
+                     "    BURST_TRY(burst_gpu_rmsnorm(g, s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd));\n");
+    text_printf(e->out, "    BURST_TRY(plan_zero_grad(s, %s));\n", tied ? "PLAN_EMBED" : "PLAN_HEAD");
+    text_printf(e->out,
+                "    BURST_TRY(burst_gpu_loss(g, s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, s->label, s->label_weight, scale, s->loss, s->dh,\n"
+                "                             s->grad%s, s->loss_scratch));\n", tied ? "s->tied" : "weights + PLAN_HIDDEN",
+                tied ? "" : " + PLAN_HIDDEN");
+    if (tied)
+        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, PLAN_EMBED));\n    BURST_TRY(plan_zero_grad(s, PLAN_HEAD));\n");
+    text_add(e->out, "    BURST_TRY(burst_gpu_rmsnorm_back(g, s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, NULL, s->dx, s->grad, s->norm_scratch));\n"
+                     "    return plan_reduce(c, s, PLAN_HEAD);\n}\n");
+}
+
 static void insert_head(Emit *e)
 {
+    if (cuda(e)) {
+        insert_gpu_head(e);
+        return;
+    }
     bool tied = e->draft->program->model.tied;
     text_add(e->out,
              "static int plan_head(BurstCtx *c, PlanState *s, BurstWeights *w, const float *weights, const BurstBatch *b, double scale,\n"
@@ -197,13 +231,13 @@ static void insert_head(Emit *e)
 
 static void emit_take(Emit *e, const Buffer *b)
 {
-    bool array = b->array;
-    const char *index = array ? "[i]" : "";
-    if (array)
+    const char *in = b->array ? "    " : "", *index = b->array ? "[i]" : "";
+    const char *take = b->device ? "burst_gpu_take(s->gpu" : "burst_take(c";
+    const char *cast = cuda(e) ? arena_printf(e->arena, "(%s *)", b->type) : "";
+    if (b->array)
         emit_line(e, "for (int i = 0; i < %d; i++)", b->copies);
-    emit_line(e, "%sif (!(s->%s%s = burst_take(c, (size_t)%" PRId64 " * sizeof(%s))))", array ? "    " : "", b->name, index,
-              b->elements, b->type);
-    emit_line(e, "%s    return BURST_E_MEMORY;", array ? "    " : "");
+    emit_line(e, "%sif (!(s->%s%s = %s%s, (size_t)%" PRId64 " * sizeof(%s))))", in, b->name, index, cast, take, b->elements, b->type);
+    emit_line(e, "%s    return BURST_E_MEMORY;", in);
 }
 
 static void insert_takes(Emit *e)
@@ -212,7 +246,7 @@ static void insert_takes(Emit *e)
     for (int i = 0; i < e->draft->memory.n; i++) {
         const Buffer *b = &e->draft->memory.at[i];
         if (b->pool)
-            emit_line(e, "BURST_TRY(plan_pool_make(c, s, PLAN_POOL_%s, BURST_T_%s, %d));", b->name,
+            emit_line(e, "BURST_TRY(plan_pool_make(%ss, PLAN_POOL_%s, BURST_T_%s, %d));", cuda(e) ? "" : "c, ", b->name,
                       (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots);
         else if (b->type)
             emit_take(e, b);
@@ -252,34 +286,82 @@ static void insert_units(Emit *e)
     text_add(e->out, "};\n");
 }
 
-static void add_quoted(Emit *e, const char *field, const char *text)
+/* One field of burst_plan: a designated initialiser in C, an assignment in C++17, which has none. */
+static void add_field(Emit *e, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void add_field(Emit *e, const char *name, const char *fmt, ...)
 {
-    text_printf(e->out, "%s", field);
-    if (text)
-        mask_quote(text, e->out);
-    else
-        text_add(e->out, "NULL");
-    text_add(e->out, ",\n");
+    va_list ap;
+    va_start(ap, fmt);
+    text_printf(e->out, cuda(e) ? "    p.%s = " : "    .%s = ", name);
+    text_vprintf(e->out, fmt, ap);
+    text_add(e->out, cuda(e) ? ";\n" : ",\n");
+    va_end(ap);
+}
+
+static const char *quoted(Emit *e, const char *text)
+{
+    if (!text)
+        return "NULL";
+    Text t = {0};
+    mask_quote(text, &t);
+    char *copy = arena_copy(e->arena, t.at, t.n);
+    text_free(&t);
+    return copy;
 }
 
 static void insert_plan_values(Emit *e)
 {
     const Program *p = e->draft->program;
     const Train *t = &p->train;
-    add_quoted(e, "    .source = ", arena_printf(e->arena, "%s %s", p->topo_path, p->model_path));
-    if (p->table_count)
-        text_printf(e->out, "    .tables = plan_tables,\n    .table_count = %d,\n", p->table_count);
-    text_add(e->out, "    .train = {\n");
-    add_quoted(e, "        .data = ", t->data);
-    text_printf(e->out, "        .separator = %" PRId64 ",\n        .steps = %" PRId64 ",\n        .batch = PLAN_BATCH,\n"
-                        "        .seed = %" PRId64 ",\n        .checkpoint_every = %" PRId64 ",\n        .warmup = %" PRId64 ",\n",
-                t->separator, t->steps, t->seed, t->checkpoint_every, t->warmup);
-    add_quoted(e, "        .checkpoint = ", t->checkpoint);
-    text_printf(e->out, "        .lr = %.17g,\n        .lr_end = %.17g,\n        .beta1 = %.17g,\n        .beta2 = %.17g,\n"
-                        "        .eps = %.17g,\n        .decay = %.17g,\n        .clip = %.17g,\n        .cosine = %d,\n    },\n",
-                t->lr, t->lr_end, t->beta1, t->beta2, t->adam_eps, t->decay, t->clip, t->cosine);
-    text_printf(e->out, "    .predicted_seconds = %.6g,\n    .flops = %.10g,\n    .arena_bytes = %zu,\n", e->found->cost.step,
-                e->found->cost.flops, e->draft->memory.total);
+    add_field(e, "source", "%s", quoted(e, arena_printf(e->arena, "%s %s", p->topo_path, p->model_path)));
+    if (p->table_count) {
+        add_field(e, "tables", "plan_tables");
+        add_field(e, "table_count", "%d", p->table_count);
+    }
+    add_field(e, "train.data", "%s", quoted(e, t->data));
+    add_field(e, "train.checkpoint", "%s", quoted(e, t->checkpoint));
+    const struct { const char *name; int64_t value; } whole[] = {
+        {"train.separator", t->separator}, {"train.steps", t->steps}, {"train.batch", t->batch}, {"train.seed", t->seed},
+        {"train.checkpoint_every", t->checkpoint_every}, {"train.warmup", t->warmup}, {"train.cosine", t->cosine}};
+    for (int i = 0; i < countof(whole); i++)
+        add_field(e, whole[i].name, "%" PRId64, whole[i].value);
+    const struct { const char *name; double value; } real[] = {
+        {"train.lr", t->lr}, {"train.lr_end", t->lr_end}, {"train.beta1", t->beta1}, {"train.beta2", t->beta2},
+        {"train.eps", t->adam_eps}, {"train.decay", t->decay}, {"train.clip", t->clip}};
+    for (int i = 0; i < countof(real); i++)
+        add_field(e, real[i].name, "%.17g", real[i].value);
+    add_field(e, "predicted_seconds", "%.6g", e->found->cost.step);
+    add_field(e, "flops", "%.10g", e->found->cost.flops);
+    add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
+}
+
+/* ---- inserts of cuda_ring.cu and cuda_step.cu ---- */
+
+static void emit_launch(Emit *e, const char *direction, const char *type)
+{
+    text_printf(e->out, "static cudaError_t plan_launch_%s(PlanState *s, %s p)\n{\n    switch (s->mask) {\n", direction, type);
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        text_printf(e->out, "    case %d: return plan_%s_pair<PlanMask%d>(s, p);\n", m, direction, m);
+    text_add(e->out, "    default: return cudaErrorInvalidValue;\n    }\n}\n");
+}
+
+static void insert_launches(Emit *e)
+{
+    emit_launch(e, "forward", "BurstForward");
+    emit_launch(e, "backward", "BurstBackward");
+}
+
+static void insert_kernel_setup(Emit *e)
+{
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        text_printf(e->out, "    PLAN_CUDA((burst_forward_setup<PLAN_HEAD_DIM, PlanMask%d>()));\n"
+                            "    PLAN_CUDA((burst_backward_setup<PLAN_HEAD_DIM, PlanMask%d>()));\n", m, m);
+}
+
+static void insert_masks(Emit *e)
+{
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        mask_emit_cuda(e->draft->program, m, e->out);
 }
 
 /* ---- templates ---- */
@@ -292,6 +374,9 @@ static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[]
     {"recompute", insert_recompute},
     {"tables_changed", insert_tables_changed},
     {"head", insert_head},
+    {"launches", insert_launches},
+    {"kernel_setup", insert_kernel_setup},
+    {"masks", insert_masks},
     {"takes", insert_takes},
     {"units", insert_units},
     {"plan_values", insert_plan_values},
@@ -382,7 +467,9 @@ static void emit_header(Emit *e)
                 c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
     text_add(e->out, " * build: ");
     mask_comment(e->options->build, e->out);
-    text_add(e->out, "\n */\n#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
+    text_add(e->out, "\n */\n");
+    text_add(e->out, cuda(e) ? "#include \"burst_gpu.h\"\n" : "");
+    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
@@ -396,9 +483,28 @@ static void emit_declarations(Emit *e)
     text_add(e->out, "\n");
 }
 
-int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
+/* The parts around the schedule's functions, in order. */
+enum { MAX_PARTS = 6 };
+typedef struct Backend { const char *before[MAX_PARTS], *after[MAX_PARTS]; } Backend;
+static const Backend backends[] = {
+    {{"host_attention.c", "host_ring.c"}, {"host_layer.c", "host_step.c"}},
+    {{"host_attention.c", "host_heads.c"}, {"host_layer.c", "host_step.c"}},
+    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_ring.cu"},
+     {"cuda_layer.cu", "cuda_step.cu"}},
+};
+
+static bool emit_parts(Emit *e, const char *const *part)
+{
+    for (int i = 0; i < MAX_PARTS && part[i]; i++)
+        if (!emit_template(e, part[i]))
+            return false;
+    return true;
+}
+
+int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
 {
     Emit e = {.arena = a, .diags = d, .found = f, .draft = plan_draft(f->plan), .options = o, .out = out};
+    const Backend *b = &backends[cuda(&e) ? 2 : exchanges(&e) ? 1 : 0];
     emit_header(&e);
     emit_sizes(&e);
     emit_offsets(&e);
@@ -407,9 +513,9 @@ int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
     partition_emit_c(e.draft->partition, out);
     for (int m = 0; m < e.draft->program->mask_count; m++)
         mask_emit_c(e.draft->program, m, out);
-    if (!emit_template(&e, "host_attention.c") || !emit_template(&e, exchanges(&e) ? "host_heads.c" : "host_ring.c"))
+    if (!emit_parts(&e, b->before))
         return -1;
     emit_schedule(&e, e.draft->forward);
     emit_schedule(&e, e.draft->backward);
-    return emit_template(&e, "host_layer.c") && emit_template(&e, "host_step.c") ? 0 : -1;
+    return emit_parts(&e, b->after) ? 0 : -1;
 }

@@ -26,8 +26,9 @@ static const char usage[] =
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
     "  -o FILE.c            the program as C for CPUs; '-' is standard output\n"
-    "  -o FILE              the same, compiled with the C compiler ($CC, else cc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost or c, to -o or standard output\n"
+    "  -o FILE.cu           the program as CUDA\n"
+    "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost, c or cuda, to -o or standard output\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout with what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
@@ -156,10 +157,23 @@ static const char *link_flags(Arena *a, const Options *o)
     return flags;
 }
 
+/* nvcc for the architecture of the cluster's devices; the host compiler's warnings are fatal there too. */
+static const char *cuda_command(Arena *a, const Options *o, const Program *p, const char *source, const char *program)
+{
+    const char *nvcc = getenv("NVCC"), *arch = p->cluster.groups[0].device->arch;
+    const char *number = strncmp(arch, "sm_", 3) == 0 ? arch + 3 : "90a";
+    return arena_printf(a, "%s -std=c++17 -O3 -gencode arch=compute_%s,code=sm_%s -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror "
+                        "%s %s -o %s -lburst_rt_cuda%s -lnccl -lcublasLt", nvcc ? nvcc : "nvcc", number, number,
+                        word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
+                        link_flags(a, o));
+}
+
 /* For a shell. $CC may be several words. */
-static const char *build_command(Arena *a, const Options *o, const char *source, const char *program)
+static const char *build_command(Arena *a, const Options *o, const Program *p, const char *source, const char *program)
 {
     const char *cc = getenv("CC");
+    if (p->cuda)
+        return cuda_command(a, o, p, source, program);
     return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror %s %s -o %s%s", cc ? cc : "cc",
                         word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
                         link_flags(a, o));
@@ -185,6 +199,11 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+static bool names_binary(const char *output)
+{
+    return !ends_with(output, ".c") && !ends_with(output, ".cu") && strcmp(output, "-") != 0;
+}
+
 static int write_text(const Text *t, const char *path)
 {
     if (text_write_file(t, path) == 0)
@@ -196,14 +215,16 @@ static int write_text(const Text *t, const char *path)
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
 static int write_program(Arena *a, Diags *d, const Options *o, const Found *f)
 {
-    bool binary = !ends_with(o->output, ".c") && strcmp(o->output, "-") != 0;
-    const char *source = binary ? arena_printf(a, "%s.c", o->output) : o->output;
-    const char *program = binary ? o->output : arena_printf(a, "%.*s", (int)strlen(o->output) - 2, o->output);
-    const char *build = build_command(a, o, source, strcmp(o->output, "-") == 0 ? "train_plan" : program);
+    const Program *p = plan_draft(f->plan)->program;
+    const char *suffix = p->cuda ? ".cu" : ".c";
+    bool binary = names_binary(o->output), standard = strcmp(o->output, "-") == 0;
+    const char *source = binary ? arena_printf(a, "%s%s", o->output, suffix) : o->output;
+    const char *program = binary ? o->output : arena_printf(a, "%.*s", (int)(strlen(o->output) - strlen(suffix)), o->output);
+    const char *build = build_command(a, o, p, source, standard ? "train_plan" : program);
     EmitOptions e = {.command = o->command, .template_dir = arena_printf(a, "%s/templates", o->share), .build = build};
     Text t = {0};
     const char *include = arena_printf(a, "%s/include", o->share);
-    int status = emit_c(a, d, f, &e, &t) != 0 || check_emitted_c(a, d, source, &t, include, false) != 0 ? EXIT_DIAGNOSED : 0;
+    int status = emit_program(a, d, f, &e, &t) != 0 || check_emitted_c(a, d, source, &t, include, p->cuda) != 0 ? EXIT_DIAGNOSED : 0;
     if (status == 0)
         status = write_text(&t, source);
     text_free(&t);
@@ -259,7 +280,7 @@ static const struct Form *find_form(const char *name)
 
 static bool form_exists(const char *name)
 {
-    return !name || strcmp(name, "ast") == 0 || strcmp(name, "c") == 0 || find_form(name);
+    return !name || strcmp(name, "ast") == 0 || strcmp(name, "c") == 0 || strcmp(name, "cuda") == 0 || find_form(name);
 }
 
 /* ---- the pipeline ---- */
@@ -282,9 +303,17 @@ static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
     return status;
 }
 
+/* CUDA by name; a binary as the cluster's devices are; the forms are those of the C program. */
+static int target_of(const Options *o)
+{
+    if ((o->emit && strcmp(o->emit, "cuda") == 0) || (o->output && ends_with(o->output, ".cu")))
+        return TARGET_CUDA;
+    return o->output && !o->emit && names_binary(o->output) ? TARGET_CLUSTER : TARGET_C;
+}
+
 static int compile(Arena *a, Diags *d, Options *o)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count};
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_of(o)};
     if (o->emit && strcmp(o->emit, "ast") == 0)
         return print_tree(a, d, o, &in);
     const Program *p = front_end(a, d, &in);
@@ -296,7 +325,7 @@ static int compile(Arena *a, Diags *d, Options *o)
     if (o->explain)
         fputs(f.table, stdout);
     if (o->print_build)
-        printf("%s\n", build_command(a, o, "train_plan.c", "train_plan"));
+        printf("%s\n", build_command(a, o, p, p->cuda ? "train_plan.cu" : "train_plan.c", "train_plan"));
     if (o->emit && find_form(o->emit))
         return print_form(o, &f);
     if (o->emit && !o->output)
@@ -341,7 +370,7 @@ int main(int argc, char **argv)
     Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
     int status = parse_options(a, argc, argv, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, c", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, c, cuda", o.emit);
     if (status == 0)
         status = compile(a, d, &o);
     diags_print(d, stderr);

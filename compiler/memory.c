@@ -137,6 +137,8 @@ static void add_weights(MemoryMaker *m, Units units)
 static void add_chunks(MemoryMaker *m)
 {
     int64_t ranks = m->choice->ranks, tokens = m->program->sequence;
+    if (m->program->cuda)
+        add_buffers(m, "positions32", "int32_t", sizeof(int32_t), 1, "[sequence], for the device", tokens);
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tokens / BURST_TILE + ranks);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * ranks);
@@ -211,27 +213,22 @@ static void add_host_step(MemoryMaker *m, Units units)
         add_pools(m);
 }
 
-bool program_on_gpu(const Program *p)
-{
-    return !p->cluster.groups[0].device->is_cpu;
-}
-
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward, Units units)
 {
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .schedule = {forward, backward}, .n = part->max_tokens};
     m.q = (int64_t)p->model.heads * p->model.head_dim;
     m.kv = (int64_t)p->model.kv_heads * p->model.head_dim;
-    if (!program_on_gpu(p))
+    if (!p->cuda)
         add_host_step(&m, units);
     add_chunks(&m);
     add_live(&m);
     add_batch(&m);
     size_t weights = weights_bytes(&units), device_weights = 0;
-    if (program_on_gpu(p))
+    if (p->cuda)
         device_weights = add_device(&m, units);
     Memory out = {.n = m.rows.n, .at = m.rows.at, .host = m.host + weights};
-    out.weights = program_on_gpu(p) ? device_weights : weights;
-    out.total = program_on_gpu(p) ? m.device + device_weights : out.host;
+    out.weights = p->cuda ? device_weights : weights;
+    out.total = p->cuda ? m.device + device_weights : out.host;
     return out;
 }

@@ -4,6 +4,9 @@
  */
 #include "memory.h"
 
+#include "burst_rt.h"
+#include "burst_sizes.h"
+
 enum { BF16 = 2, FP32 = 4 };
 
 /* ---- what travels ---- */
@@ -13,7 +16,7 @@ int64_t travel_bytes(const Program *p, TensorId t)
 {
     const Model *d = &p->model;
     int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
-    int64_t copy = program_on_gpu(p) ? BF16 : FP32;
+    int64_t copy = p->cuda ? BF16 : FP32;
     switch (t) {
     case T_Q:
         return 2 * q * copy + 2 * d->heads * FP32;
@@ -111,12 +114,44 @@ static void add_units(MemoryMaker *m, Units units)
     add_fp32(m, "reduced", "[largest shard]", most);
 }
 
+static void add_inputs(MemoryMaker *m)
+{
+    int64_t tables = m->program->table_count, tokens = m->program->sequence;
+    add_buffers(m, "token", "int32_t", sizeof(int32_t), 1, "[tokens]", m->n);
+    add_buffers(m, "label", "int32_t", sizeof(int32_t), 1, "[tokens]", m->n);
+    add_fp32(m, "label_weight", "[tokens]", m->n);
+    add_buffers(m, "loss", "double", sizeof(double), 1, "sum of this rank", 1);
+    add_buffers(m, "device_positions", "int32_t", sizeof(int32_t), 1, "[sequence], chunk by chunk", tokens);
+    if (tables) {
+        add_buffers(m, "device_table", "int32_t", sizeof(int32_t), 1, "[sequence], by position", tokens);
+        add_buffers(m, "device_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], chunk by chunk", tables * tokens);
+    }
+}
+
+/* Lists of live tiles of one pair of chunks, made before each launch; the smallest tiles have 64 tokens. */
+static void add_lists(MemoryMaker *m)
+{
+    const int64_t small = m->n / 64 + 1, large = m->n / 128 + 1;
+    add_buffers(m, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 2]", large * (small + 2));
+    add_buffers(m, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", 2 * small);
+}
+
+static void add_scratch(MemoryMaker *m)
+{
+    const Model *d = &m->program->model;
+    add_fp32(m, "norm_scratch", "partial sums of a norm's gradient", burst_gpu_norm_floats(d->hidden));
+    add_buffers(m, "loss_scratch", "char", 1, 1, "[tile][vocab]", burst_gpu_loss_bytes(d->vocab, d->hidden));
+}
+
 size_t add_device(MemoryMaker *m, Units units)
 {
     m->on_device = true;
     add_units(m, units);
     add_kept(m);
     add_temporaries(m);
+    add_inputs(m);
+    add_lists(m);
+    add_scratch(m);
     if (!m->choice->schedule->exchanges)
         add_pools(m);
     m->on_device = false;

@@ -125,7 +125,6 @@ typedef struct Buffer {
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. weights: the part of total that shards take. */
 typedef struct Memory { int n; const Buffer *at; size_t weights, total, host; } Memory;
-bool program_on_gpu(const Program *p);
 /* The units of parameters that are gathered and reduced together (ZeRO-3). */
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
@@ -179,7 +178,7 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forw
 
 /* ---- emit.c: text of the program ---- */
 typedef struct EmitOptions { const char *command, *template_dir, *build; } EmitOptions;
-int emit_c(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out); /* 0, -1 after errors */
+int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out); /* C or CUDA; 0, -1 after errors */
 
 /* ---- check_text.c: the emitted text, read again by libclang ---- */
 /* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped statuses of burst_ and

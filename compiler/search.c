@@ -28,10 +28,10 @@ typedef struct Searcher {
 
 static MaskMap **make_maps(Arena *a, const Program *p)
 {
-    enum { HOST_TILE = 64 };
+    enum { TILE = 64 }; /* by which pairs are judged live, on both backends */
     MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
-        maps[m] = mask_map(a, p, m, HOST_TILE, HOST_TILE);
+        maps[m] = mask_map(a, p, m, TILE, TILE);
     return maps;
 }
 
@@ -88,6 +88,8 @@ static const char *fit_schedule(Searcher *s, Choice *c)
     if (t->exchanges && c->ranks > s->program->model.heads)
         return arena_printf(s->arena, "%d ranks share %d heads; use at most %d ranks, or a ring", c->ranks,
                             s->program->model.heads, s->program->model.heads);
+    if (t->exchanges && s->program->cuda)
+        return "all-to-all schedules are not emitted as CUDA by this version of burstc; use ring or burst";
     c->coords = t->coords;
     c->size[0] = c->ranks;
     if (t->coords == 2 && !two_levels(s->program, c->ranks, c->size))

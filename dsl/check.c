@@ -11,6 +11,17 @@
 static void read_stock(Checker *c);
 static void read_user_files(Checker *c);
 
+/* Whether the program is CUDA: asked for, or by the cluster's devices. */
+static bool use_cuda(Checker *c, const FrontEnd *in)
+{
+    const Cluster *k = &c->program->cluster;
+    bool cpu = k->group_count > 0 && k->groups[0].device->is_cpu;
+    if (in->target == TARGET_CUDA && cpu)
+        diag_error(c->diags, k->groups[0].span, "a CUDA program needs GPUs, and '%s' is a cpu; write C with `-o FILE.c`",
+                   k->groups[0].device->name);
+    return in->target == TARGET_CUDA || (in->target == TARGET_CLUSTER && !cpu);
+}
+
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
 {
     int before = diags_errors(d);
@@ -27,6 +38,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     finish_train(&c);
     check_mask_declarations(&c);
     finish_attention(&c);
+    c.program->cuda = use_cuda(&c, in);
     c.program->schedules = c.schedules.at;
     c.program->schedule_count = c.schedules.n;
     return diags_errors(d) == before ? c.program : NULL;

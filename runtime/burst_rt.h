@@ -231,6 +231,8 @@ typedef struct BurstPlan {
     int (*start)(BurstCtx *c, void *state, BurstWeights *w);
     /* One optimizer step over `train.batch` sequences: zero gradients to updated weights. */
     int (*step)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
+    /* Where weights live elsewhere (on a device): brings w up to date, before a checkpoint is written. NULL: they are here. */
+    int (*save)(BurstCtx *c, void *state, BurstWeights *w);
     /* Forward and backward of one sequence, gradients added to the shards; scale = 1 / counted tokens. */
     int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum);
     /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */

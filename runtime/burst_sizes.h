@@ -30,4 +30,19 @@ static inline int64_t burst_loss_floats(int vocab)
     return burst_loss_tile(vocab) * vocab;
 }
 
+/* CUDA: partial sums of a norm's weight gradient, floats. */
+enum { BURST_GPU_NORM_BLOCKS = 264 };
+static inline int64_t burst_gpu_norm_floats(int hidden)
+{
+    return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
+}
+
+/* CUDA: a tile of the fused loss: logits in bf16, and per token statistics in fp32. Bytes. */
+enum { BURST_GPU_LOSS_TILE = 2048 };
+static inline int64_t burst_gpu_loss_bytes(int vocab, int hidden)
+{
+    (void)hidden;
+    return (int64_t)BURST_GPU_LOSS_TILE * ((int64_t)vocab * 2 + 64);
+}
+
 #endif

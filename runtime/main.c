@@ -21,6 +21,13 @@ static bool checkpoint_due(const Options *o, int64_t done)
     return o->checkpoint && (done == o->steps || (o->every > 0 && done % o->every == 0));
 }
 
+static int save(BurstCtx *c, const BurstPlan *p, const Options *o, void *state, BurstWeights *w, int64_t done)
+{
+    if (p->save)
+        BURST_TRY(p->save(c, state, w));
+    return checkpoint_write(c, p, w, o->checkpoint, done, o->keep);
+}
+
 /* done: steps behind us. */
 static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *show, void *state, BurstWeights *w, int64_t done)
 {
@@ -33,7 +40,7 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *sh
         BURST_TRY(check_finite(c, &result, done));
         BURST_TRY(progress_step(show, c, p, o, done, &result, burst_seconds() - begin));
         if (checkpoint_due(o, done + 1))
-            BURST_TRY(checkpoint_write(c, p, w, o->checkpoint, done + 1, o->keep));
+            BURST_TRY(save(c, p, o, state, w, done + 1));
     }
     return BURST_OK;
 }

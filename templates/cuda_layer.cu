@@ -1,0 +1,110 @@
+/* ---- attention of one layer ---- */
+
+/* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
+static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
+                          BurstBf16 *o, float *lse)
+{
+    const BurstLive *live = &s->live[mask][0];
+    s->mask = mask;
+    s->out = o;
+    s->attended = s->to_attend = 0;
+    for (int i = 0; i < live->ops; i++)
+        s->to_attend += live->compute[i];
+    BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_O, lse, NULL, NULL, NULL));
+    BURST_TRY(plan_forward(c, s));
+    return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me); /* no key for any query: zeros, lse -inf */
+}
+
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final o and lse. */
+static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
+                               const BurstBf16 *v, const BurstBf16 *o, const float *lse, const BurstBf16 *d_o, float *dq,
+                               float *dk, float *dv)
+{
+    s->mask = mask;
+    BURST_TRY(burst_gpu_delta(s->gpu, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, s->delta));
+    BURST_TRY(burst_gpu_zero(s->gpu, dq, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
+    BURST_TRY(burst_gpu_zero(s->gpu, dk, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
+    BURST_TRY(burst_gpu_zero(s->gpu, dv, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
+    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, s->delta, lse));
+    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
+    return plan_backward(c, s);
+}
+
+/* ---- one layer ---- */
+
+/* x[layer] to x[layer + 1]; w: the layer's weights, gathered. */
+static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
+{
+    const int64_t n = s->n;
+    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
+    const int32_t *position = s->tokens[s->me].position;
+    BurstGpu *g = s->gpu;
+    burst_doing(c, "layer forward");
+    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
+    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, q, s->h, w + PLAN_W_Q, NULL, s->q[keep]));
+    BURST_TRY(burst_gpu_rope(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->q[keep]));
+    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_K, NULL, s->k[keep]));
+    BURST_TRY(burst_gpu_rope(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->k[keep]));
+    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_V, NULL, s->v[keep]));
+    BURST_TRY(plan_attention(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep]));
+    burst_doing(c, "layer forward");
+    BURST_TRY(burst_gpu_linear(g, n, q, PLAN_HIDDEN, s->o[keep], w + PLAN_W_O, s->x[layer], s->x_mid[keep]));
+    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
+    /* gate and up lie one after the other in the unit: one product */
+    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->h, w + PLAN_W_GATE, NULL, s->gate_up[keep]));
+    BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
+    return burst_gpu_linear(g, n, PLAN_FFN, PLAN_HIDDEN, s->t, w + PLAN_W_DOWN, s->x_mid[keep], s->x[layer + 1]);
+}
+
+/* The FFN's half of backward: dx is the gradient of x[layer + 1] and becomes that of x_mid. d: the layer's gradients. */
+static int plan_ffn_back(PlanState *s, int keep, const BurstBf16 *w, float *d)
+{
+    const int64_t n = s->n;
+    BurstGpu *g = s->gpu;
+    BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
+    BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, s->t, d + PLAN_W_DOWN));
+    BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, w + PLAN_W_DOWN, s->t2, false));
+    BURST_TRY(burst_gpu_swiglu_back(g, n, PLAN_FFN, s->gate_up[keep], s->t2, s->d_gate_up));
+    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
+    BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, s->h, d + PLAN_W_GATE));
+    BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, w + PLAN_W_GATE, s->dh, false));
+    return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, s->rstd2[keep], s->dh, s->dx, s->dx,
+                                  d + PLAN_W_NORM2, s->norm_scratch);
+}
+
+/* One projection's backward; dh gets its part of the gradient of the normalised input h. */
+static int plan_projection_back(PlanState *s, int out, const BurstBf16 *dt, const BurstBf16 *w, float *d, bool add)
+{
+    BURST_TRY(burst_gpu_linear_dw(s->gpu, s->n, PLAN_HIDDEN, out, dt, s->h, d));
+    return burst_gpu_linear_dx(s->gpu, s->n, PLAN_HIDDEN, out, dt, w, s->dh, add);
+}
+
+/* dx: gradient of x[layer + 1], becomes that of x[layer]. */
+static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w, float *d)
+{
+    const int64_t n = s->n;
+    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
+    const int32_t *position = s->tokens[s->me].position;
+    BurstGpu *g = s->gpu;
+    // @insert recompute
+    burst_doing(c, "layer backward");
+    BURST_TRY(plan_ffn_back(s, keep, w, d));
+    BURST_TRY(burst_gpu_linear_dw(g, n, q, PLAN_HIDDEN, s->dx, s->o[keep], d + PLAN_W_O));
+    BURST_TRY(burst_gpu_linear_dx(g, n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->d_o, false));
+    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep],
+                                  s->d_o, s->dq, s->dk, s->dv));
+    burst_doing(c, "layer backward");
+    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
+    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t));
+    BURST_TRY(plan_projection_back(s, q, s->t, w + PLAN_W_Q, d + PLAN_W_Q, false));
+    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dk, s->t));
+    BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_K, d + PLAN_W_K, true));
+    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, 0, position, s->dv, s->t));
+    BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_V, d + PLAN_W_V, true));
+    return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, s->rstd1[keep], s->dh, s->dx, s->dx,
+                                  d + PLAN_W_NORM1, s->norm_scratch);
+}

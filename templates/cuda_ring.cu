@@ -1,0 +1,262 @@
+/* ---- transfers ---- */
+
+static cudaStream_t plan_stream(PlanState *s, int stream)
+{
+    return stream == PLAN_COMPUTE ? burst_gpu_compute(s->gpu) : burst_gpu_channel(s->gpu, stream);
+}
+
+static PlanSlot *plan_next(PlanPool *p)
+{
+    return &p->slot[p->uses++ % p->slots];
+}
+
+/* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
+static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
+{
+    PlanPool *p = &s->pool[pool];
+    PlanSlot *slot = &p->slot[p->uses % p->slots];
+    (void)c;
+    BURST_TRY(burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->used));
+    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+        BURST_TRY(burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->sent[channel]));
+    return BURST_OK;
+}
+
+static int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, PlanSlot **slot)
+{
+    *slot = s->held[tensor][chunk];
+    if (*slot)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
+}
+
+/* The stream may read the chunk: its transfer has ended. */
+static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+{
+    PlanSlot *slot;
+    BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
+    return burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->arrived);
+}
+
+/* The stream may send the partial sum of the chunk: all computing that adds to it has ended. */
+static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+{
+    PlanSlot *slot;
+    BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
+    return burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->used);
+}
+
+static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, BurstBuffer *out)
+{
+    int count = 0;
+    for (; count < PLAN_PARTS && plan_part_width[tensor][count]; count++) {
+        out[count].data = slot->part[count];
+        out[count].bytes = (size_t)(plan_part_width[tensor][count] * s->chunk[slot->chunk].tokens);
+    }
+    return count;
+}
+
+/* One hop: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk `next`. Both ends know from the
+ * mask whether it is needed. */
+typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop; /* in the order of the schedule's text */
+static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+{
+    BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
+    const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, out) : 0;
+    const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, in) : 0;
+    cudaStream_t stream = burst_gpu_channel(s->gpu, h->channel);
+    if (sends && from == &s->home[h->tensor])
+        BURST_TRY(burst_gpu_after(s->gpu, stream, &from->used)); /* made by computing before this attention */
+    if (sends || receives)
+        BURST_TRY(burst_gpu_hop(s->gpu, h->channel, out, sends, s->first + h->to, in, receives, s->first + h->from));
+    if (sends)
+        BURST_TRY(burst_gpu_mark(s->gpu, stream, &from->sent[h->channel]));
+    return receives ? burst_gpu_mark(s->gpu, stream, &to->arrived) : BURST_OK;
+}
+
+static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+{
+    PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
+    BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
+    slot->chunk = h.next;
+    s->held[h.tensor][h.next] = slot;
+    return plan_move(s, live, op, &h, from, slot);
+}
+
+/* A partial sum moves, and meets the receiver's own sum of the same chunk before that moves on. */
+static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+{
+    PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
+    BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
+    s->held[h.tensor][h.chunk] = NULL;
+    slot->chunk = h.next;
+    slot->pending = live->recv[op];
+    return plan_move(s, live, op, &h, from, slot);
+}
+
+/* A slot for this rank's partial sum of the chunk, where it has none. */
+static BURST_MAYBE_UNUSED int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
+{
+    if (s->held[tensor][chunk])
+        return BURST_OK;
+    if (wait_free)
+        BURST_TRY(plan_wait_free(c, s, PLAN_COMPUTE, pool));
+    PlanSlot *slot = plan_next(&s->pool[pool]);
+    slot->chunk = chunk;
+    slot->started = false;
+    s->held[tensor][chunk] = slot;
+    return BURST_OK;
+}
+
+static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
+{
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
+        BURST_TRY(burst_gpu_zero(s->gpu, sum->part[i], (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens)));
+    sum->started = true;
+    return BURST_OK;
+}
+
+static int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
+{
+    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    BURST_TRY(plan_start_sum(s, tensor, sum));
+    BURST_TRY(burst_gpu_after(s->gpu, compute, &in->arrived));
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++)
+        BURST_TRY(burst_gpu_add_floats(s->gpu, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
+                                       (const float *)in->part[i], (float *)sum->part[i]));
+    in->pending = false;
+    BURST_TRY(burst_gpu_mark(s->gpu, compute, &in->used));
+    return burst_gpu_mark(s->gpu, compute, &sum->used);
+}
+
+/* Adds the partial sums of the chunk that have arrived to this rank's own. */
+static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
+{
+    for (int p = 0; p < PLAN_POOLS; p++) {
+        for (int k = 0; k < s->pool[p].slots && s->pool[p].tensor == tensor; k++) {
+            PlanSlot *in = &s->pool[p].slot[k], *sum;
+            if (!in->pending || in->chunk != chunk)
+                continue;
+            BURST_TRY(plan_find(c, s, tensor, chunk, &sum));
+            BURST_TRY(plan_add(s, tensor, in, sum));
+        }
+    }
+    return BURST_OK;
+}
+
+/* The end of a direction: computing goes on when what still leaves this rank's own buffers has left them. */
+static int plan_settle(BurstCtx *c, PlanState *s)
+{
+    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    (void)c;
+    for (int t = 0; t < BURST_TENSORS; t++)
+        for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+            BURST_TRY(burst_gpu_after(s->gpu, compute, &s->home[t].sent[channel]));
+    for (int p = 0; p < PLAN_POOLS; p++) {
+        for (int k = 0; k < s->pool[p].slots; k++) {
+            PlanSlot *slot = &s->pool[p].slot[k];
+            BURST_TRY(burst_gpu_after(s->gpu, compute, &slot->arrived));
+            for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+                BURST_TRY(burst_gpu_after(s->gpu, compute, &slot->sent[channel]));
+            /* the next direction fills the slots in the order of their numbers, without waiting: after this */
+            BURST_TRY(burst_gpu_mark(s->gpu, compute, &slot->used));
+        }
+        s->pool[p].uses = 0;
+    }
+    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+        if (PLAN_WORLD > 1)
+            BURST_TRY(burst_gpu_after(s->gpu, burst_gpu_channel(s->gpu, channel), &s->pool[0].slot[0].used));
+    return BURST_OK;
+}
+
+/* ---- computing of one pair ---- */
+
+/* The lists of live tiles of the pair, then the kernel; on the compute stream. */
+template <class MASK> static cudaError_t plan_forward_pair(PlanState *s, BurstForward p)
+{
+    constexpr int Q = BurstTileShape<PLAN_HEAD_DIM>::FORWARD_Q, K = BurstTileShape<PLAN_HEAD_DIM>::FORWARD_K;
+    cudaStream_t stream = burst_gpu_compute(s->gpu);
+    p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), s->lists);
+    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, true, s->tile_sides, p.lists, stream);
+    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, stream);
+}
+
+template <class MASK> static cudaError_t plan_backward_pair(PlanState *s, BurstBackward p)
+{
+    constexpr int Q = BurstTileShape<PLAN_HEAD_DIM>::BACKWARD_Q, K = BurstTileShape<PLAN_HEAD_DIM>::BACKWARD_K;
+    cudaStream_t stream = burst_gpu_compute(s->gpu);
+    p.lists = burst_lists_place(burst_tiles(p.k_tokens.n, K), burst_tiles(p.q_tokens.n, Q), s->lists);
+    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, false, s->tile_sides, p.lists, stream);
+    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(p, stream);
+}
+
+// @insert launches
+
+/* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
+static BurstRows plan_rows(char *at, int heads)
+{
+    BurstRows r = {(BurstBf16 *)at, (int64_t)heads * PLAN_HEAD_DIM, PLAN_HEAD_DIM};
+    return r;
+}
+
+/* Folds the pair into the running output and lse of this rank's queries; the last pair writes the output in bf16. */
+static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    PlanSlot *qs, *ks;
+    BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
+    BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
+    BurstForward p;
+    memset(&p, 0, sizeof p);
+    p.q = plan_rows(qs->part[0], PLAN_HEADS);
+    p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
+    p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
+    p.out = plan_rows((char *)s->out, PLAN_HEADS);
+    p.o = s->o_sum;
+    p.lse = (float *)s->home[BURST_T_O].part[0];
+    p.q_tokens = s->tokens[q];
+    p.k_tokens = s->tokens[kv];
+    p.q_heads = PLAN_HEADS;
+    p.group = PLAN_HEADS / PLAN_KV_HEADS;
+    p.scale = PLAN_SCALE;
+    p.flags = (s->attended == 0 ? BURST_FIRST : 0) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
+    s->attended++;
+    burst_doing(c, "attention forward");
+    PLAN_CUDA(plan_launch_forward(s, p));
+    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &ks->used);
+}
+
+/* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
+static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
+{
+    PlanSlot *qs, *ks, *dq, *dkv;
+    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
+    BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
+    BURST_TRY(plan_find(c, s, BURST_T_DQ, q, &dq));
+    BURST_TRY(plan_find(c, s, BURST_T_DKV, kv, &dkv));
+    BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
+    BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
+    BurstBackward p;
+    memset(&p, 0, sizeof p);
+    p.q = plan_rows(qs->part[0], PLAN_HEADS);
+    p.d_o = plan_rows(qs->part[1], PLAN_HEADS);
+    p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
+    p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
+    p.delta = (const float *)qs->part[2];
+    p.lse = (const float *)qs->part[3];
+    p.dq = (float *)dq->part[0];
+    p.dk = (float *)dkv->part[0];
+    p.dv = (float *)dkv->part[1];
+    p.q_tokens = s->tokens[q];
+    p.k_tokens = s->tokens[kv];
+    p.q_heads = PLAN_HEADS;
+    p.kv_heads = PLAN_KV_HEADS;
+    p.group = PLAN_HEADS / PLAN_KV_HEADS;
+    p.scale = PLAN_SCALE;
+    burst_doing(c, "attention backward");
+    PLAN_CUDA(plan_launch_backward(s, p));
+    BURST_TRY(burst_gpu_mark(s->gpu, compute, &qs->used));
+    BURST_TRY(burst_gpu_mark(s->gpu, compute, &ks->used));
+    BURST_TRY(burst_gpu_mark(s->gpu, compute, &dq->used));
+    return burst_gpu_mark(s->gpu, compute, &dkv->used);
+}

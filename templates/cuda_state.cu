@@ -1,0 +1,165 @@
+/* ---- attention: slots, transfers, computing of one pair ----
+ *
+ * Chunk c is what rank c of the group owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for
+ * keys and values, dKV for both gradients; each part of a chunk is a buffer of its own. Chunks that travel live in the
+ * slots of a pool, taken in rotation. Nothing here waits on the host: order comes from the streams and from marks.
+ */
+enum { PLAN_PARTS = 4, PLAN_COMPUTE = -1 };
+typedef struct PlanSlot {
+    char *part[PLAN_PARTS];
+    int chunk;       /* what it holds */
+    bool started;    /* a partial sum: something was added */
+    bool pending;    /* a partial sum that arrives and has not been added */
+    BurstMark arrived;              /* its transfer, on the channel's stream */
+    BurstMark used;                 /* the last computing that reads or adds to it */
+    BurstMark sent[PLAN_CHANNELS];  /* its last transfer to another rank, by channel */
+} PlanSlot;
+typedef struct PlanPool {
+    int tensor, slots, uses;
+    PlanSlot slot[PLAN_MAX_SLOTS];
+} PlanPool;
+typedef struct PlanState {
+    BurstGpu *gpu;
+    BurstGpuWeights weights;
+    BurstWeights *mirror;          /* of the weights, on the host: for checkpoints */
+    int me;     /* chunk of this rank */
+    int first;  /* world rank that owns chunk 0 */
+    int64_t n;  /* tokens of this rank */
+    BurstChunk chunk[PLAN_GROUP];  /* on the host: which pairs the masks leave */
+    BurstTokens tokens[PLAN_GROUP]; /* on the device */
+    BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
+    int mask;                      /* of the attention that runs now */
+    int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
+    BurstBf16 *out;                /* of the attention that runs now */
+    PlanSlot home[BURST_TENSORS];
+    PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
+    PlanPool pool[PLAN_POOLS + 1];
+    BurstMark gathered[2], gather_free[2], grad_ready, grad_free;
+    // @insert buffers
+} PlanState;
+
+/* Bytes a token of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEADS * PLAN_HEAD_DIM, 2 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 4 * PLAN_HEADS},
+    /* KV: k, v */ {2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
+    /* O stays at home */ {0, 0, 0, 0},
+    /* dQ */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 0, 0, 0},
+    /* dKV: dk, dv */ {4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
+};
+
+#define PLAN_CUDA(call)                                                                                          \
+    do {                                                                                                         \
+        cudaError_t error_ = (call);                                                                             \
+        if (error_ != cudaSuccess)                                                                               \
+            return burst_fail(c, BURST_E_MEMORY, "CUDA: %s in %s", cudaGetErrorString(error_), #call);           \
+    } while (0)
+
+// @insert mask_table
+
+/* A chunk's number from its coordinates, which wrap around. */
+static int plan_chunk(int64_t c0, int64_t c1)
+{
+    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
+    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
+    return (int)(c0 * PLAN_SIZE1 + c1);
+}
+
+/* ---- set-up ---- */
+
+/* Positions of every chunk, on the host with the hull of each tile, and on the device. */
+static int plan_chunks(BurstCtx *c, PlanState *s)
+{
+    int64_t *position = s->positions;
+    BurstSide *side = s->sides;
+    int64_t begin = 0;
+    s->me = burst_rank(c) % PLAN_GROUP;
+    s->first = burst_rank(c) - s->me;
+    for (int i = 0; i < PLAN_GROUP; i++) {
+        int64_t n = plan_tokens(i);
+        int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);
+        for (int64_t j = 0; j < n; j++) {
+            position[j] = plan_position(i, j);
+            s->positions32[begin + j] = (int32_t)position[j];
+        }
+        burst_sides(position, n, NULL, 0, side);
+        s->chunk[i].tokens = n;
+        s->chunk[i].position = position;
+        s->chunk[i].side = side;
+        s->chunk[i].tiles = tiles;
+        s->tokens[i].n = (int)n;
+        s->tokens[i].position = s->device_positions + begin;
+        for (int t = 0; t < PLAN_TABLES; t++)
+            s->tokens[i].table[t] = s->device_values + t * PLAN_SEQUENCE + begin;
+        position += n;
+        side += tiles;
+        begin += n;
+    }
+    s->n = s->chunk[s->me].tokens;
+    return burst_gpu_upload(s->gpu, s->positions32, (size_t)begin * sizeof(int32_t), s->device_positions);
+}
+
+/* Table values of a batch, in every chunk's local order. */
+static int plan_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
+{
+    for (int t = 0; t < PLAN_TABLES; t++) {
+        BURST_TRY(burst_gpu_upload(s->gpu, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->device_table));
+        for (int i = 0; i < PLAN_GROUP; i++) {
+            const int n = s->tokens[i].n;
+            if (n == 0)
+                continue;
+            burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->gpu)>>>(
+                n, s->tokens[i].position, s->device_table, (int32_t *)s->tokens[i].table[t]);
+            PLAN_CUDA(cudaGetLastError());
+        }
+    }
+    return BURST_OK;
+}
+
+/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
+static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+{
+    for (int i = 0; i < PLAN_GROUP && tables; i++)
+        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
+    for (int m = 0; m < PLAN_MASKS; m++) {
+        for (int q = 0; q < PLAN_GROUP; q++)
+            for (int k = 0; k < PLAN_GROUP; k++)
+                s->pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
+        // @insert live_fill
+    }
+    return tables ? plan_tables(c, s, tables) : BURST_OK;
+}
+
+/* Slots of one pool: every part of a chunk of the greatest size. */
+static BURST_MAYBE_UNUSED int plan_pool_make(PlanState *s, int pool, int tensor, int slots)
+{
+    PlanPool *p = &s->pool[pool];
+    int64_t width = 0;
+    p->tensor = tensor;
+    p->slots = slots;
+    for (int i = 0; i < PLAN_PARTS; i++)
+        width += plan_part_width[tensor][i];
+    for (int k = 0; k < slots; k++) {
+        char *at = (char *)burst_gpu_take(s->gpu, (size_t)(width * PLAN_TOKENS));
+        if (!at)
+            return BURST_E_MEMORY;
+        for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
+            p->slot[k].part[i] = at;
+    }
+    return BURST_OK;
+}
+
+/* ---- places ---- */
+
+/* What is at home for this attention: computed before, on the compute stream. */
+static int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
+{
+    PlanSlot *home = &s->home[tensor];
+    const void *part[PLAN_PARTS] = {a, b, d, e};
+    for (int i = 0; i < PLAN_PARTS; i++)
+        home->part[i] = (char *)(uintptr_t)part[i]; /* copies are only read */
+    home->chunk = s->me;
+    home->started = true;
+    memset(s->held[tensor], 0, sizeof s->held[tensor]);
+    s->held[tensor][s->me] = home;
+    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &home->used);
+}
