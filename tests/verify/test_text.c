@@ -1,5 +1,8 @@
 /* Mutants of the text of .sched files: a line dropped, written twice, swapped with the next, or a word of it changed.
- * Each is parsed and planned again: slots and waits follow the new text. What is accepted, the executor finds right. */
+ * Each is parsed and planned again: slots and waits follow the new text. What is accepted, the executor finds right.
+ *
+ * test_verify_text FOLDER also writes there the texts whose every phase is accepted on every shape. accepted.test runs
+ * some of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,6 +63,21 @@ static void try_plan(Counts *n, const SchedText *t, Shape shape, int phase, cons
     arena_free(a);
 }
 
+static const char *kept; /* the folder, or NULL */
+
+/* The schedule's name becomes the file's, so that each can be added to the shipped ones. */
+static void keep(Arena *a, const Text *text, const SchedText *t, int number)
+{
+    const char *name = arena_printf(a, "%s_%d", t->name, number), *at = strstr(text->at, "\nschedule ");
+    size_t before = (size_t)(at - text->at) + strlen("\nschedule ");
+    Text renamed = {0};
+    text_add_n(&renamed, text->at, before);
+    text_add(&renamed, name);
+    text_add(&renamed, text->at + before + strlen(t->name));
+    assert_int_equal(text_write_file(&renamed, arena_printf(a, "%s/%s.sched", kept, name)), 0);
+    text_free(&renamed);
+}
+
 static void try_text(Counts *n, const Text *text, const Shape *shapes, int count, const char *line)
 {
     Arena *a = arena_new();
@@ -67,12 +85,15 @@ static void try_text(Counts *n, const Text *text, const Shape *shapes, int count
     const char *path = "mutant.sched";
     assert_int_equal(text_write_file(text, path), 0);
     const SchedText *t = parse_schedule(a, d, path);
+    int rejected = n->plans - n->accepted;
     n->texts++;
     n->no_schedule += !t;
     for (int i = 0; t && i < count; i++)
         for (int phase = 0; phase < PHASES; phase++)
             if (has_phase(t, phase))
                 try_plan(n, t, shapes[i], phase, line);
+    if (kept && t && n->plans - n->accepted == rejected)
+        keep(a, text, t, n->texts);
     arena_free(a);
 }
 
@@ -203,8 +224,9 @@ static void ulysses(void **state)
     check_texts("ulysses", shapes, countof(shapes));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    kept = argc > 1 ? argv[1] : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring),
         cmocka_unit_test(burst),
