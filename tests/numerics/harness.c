@@ -248,7 +248,7 @@ static int output_named(const char *name)
 
 static Options read_options(int argc, char **argv)
 {
-    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 1e-5, .spoil = -1};
+    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 3e-6, .spoil = -1};
     for (int i = 2; i < argc; i++) {
         o.verbose |= strcmp(argv[i], "--verbose") == 0;
         if (i + 1 < argc && strcmp(argv[i], "--tolerance") == 0)
