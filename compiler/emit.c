@@ -134,7 +134,7 @@ static void insert_mask_table(Emit *e)
     const Program *p = e->draft->program;
     text_add(e->out, "static const BurstMask *const plan_masks[PLAN_MASKS] = {\n");
     for (int m = 0; m < p->mask_count; m++)
-        text_printf(e->out, "    &plan_mask%d,\n", m);
+        text_printf(e->out, "    &%splan_mask%d,\n", cuda(e) ? "plan_host::" : "", m);
     text_add(e->out, "};\nstatic const int plan_layer_mask[PLAN_LAYERS] = {");
     for (int l = 0; l < p->model.layers; l++)
         text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
@@ -483,6 +483,19 @@ static void emit_declarations(Emit *e)
     text_add(e->out, "\n");
 }
 
+/* A CUDA program has its masks twice: for the kernels (insert_masks), and for the host, which decides which pairs and
+ * transfers are left. */
+static void emit_masks(Emit *e)
+{
+    if (cuda(e))
+        text_add(e->out, "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define BURST_MASK_DATA static const\n"
+                         "namespace plan_host {\n");
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        mask_emit_c(e->draft->program, m, e->out);
+    if (cuda(e))
+        text_add(e->out, "} /* namespace plan_host */\n#pragma pop_macro(\"BURST_MASK_DATA\")\n\n");
+}
+
 /* The parts around the schedule's functions, in order. */
 enum { MAX_PARTS = 6 };
 typedef struct Backend { const char *before[MAX_PARTS], *after[MAX_PARTS]; } Backend;
@@ -511,8 +524,7 @@ int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text 
     emit_pool_names(&e);
     emit_declarations(&e);
     partition_emit_c(e.draft->partition, out);
-    for (int m = 0; m < e.draft->program->mask_count; m++)
-        mask_emit_c(e.draft->program, m, out);
+    emit_masks(&e);
     if (!emit_parts(&e, b->before))
         return -1;
     emit_schedule(&e, e.draft->forward);

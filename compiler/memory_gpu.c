@@ -122,10 +122,8 @@ static void add_inputs(MemoryMaker *m)
     add_fp32(m, "label_weight", "[tokens]", m->n);
     add_buffers(m, "loss", "double", sizeof(double), 1, "sum of this rank", 1);
     add_buffers(m, "device_positions", "int32_t", sizeof(int32_t), 1, "[sequence], chunk by chunk", tokens);
-    if (tables) {
-        add_buffers(m, "device_table", "int32_t", sizeof(int32_t), 1, "[sequence], by position", tokens);
-        add_buffers(m, "device_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], chunk by chunk", tables * tokens);
-    }
+    add_buffers(m, "device_table", "int32_t", sizeof(int32_t), 1, "[sequence], by position; 1 without tables", tables ? tokens : 1);
+    add_buffers(m, "device_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], chunk by chunk", tables ? tables * tokens : 1);
 }
 
 /* Lists of live tiles of one pair of chunks, made before each launch; the smallest tiles have 64 tokens. */

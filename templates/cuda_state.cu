@@ -25,6 +25,7 @@ typedef struct PlanState {
     int me;     /* chunk of this rank */
     int first;  /* world rank that owns chunk 0 */
     int64_t n;  /* tokens of this rank */
+    int multiprocessors;
     BurstChunk chunk[PLAN_GROUP];  /* on the host: which pairs the masks leave */
     BurstTokens tokens[PLAN_GROUP]; /* on the device */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */

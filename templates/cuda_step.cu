@@ -143,8 +143,11 @@ static int plan_step(BurstCtx *c, void *state, BurstWeights *mirror, int64_t ste
 static int plan_start(BurstCtx *c, void *state, BurstWeights *mirror)
 {
     PlanState *s = (PlanState *)state;
+    int device = 0;
     s->mirror = mirror;
     BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, &s->gpu));
+    PLAN_CUDA(cudaGetDevice(&device));
+    PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     BURST_TRY(burst_gpu_weights_make(s->gpu, &burst_plan, mirror, &s->weights));
     // @insert takes
     BURST_TRY(plan_chunks(c, s));
