@@ -16,6 +16,15 @@ void mask_text(const Expr *e, const Table *tables, Text *out);
 void mask_comment(const char *text, Text *out);
 void mask_quote(const char *text, Text *out);
 
+/* ---- mask_emit.c: its parts, for mask_emit_cuda.c ---- */
+/* How the exact predicate names things. one: a function of one q and one k that returns the verdict, not a row of keys.
+ * table_q, table_k: the value of a table, its number where %d stands. suffix: of burst_floor_div and the like. */
+typedef struct MaskSpelling { const char *key, *table_q, *table_k, *suffix; bool one; } MaskSpelling;
+/* The comment, the patterns and plan_mask<i>_tile. */
+void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *out);
+/* The body of the exact predicate after its "{", and its "}". */
+void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out);
+
 /* ---- mask_interval.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);

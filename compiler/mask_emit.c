@@ -11,7 +11,8 @@ typedef struct Emit {
     const Program *program;
     int mask;
     Text *out;
-    bool tile;                   /* else row */
+    bool tile;                   /* else exact: a row of keys, or one key where spelling says so */
+    const MaskSpelling *spelling;
     int leaves;
     Vec(const Pattern *) patterns;
     bool uses_q, uses_k, uses_table; /* by what has been written of plan_mask<i>_row */
@@ -21,10 +22,24 @@ static void put_pattern_cells(Emit *m, int at);
 static void put_function(Emit *m, const Expr *e);
 static void find_names(Emit *m, const Expr *e);
 
+static const MaskSpelling row_spelling = {.key = "k[j]", .table_q = "(int64_t)t->table[%d][q]",
+                                          .table_k = "(int64_t)t->table[%d][k[j]]", .suffix = ""};
+
 void mask_emit_c(const Program *p, int mask, Text *out)
 {
+    mask_emit_tile(p, mask, "static", out);
+    text_printf(out, "static void plan_mask%d_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)\n{\n",
+                mask);
+    mask_emit_exact(p, mask, &row_spelling, out);
+    text_printf(out, "static BURST_MAYBE_UNUSED const BurstMask plan_mask%d = {\n    .text = ", mask);
+    mask_quote(p->masks[mask].text, out);
+    text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n};\n\n", mask, mask);
+}
+
+void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *out)
+{
     const Mask *k = &p->masks[mask];
-    Emit m = {.scratch = arena_new(), .program = p, .mask = mask, .out = out};
+    Emit m = {.scratch = arena_new(), .program = p, .mask = mask, .out = out, .tile = true};
     find_names(&m, k->expr);
     text_add(out, "/* mask ");
     mask_comment(k->text, out);
@@ -36,16 +51,16 @@ void mask_emit_c(const Program *p, int mask, Text *out)
     text_add(out, " */\n");
     for (int i = 0; i < m.patterns.n; i++)
         put_pattern_cells(&m, i);
-    text_printf(out, "static int plan_mask%d_tile(const BurstSide *q, const BurstSide *k)\n{\n", mask);
-    m.tile = true;
+    text_printf(out, "%s int plan_mask%d_tile(const BurstSide *q, const BurstSide *k)\n{\n", qualifiers, mask);
     put_function(&m, k->expr);
-    text_printf(out, "static void plan_mask%d_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)\n{\n",
-                mask);
-    m.tile = false;
-    put_function(&m, k->expr);
-    text_printf(out, "static BURST_MAYBE_UNUSED const BurstMask plan_mask%d = {\n    .text = ", mask);
-    mask_quote(k->text, out);
-    text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n};\n\n", mask, mask);
+    arena_free(m.scratch);
+}
+
+void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out)
+{
+    Emit m = {.scratch = arena_new(), .program = p, .mask = mask, .out = out, .spelling = spelling};
+    find_names(&m, p->masks[mask].expr); /* numbers the patterns as mask_emit_tile does */
+    put_function(&m, p->masks[mask].expr);
     arena_free(m.scratch);
 }
 
@@ -100,7 +115,7 @@ static void put_value(Emit *m, const Expr *e);
 
 static void put_value_call(Emit *m, const char *name, const Expr *e)
 {
-    text_printf(m->out, "%s(", name);
+    text_printf(m->out, "%s%s(", name, m->spelling->suffix);
     put_value(m, e->a);
     if (e->b) {
         text_add(m->out, ", ");
@@ -125,14 +140,22 @@ static void put_negatable(int64_t v, Text *out)
     text_add(out, v < 0 ? ")" : "");
 }
 
+/* `how` with the table's number for its %d. */
+static void put_table(Emit *m, const char *how, int table)
+{
+    const char *at = strstr(how, "%d");
+    text_add_n(m->out, how, (size_t)(at - how));
+    text_printf(m->out, "%d%s", table, at + 2);
+}
+
 static void put_value(Emit *m, const Expr *e)
 {
     switch (e->op) {
     case E_CONST: put_negatable(e->value, m->out); break;
     case E_Q: text_add(m->out, "q"); break;
-    case E_K: text_add(m->out, "k[j]"); break;
-    case E_TABLE_Q: text_printf(m->out, "(int64_t)t->table[%d][q]", (int)e->value); break;
-    case E_TABLE_K: text_printf(m->out, "(int64_t)t->table[%d][k[j]]", (int)e->value); break;
+    case E_K: text_add(m->out, m->spelling->key); break;
+    case E_TABLE_Q: put_table(m, m->spelling->table_q, (int)e->value); break;
+    case E_TABLE_K: put_table(m, m->spelling->table_k, (int)e->value); break;
     case E_ADD: put_infix(m, "+", e); break;
     case E_SUB: put_infix(m, "-", e); break;
     case E_MUL: put_infix(m, "*", e); break;
@@ -286,7 +309,7 @@ static void put_leaves(Emit *m, const Expr *e)
         if (e->b)
             put_leaves(m, e->b);
     } else if (e->op == E_PATTERN || mask_is_comparison(e->op)) {
-        text_printf(m->out, "%sconst int c%d = ", m->tile ? "    " : "        ", m->leaves++);
+        text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ", m->leaves++);
         (m->tile ? put_tile_leaf : put_row_leaf)(m, e);
         text_add(m->out, "; /* ");
         Text written = {0};
@@ -328,10 +351,11 @@ static void put_unused(Emit *m, bool unused, const char *name)
         text_printf(m->out, "    (void)%s;\n", name);
 }
 
-/* The body after "{". */
+/* The body after "{", and the end of the function. */
 static void put_function(Emit *m, const Expr *e)
 {
     Text *out = m->out, body = {0};
+    const bool loop = !m->tile && !m->spelling->one;
     m->out = &body;
     m->leaves = 0;
     m->uses_q = m->uses_k = m->uses_table = false;
@@ -341,12 +365,12 @@ static void put_function(Emit *m, const Expr *e)
     m->out = out;
     put_unused(m, m->tile ? constant : !m->uses_q, "q");
     put_unused(m, m->tile ? constant : !m->uses_k, "k");
-    put_unused(m, !m->tile && !m->uses_table, "t");
-    text_add(out, m->tile ? "" : "    for (int j = 0; j < n; j++) {\n");
+    put_unused(m, loop && !m->uses_table, "t");
+    text_add(out, loop ? "    for (int j = 0; j < n; j++) {\n" : "");
     text_add(out, body.at);
     text_free(&body);
     m->leaves = 0;
-    text_add(out, m->tile ? "    return " : "        keep[j] = (uint8_t)");
+    text_add(out, loop ? "        keep[j] = (uint8_t)(" : "    return ");
     put_verdict(m, e);
-    text_add(out, m->tile ? ";\n}\n\n" : ";\n    }\n}\n\n");
+    text_add(out, loop ? ");\n    }\n}\n\n" : ";\n}\n\n");
 }

@@ -1,0 +1,331 @@
+/* cuda_attention.cuh: what the attention kernels share: tokens of a chunk, tile lists, and the instructions of sm_80.
+ *
+ * Positions and table values are kept per token of a chunk, so that any partition (contiguous, zigzag, striped, blocks)
+ * is the same to the kernels. A tile list names, for one tile of a side, the tiles of the other side that hold an
+ * unmasked pair; it is made once per (mask, pair of chunks), for masks with per-token tables once per batch.
+ */
+#ifndef CUDA_ATTENTION_CUH
+#define CUDA_ATTENTION_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <math_constants.h>
+
+#include "burst_mask.h"
+
+/* ---- arithmetic of plan_mask<i>_keep where 32 bits suffice; divisors are positive ---- */
+static __device__ BURST_MAYBE_UNUSED int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
+static __device__ BURST_MAYBE_UNUSED int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
+static __device__ BURST_MAYBE_UNUSED int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
+static __device__ BURST_MAYBE_UNUSED int32_t burst_abs32(int32_t a) { return a < 0 ? -a : a; }
+static __device__ BURST_MAYBE_UNUSED int32_t burst_hash32(int32_t a, int32_t b) { return (int32_t)burst_hash(a, b); }
+static __device__ BURST_MAYBE_UNUSED int32_t burst_floor_mod32(int32_t a, int32_t b)
+{
+    const int32_t rest = a % b;
+    return rest < 0 ? rest + b : rest;
+}
+
+/* ---- chunks ---- */
+/* The tokens of one chunk in local order; device memory. table[t] is NULL where no mask reads table t. */
+typedef struct BurstTokens {
+    int n;
+    const int32_t *position;
+    const int32_t *table[BURST_MAX_TABLES];
+} BurstTokens;
+
+/* bf16 rows of head_dim elements: row i of head h is at + h * head + i * row (elements; multiples of 8, at 16-byte
+ * aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and head n * d. */
+typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
+
+/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each 2 * tile + partial of the other
+ * side. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other. */
+typedef struct BurstTileLists {
+    int rows, stride;
+    int32_t *list;
+    int32_t *count, *order; /* [rows] */
+} BurstTileLists;
+
+/* Tokens of a tile. Backward's query tile is smaller at head_dim 128: dK and dV already take 128 registers a thread. */
+template <int D> struct BurstTileShape {
+    static_assert(D == 64 || D == 128, "head_dim is 64 or 128");
+    static constexpr int FORWARD_Q = 128, FORWARD_K = D == 64 ? 128 : 64;
+    static constexpr int BACKWARD_Q = D == 64 ? 128 : 64, BACKWARD_K = 128;
+};
+
+/* ---- fragments: mma.sync.m16n8k16, a warp's lanes holding rows lane/4 (+8) and columns 2 * (lane%4) (+1) ---- */
+namespace burst {
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ uint32_t pack(float low, float high)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *(const uint32_t *)&both;
+}
+
+static __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* A 16 x 16 block at rows 0-15 and two 16-byte chunks: r0 rows 0-7 chunk 0, r1 rows 8-15 chunk 0, r2 and r3 chunk 1.
+ * Plain, it is an A operand; as B of [n][k] storage, n-tile 0 is (r0, r2) and n-tile 1 (r1, r3). */
+static __device__ __forceinline__ void load_block(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+/* The same block, each 8 x 8 transposed: as B of [k][n] storage, n-tile 0 is (r0, r1) and n-tile 1 (r2, r3); as A of
+ * [k][m] storage the operand is (r0, r2, r1, r3). */
+static __device__ __forceinline__ void load_block_transposed(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+/* A tile in shared memory: rows of COLUMNS bf16, the 16-byte chunk c of row r at c ^ (r % 8), so that the eight rows of
+ * an 8 x 8 block are in different banks. Tiles are aligned to 1024 bytes. lane_offset is a lane's address in load_block
+ * for the block at row 0, column 0; block_at is that of the block at (row, column), multiples of 16, of the tile that
+ * lies `tile` bytes on. All but the lane's base is constant, so tiles share the few registers of base ^ column. */
+template <int COLUMNS> static __device__ __forceinline__ uint32_t lane_offset(int lane)
+{
+    return (uint32_t)((lane & 15) * COLUMNS * 2 + (((lane >> 4) ^ (lane & 7)) << 4));
+}
+
+template <int COLUMNS> static __device__ __forceinline__ uint32_t block_at(uint32_t lane_base, int tile, int row, int column)
+{
+    return (lane_base ^ (uint32_t)(column * 2)) + (uint32_t)(tile + row * COLUMNS * 2);
+}
+
+template <int COLUMNS> static __device__ __forceinline__ void store_pair(uint32_t tile, int row, int column, uint32_t value)
+{
+    const uint32_t at = tile + (uint32_t)(row * COLUMNS * 2 + (((column >> 3) ^ (row & 7)) << 4) + (column & 7) * 2);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+}
+
+/* Later loads are not moved before this point: ptxas would otherwise load ahead until registers spill. */
+static __device__ __forceinline__ void not_ahead() { __syncwarp(); }
+
+/* ---- cp.async ---- */
+static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+
+static __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int PENDING> static __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros. */
+template <int ROWS, int D, int THREADS>
+static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16 *head, int64_t row_stride, int first, int n)
+{
+    constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
+    const int chunk = (int)threadIdx.x % CHUNKS, row = (int)threadIdx.x / CHUNKS;
+    const uint32_t to = tile + (uint32_t)(row * D * 2 + ((chunk ^ (row & 7)) << 4));
+    static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "a thread's rows share their swizzle");
+#pragma unroll
+    for (int r = 0; r < ROWS; r += STEP) {
+        const bool there = first + row + r < n;
+        copy16(to + (uint32_t)(r * D * 2), head + (int64_t)min(first + row + r, n - 1) * row_stride + chunk * 8, there);
+    }
+}
+
+/* What partial tiles need of a side: ints[0 .. tile) positions, then the values of each table that the mask reads. */
+template <int TILE, int THREADS, class MASK>
+static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTokens &tokens, int first)
+{
+    for (int i = (int)threadIdx.x; i < TILE; i += THREADS) {
+        const bool there = first + i < tokens.n;
+        const int at = there ? first + i : 0;
+        copy4(ints + (uint32_t)i * 4, tokens.position + at, there);
+#pragma unroll
+        for (int t = 0; t < BURST_MAX_TABLES; t++)
+            if (MASK::TABLES >> t & 1)
+                copy4(ints + (uint32_t)((1 + t) * TILE + i) * 4, tokens.table[t] + at, there);
+    }
+}
+
+/* The table values of token i, in registers. */
+template <int TILE, class MASK> static __device__ __forceinline__ void token_values(const int32_t *ints, int i, int32_t *value)
+{
+#pragma unroll
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        value[t] = MASK::TABLES >> t & 1 ? ints[(1 + t) * TILE + i] : 0;
+}
+
+/* Ints of shared memory that one side's tokens take. */
+template <class MASK> static constexpr int token_ints(int tile)
+{
+    return tile * (MASK::TABLES & 8 ? 5 : MASK::TABLES & 4 ? 4 : MASK::TABLES & 2 ? 3 : MASK::TABLES & 1 ? 2 : 1);
+}
+
+/* ---- sums ---- */
+static __device__ __forceinline__ void add_two(float *at, float x, float y)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(x), "f"(y) : "memory");
+#else
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(x) : "memory");
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at + 1), "f"(y) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/* ---- which (tile, head) a block works on ---- */
+/* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache, enough that the last
+ * section ends evenly. */
+typedef struct Place { int tile, head; } Place;
+static __device__ __forceinline__ Place place_of(int block, int rows, int heads, int section)
+{
+    const int first = block / (rows * section) * section;
+    const int width = min(section, heads - first), rest = block - first * rows;
+    Place p = {rest / width, first + rest % width};
+    return p;
+}
+
+} // namespace burst
+
+/* ---- tile lists ---- */
+/* side[i]: hull of tokens i * tile .. (i + 1) * tile - 1; one warp a tile. */
+static __global__ void burst_sides_kernel(BurstTokens tokens, int tile, BurstSide *side)
+{
+    const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
+    if (at * tile >= tokens.n)
+        return;
+    const int last = min(tokens.n, (at + 1) * tile);
+    int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
+    for (int v = 0; v <= BURST_MAX_TABLES; v++) {
+        const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (int i = at * tile + lane; value && i < last; i += 32)
+            low = min(low, value[i]), high = max(high, value[i]);
+        lo[v] = __reduce_min_sync(0xffffffffu, low), hi[v] = __reduce_max_sync(0xffffffffu, high);
+    }
+    if (lane)
+        return;
+    side[at].lo = lo[0], side[at].hi = hi[0];
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        side[at].table_lo[t] = lo[1 + t], side[at].table_hi[t] = hi[1 + t];
+}
+
+/* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are no keys. */
+template <class MASK>
+static __global__ void burst_lists_kernel(const BurstSide *own, const BurstSide *other, bool own_is_q, int ragged_key_tile,
+                                          BurstTileLists lists)
+{
+    const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
+    if (row >= lists.rows)
+        return;
+    int count = 0;
+    for (int first = 0; first < lists.stride; first += 32) {
+        const int at = first + lane;
+        int cover = BURST_EMPTY;
+        if (at < lists.stride)
+            cover = MASK::tile(own_is_q ? &own[row] : &other[at], own_is_q ? &other[at] : &own[row]);
+        const unsigned found = __ballot_sync(0xffffffffu, cover != BURST_EMPTY);
+        const bool partial = cover == BURST_PARTIAL || (own_is_q ? at : row) == ragged_key_tile;
+        if (cover != BURST_EMPTY)
+            lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] = 2 * at + partial;
+        count += __popc(found);
+    }
+    if (lane == 0)
+        lists.count[row] = count;
+}
+
+/* order[i] = the i-th longest; equal ones in ascending order. */
+static __global__ void burst_order_kernel(BurstTileLists lists)
+{
+    const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (row >= lists.rows)
+        return;
+    const int mine = lists.count[row];
+    int before = 0;
+    for (int i = 0; i < lists.rows; i++)
+        before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
+    lists.order[before] = row;
+}
+
+/* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
+static __global__ void burst_gather_table_kernel(int n, const int32_t *position, const int32_t *table, int32_t *value)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        value[i] = table[position[i]];
+}
+
+static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
+
+/* Ints that the lists of one pair of chunks take: list, count and order. */
+static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles)
+{
+    return (size_t)own_tiles * ((size_t)other_tiles + 2);
+}
+
+static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, int32_t *memory)
+{
+    BurstTileLists l = {own_tiles, other_tiles, memory, NULL, NULL};
+    l.count = memory + (size_t)own_tiles * (size_t)other_tiles;
+    l.order = l.count + own_tiles;
+    return l;
+}
+
+/* Makes the lists of a pair. sides: room for the tiles of both chunks; it may be reused when the stream is done. */
+template <class MASK>
+static cudaError_t burst_make_lists(BurstTokens q, BurstTokens k, int tile_q, int tile_k, bool rows_are_q, BurstSide *sides,
+                                    BurstTileLists lists, cudaStream_t stream)
+{
+    const int tiles_q = burst_tiles(q.n, tile_q), tiles_k = burst_tiles(k.n, tile_k);
+    BurstSide *const side_k = sides + tiles_q;
+    if (!lists.rows)
+        return cudaSuccess;
+    if (tiles_q)
+        burst_sides_kernel<<<(tiles_q + 3) / 4, 128, 0, stream>>>(q, tile_q, sides);
+    if (tiles_k)
+        burst_sides_kernel<<<(tiles_k + 3) / 4, 128, 0, stream>>>(k, tile_k, side_k);
+    burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(
+        rows_are_q ? sides : side_k, rows_are_q ? side_k : sides, rows_are_q, k.n % tile_k ? tiles_k - 1 : -1, lists);
+    burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
+    return cudaGetLastError();
+}
+
+/* Heads whose rows (of `bytes` a head) are worked on at a time; see burst::place_of. */
+static BURST_MAYBE_UNUSED int burst_section(int heads, double bytes)
+{
+    const double cache = 32e6;
+    const int fit = bytes * heads <= cache ? heads : (int)(cache / bytes);
+    return fit < 1 ? 1 : fit;
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* cuda_attention_backward.cu: attention backward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+ *
+ * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the
+ * key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp (four groups of 32 keys, two
+ * halves) makes 32 keys by half of the queries, which are the A operand of dV and dK as they lie in registers; for those
+ * products the halves split head_dim instead, and a warp reads the other half's P and dS from shared memory. dQ is added to
+ * global memory. Gradients are sums: they need the final lse and delta = rowsum(dO * O), and then any number of pairs add up.
+ * About 162 KB of shared memory, one block a multiprocessor: sm_80, and sm_90 and later.
+ */
+#include "cuda_attention.cuh"
+
+/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. */
+typedef struct BurstBackward {
+    BurstRows q, k, v, d_o;
+    const float *lse, *delta; /* [q_heads][q_tokens.n] */
+    float *dq;                /* [q_heads][q_tokens.n][D], added to */
+    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], added to; dk with its scale */
+    BurstTokens q_tokens, k_tokens;
+    BurstTileLists lists; /* a row per key tile */
+    int q_heads, kv_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
+    int splits, section;
+    float scale;
+} BurstBackward;
+
+template <int D, class MASK> struct BurstBackwardLayout {
+    static constexpr int BM = BurstTileShape<D>::BACKWARD_Q, BN = BurstTileShape<D>::BACKWARD_K;
+    static constexpr int THREADS = 256, HALF = BM / 2;
+    static constexpr int STAGE = BM * D * 2, Q_INTS = burst::token_ints<MASK>(BM) * 4;
+    static constexpr int K = 0, V = K + BN * D * 2, Q = V + BN * D * 2, DO = Q + 2 * STAGE;
+    static constexpr int P = DO + 2 * STAGE, DS = P + BN * BM * 2;
+    static constexpr int ROWS = DS + BN * BM * 2; /* two stages of lse[BM], delta[BM] */
+    static constexpr int INTS = ROWS + 2 * 2 * BM * 4;
+    static constexpr int K_INTS = INTS + 2 * Q_INTS;
+    static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
+};
+
+namespace burst {
+
+/* Where a lane works: addresses in shared memory for load_block, and its rows. */
+typedef struct BackwardLane {
+    int lane, keys, half; /* keys: first key of the warp's 32; half: of the queries for S and dP, of head_dim for dK and dV */
+    uint32_t d, m;        /* base of tiles whose rows are D, and BM, wide */
+} BackwardLane;
+
+template <int D, int BM> struct BackwardSums { float dk[2][D / 16][4], dv[2][D / 16][4]; };
+template <int BM> struct BackwardScores { float s[2][BM / 16][4], ds[2][BM / 16][4]; };
+
+/* s += A B^T: 32 keys of tile A by half of the queries of tile B. */
+template <int D, int BM, int A>
+static __device__ __forceinline__ void backward_scores(float s[2][BM / 16][4], uint32_t keys, uint32_t queries)
+{
+#pragma unroll
+    for (int x = 0; x < D; x += 16) {
+        uint32_t a[2][4];
+        not_ahead();
+        load_block(a[0], block_at<D>(keys, A, 0, x));
+        load_block(a[1], block_at<D>(keys, A, 16, x));
+#pragma unroll
+        for (int j = 0; j < BM / 32; j++) {
+            uint32_t r[4];
+            not_ahead();
+            load_block(r, block_at<D>(queries, 0, j * 16, x));
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                mma(s[b][2 * j], a[b], r[0], r[2]);
+                mma(s[b][2 * j + 1], a[b], r[1], r[3]);
+            }
+        }
+    }
+}
+
+/* -inf where the mask drops a pair or the row is no key. */
+template <int BM, int BN, class MASK>
+static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], const int32_t *q_ints, const int32_t *k_ints, const BackwardLane &w, int keys)
+{
+#pragma unroll
+    for (int c = 0; c < BM / 8; c++) {
+        const int query = w.half * (BM / 2) + c / 2 * 8 + w.lane % 4 * 2 + c % 2;
+        int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
+        const int32_t position = q_ints[query];
+        token_values<BM, MASK>(q_ints, query, q_value);
+#pragma unroll
+        for (int row = 0; row < 4; row++) {
+            const int key = w.keys + row * 8 + w.lane / 4;
+            token_values<BN, MASK>(k_ints, key, k_value);
+            if (key >= keys || !MASK::keep(position, k_ints[key], q_value, k_value))
+                s[row / 2][c / 2][row % 2 * 2 + c % 2] = -CUDART_INF_F;
+        }
+    }
+}
+
+/* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
+template <int BM> static __device__ __forceinline__ void backward_exp(float s[2][BM / 16][4], const float *lse, float scale_log2)
+{
+#pragma unroll
+    for (int j = 0; j < BM / 16; j++) {
+        const float2 of = *(const float2 *)(lse + j * 8);
+        const float x = of.x == -CUDART_INF_F ? CUDART_INF_F : of.x * 1.44269504f;
+        const float y = of.y == -CUDART_INF_F ? CUDART_INF_F : of.y * 1.44269504f;
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[b][j][e] = exp2_fast(s[b][j][e] * scale_log2 - (e % 2 ? y : x));
+    }
+}
+
+/* -delta of each query: dP then starts from it. */
+template <int BM> static __device__ __forceinline__ void backward_minus_delta(float ds[2][BM / 16][4], const float *delta)
+{
+#pragma unroll
+    for (int j = 0; j < BM / 16; j++) {
+        const float2 of = *(const float2 *)(delta + j * 8);
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                ds[b][j][e] = e % 2 ? -of.y : -of.x;
+    }
+}
+
+/* The fragments of x as A operands of k = queries, kept and stored for the other half. */
+template <int BM>
+static __device__ __forceinline__ void backward_pack(uint32_t a[2][BM / 32][4], const float x[2][BM / 16][4], uint32_t store)
+{
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int j = 0; j < BM / 16; j++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const uint32_t both = pack(x[b][j][2 * h], x[b][j][2 * h + 1]);
+                a[b][j / 2][j % 2 * 2 + h] = both;
+                const uint32_t at = (store ^ (uint32_t)(j << 4)) + (uint32_t)((b * 16 + h * 8) * BM * 2);
+                asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(both) : "memory");
+            }
+}
+
+/* sum += A B of 32 keys by half of head_dim: 16 queries; b16 at their first row. */
+template <int D> static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
+{
+    not_ahead();
+#pragma unroll
+    for (int x = 0; x < D / 32; x++) {
+        uint32_t r[4];
+        not_ahead();
+        load_block_transposed(r, block_at<D>(b16, 0, 0, x * 16));
+        mma(sum[0][2 * x], a0, r[0], r[1]);
+        mma(sum[0][2 * x + 1], a0, r[2], r[3]);
+        mma(sum[1][2 * x], a1, r[0], r[1]);
+        mma(sum[1][2 * x + 1], a1, r[2], r[3]);
+    }
+}
+
+/* sum += X rows: X of the warp's keys by all queries, own half from registers, the other from its tile. */
+template <int D, int BM>
+static __device__ __forceinline__ void backward_sum(float sum[2][D / 16][4], const uint32_t own[2][BM / 32][4], uint32_t other,
+                                                    uint32_t rows_own, uint32_t rows_other)
+{
+#pragma unroll
+    for (int t = 0; t < BM / 32; t++)
+        backward_step<D>(sum, own[0][t], own[1][t], rows_own + (uint32_t)(t * 16 * D * 2));
+#pragma unroll
+    for (int t = 0; t < BM / 32; t++) {
+        uint32_t a[2][4];
+        load_block(a[0], block_at<BM>(other, 0, 0, t * 16));
+        load_block(a[1], block_at<BM>(other, 0, 16, t * 16));
+        backward_step<D>(sum, a[0], a[1], rows_other + (uint32_t)(t * 16 * D * 2));
+    }
+}
+
+/* Place in a group of 32 columns of what a lane holds: n-tile j, lane c of four, element e. Additions of one instruction
+ * lie together: sm_90 adds four floats a lane, sm_80 one. */
+static __device__ __forceinline__ int dq_place(int j, int c, int e)
+{
+#if __CUDA_ARCH__ >= 900
+    return j / 2 * 16 + c * 4 + j % 2 * 2 + e;
+#else
+    return (j * 2 + e) * 4 + c;
+#endif
+}
+
+/* Adds 32 queries by 32 columns of dQ; at: row lane/4 of the group of columns. */
+template <int D> static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], float *at, int lane, int rows)
+{
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+        const float(&s)[4][4] = sum[row / 2];
+        const int h = row % 2 * 2;
+        float *to = at + row * 8 * D;
+        if (row * 8 >= rows)
+            break;
+#if __CUDA_ARCH__ >= 900
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + dq_place(j, lane % 4, 0)), "f"(s[j][h]),
+                         "f"(s[j][h + 1]), "f"(s[j + 1][h]), "f"(s[j + 1][h + 1])
+                         : "memory");
+#else
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + dq_place(j / 2, lane % 4, j % 2)), "f"(s[j / 2][h + j % 2]) : "memory");
+#endif
+    }
+}
+
+/* dQ = dS K: 32 queries by 32 columns a warp. */
+template <int D, int BM, int BN>
+static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t ds, uint32_t k)
+{
+#pragma unroll
+    for (int n = 0; n < BN; n += 16) {
+        uint32_t t[4], a[2][4], r[4];
+        not_ahead();
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            load_block_transposed(t, block_at<BM>(ds, 0, n, b * 16));
+            a[b][0] = t[0], a[b][1] = t[2], a[b][2] = t[1], a[b][3] = t[3];
+        }
+#pragma unroll
+        for (int x = 0; x < 2; x++) {
+            load_block_transposed(r, block_at<D>(k, 0, n, x * 16));
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                mma(sum[b][2 * x], a[b], r[0], r[1]);
+                mma(sum[b][2 * x + 1], a[b], r[2], r[3]);
+            }
+        }
+    }
+}
+
+template <int D, int BM>
+static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int key0, const BackwardLane &w)
+{
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+        const int key = key0 + w.keys + row * 8 + w.lane / 4, b = row / 2, h = row % 2 * 2;
+        if (key >= p.k_tokens.n)
+            break;
+        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + w.half * (D / 2) + w.lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < D / 16; j++) {
+            add_two(p.dk + at + j * 8, sums.dk[b][j][h] * p.scale, sums.dk[b][j][h + 1] * p.scale);
+            add_two(p.dv + at + j * 8, sums.dv[b][j][h], sums.dv[b][j][h + 1]);
+        }
+    }
+}
+
+/* Starts the copies of one query tile into a stage. */
+template <int D, class MASK>
+static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head, int entry, int stage)
+{
+    using L = BurstBackwardLayout<D, MASK>;
+    const int first = entry / 2 * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
+    copy_tile<L::BM, D, 256>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first, n);
+    copy_tile<L::BM, D, 256>(base + L::DO + stage * L::STAGE, p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
+    if (i < 2 * L::BM) {
+        const int row = min(first + i % L::BM, n - 1);
+        copy4(base + L::ROWS + (uint32_t)(stage * 2 * L::BM + i) * 4, (i < L::BM ? p.lse : p.delta) + (int64_t)head * n + row,
+              first + i % L::BM < n);
+    }
+    if (entry & 1)
+        copy_tokens<L::BM, 256, MASK>(base + L::INTS + stage * L::Q_INTS, p.q_tokens, first);
+}
+
+} // namespace burst
+
+template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
+{
+    using namespace burst;
+    using L = BurstBackwardLayout<D, MASK>;
+    constexpr int BM = L::BM, BN = L::BN;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Place place = place_of((int)blockIdx.x, p.lists.rows, p.kv_heads * p.splits, p.section);
+    const int tile = p.lists.order[place.tile], count = p.lists.count[tile], kv = place.head / p.splits;
+    /* The query heads of this key head that are here, and of those this split's share. */
+    const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
+    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = place.head % p.splits;
+    int head = low + heads * split / p.splits;
+    const int head_end = low + heads * (split + 1) / p.splits;
+    if (count == 0 || head >= head_end)
+        return;
+    const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
+    const uint32_t base = shared_address(shared);
+    const BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lane_offset<D>(lane), base + lane_offset<BM>(lane)};
+    /* dQ: groups of 32 columns by groups of 32 queries. */
+    const int dq_column = warp % (D / 32) * 32, dq_row = warp / (D / 32) * 32;
+    const uint32_t warp_keys = w.d + (uint32_t)(w.keys * D * 2);
+    const uint32_t store = base + (uint32_t)((w.keys + lane / 4) * BM * 2 + lane % 4 * 4) +
+                           (((uint32_t)lane / 4 << 4) ^ (uint32_t)(w.half * BM));
+
+    copy_tile<BN, D, 256>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
+    copy_tile<BN, D, 256>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
+    copy_tokens<BN, 256, MASK>(base + L::K_INTS, p.k_tokens, key0);
+    int next = list[0];
+    backward_copy<D, MASK>(base, p, head, next, 0);
+    copies_commit();
+    BackwardSums<D, BM> sums;
+#pragma unroll
+    for (int e = 0; e < D / 2; e++)
+        (&sums.dk[0][0][0])[e] = 0, (&sums.dv[0][0][0])[e] = 0;
+    for (int i = 0, stage = 0; head < head_end; stage ^= 1) {
+        const int entry = next, now = head;
+        if (++i == count)
+            i = 0, head++;
+        copies_wait<0>();
+        __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
+        if (head < head_end) {
+            next = list[i];
+            backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
+        }
+        copies_commit();
+        const uint32_t stage_d = w.d + (uint32_t)(stage * L::STAGE), half_rows = (uint32_t)(w.half * L::HALF * D * 2);
+        const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.half * L::HALF + lane % 4 * 2;
+        BackwardScores<BM> x;
+#pragma unroll
+        for (int e = 0; e < BM / 2; e++)
+            (&x.s[0][0][0])[e] = 0;
+        backward_scores<D, BM, L::K>(x.s, warp_keys, stage_d + L::Q + half_rows);
+        if (entry & 1)
+            backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
+                                        (const int32_t *)(shared + L::K_INTS), w, keys - key0);
+        backward_exp<BM>(x.s, rows, p.scale * 1.44269504f);
+        backward_minus_delta<BM>(x.ds, rows + BM);
+        backward_scores<D, BM, L::V>(x.ds, warp_keys, stage_d + L::DO + half_rows);
+#pragma unroll
+        for (int e = 0; e < BM / 2; e++)
+            (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
+        uint32_t pa[2][BM / 32][4], dsa[2][BM / 32][4];
+        backward_pack<BM>(pa, x.s, store + L::P);
+        backward_pack<BM>(dsa, x.ds, store + L::DS);
+        __syncthreads(); /* P and dS are whole */
+        const uint32_t own = (stage_d ^ (uint32_t)(w.half * D)) + half_rows;
+        const uint32_t far = (stage_d ^ (uint32_t)(w.half * D)) + (uint32_t)(L::HALF * D * 2) - half_rows;
+        const uint32_t other = (w.m ^ (uint32_t)((1 - w.half) * BM)) + (uint32_t)(w.keys * BM * 2);
+        backward_sum<D, BM>(sums.dv, pa, other + L::P, own + L::DO, far + L::DO);
+        backward_sum<D, BM>(sums.dk, dsa, other + L::DS, own + L::Q, far + L::Q);
+        float dq[2][4][4] = {};
+        backward_dq<D, BM, BN>(dq, (w.m ^ (uint32_t)(dq_row * 2)) + L::DS, (w.d ^ (uint32_t)(dq_column * 2)) + L::K);
+        const int row = entry / 2 * BM + dq_row + lane / 4;
+        backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row);
+    }
+    copies_wait<0>();
+    backward_write<D, BM>(sums, p, kv, key0, w);
+}
+
+/* delta[h][i] = rowsum(dO * O); D / 8 lanes a row. */
+template <int D>
+static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
+{
+    constexpr int LANES = D / 8;
+    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const int lane = (int)threadIdx.x % LANES, head = (int)(row / n), i = (int)(row % n);
+    float sum = 0;
+    if (head < heads) {
+        const uint4 x = *(const uint4 *)(o.at + head * o.head + i * o.row + lane * 8);
+        const uint4 y = *(const uint4 *)(d_o.at + head * d_o.head + i * d_o.row + lane * 8);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float2 a = __bfloat1622float2(((const __nv_bfloat162 *)&x)[e]);
+            const float2 b = __bfloat1622float2(((const __nv_bfloat162 *)&y)[e]);
+            sum += a.x * b.x + a.y * b.y;
+        }
+    }
+#pragma unroll
+    for (int step = LANES / 2; step; step /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (head < heads && lane == 0)
+        delta[row] = sum;
+}
+
+/* out = scale * dq, in bf16 and in order; a thread a pair of columns. */
+template <int D>
+static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads, float scale, BurstRows out)
+{
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / (D / 2);
+    const int x = (int)(at % (D / 2)) * 2, head = (int)(row / n), i = (int)(row % n);
+    if (head >= heads)
+        return;
+    const float *from = dq + row * D + x / 32 * 32;
+    const int j = x % 32 / 8, c = x % 8 / 2;
+    *(uint32_t *)(out.at + head * out.head + i * out.row + x) =
+        burst::pack(from[burst::dq_place(j, c, 0)] * scale, from[burst::dq_place(j, c, 1)] * scale);
+}
+
+template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta, cudaStream_t stream)
+{
+    const int64_t threads = (int64_t)n * heads * (D / 8);
+    if (threads)
+        burst_delta_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(o, d_o, n, heads, delta);
+    return cudaGetLastError();
+}
+
+/* After the last pair. */
+template <int D>
+static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out, cudaStream_t stream)
+{
+    const int64_t threads = (int64_t)n * heads * (D / 2);
+    if (threads)
+        burst_finish_dq_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(dq, n, heads, scale, out);
+    return cudaGetLastError();
+}
+
+/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+template <int D, class MASK> static cudaError_t burst_backward_setup(void)
+{
+    return cudaFuncSetAttribute(burst_backward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstBackwardLayout<D, MASK>::BYTES);
+}
+
+/* Adds the pair's gradients. Where there are few key tiles, the heads of a group are split over several blocks, so that
+ * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. */
+template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, int multiprocessors, cudaStream_t stream)
+{
+    const int tiles = p.lists.rows * p.kv_heads;
+    if (tiles == 0 || p.q_heads == 0)
+        return cudaSuccess;
+    p.splits = 1;
+    while (p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
+        p.splits++;
+    p.section = p.splits * burst_section(p.kv_heads, 4.0 * D * p.q_tokens.n * p.group / p.splits);
+    burst_backward_kernel<D, MASK><<<tiles * p.splits, 256, BurstBackwardLayout<D, MASK>::BYTES, stream>>>(p);
+    return cudaGetLastError();
+}

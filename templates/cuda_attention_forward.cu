@@ -1,0 +1,268 @@
+/* cuda_attention_forward.cu: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+ *
+ * A block of 4 warps owns a tile of 128 queries of one head and walks its list of key tiles; a warp owns 32 rows. The
+ * running state (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
+ * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the scores are made,
+ * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor.
+ */
+#include "cuda_attention.cuh"
+
+// @insert masks
+
+enum { BURST_FIRST = 1, BURST_LAST = 2 };
+
+/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. */
+typedef struct BurstForward {
+    BurstRows q, k, v, out;
+    float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
+    float *lse; /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
+    BurstTokens q_tokens, k_tokens;
+    BurstTileLists lists; /* a row per query tile */
+    int q_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
+    int flags, section;
+    float scale;
+} BurstForward;
+
+template <int D, class MASK> struct BurstForwardLayout {
+    static constexpr int BM = BurstTileShape<D>::FORWARD_Q, BN = BurstTileShape<D>::FORWARD_K;
+    static constexpr int THREADS = 128;
+    static constexpr int Q = 0, K = Q + BM * D * 2, V = K + BN * D * 2, Q_INTS = V + BN * D * 2;
+    static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
+    static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
+};
+
+namespace burst {
+
+/* A warp's 32 rows: two blocks of 16. In a block a lane holds rows lane/4 and lane/4 + 8. */
+template <int D, int BN> struct ForwardState {
+    float o[2][D / 8][4], s[2][BN / 8][4];
+    float m[2][2], l[2][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
+};
+
+template <int D, int BN> static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
+{
+    const bool first = p.flags & BURST_FIRST;
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = row0 + b * 16 + half * 8 + lane / 4;
+            const bool there = !first && row < p.q_tokens.n;
+            const int64_t at = (int64_t)head * p.q_tokens.n + row;
+            const float lse = there ? p.lse[at] : -CUDART_INF_F;
+            w.m[b][half] = lse / p.scale;
+            w.l[b][half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++) {
+                float2 o = {0, 0};
+                if (there)
+                    o = *(const float2 *)(p.o + at * D + j * 8 + lane % 4 * 2);
+                w.o[b][j][half * 2] = o.x, w.o[b][j][half * 2 + 1] = o.y;
+            }
+        }
+}
+
+/* s = Q K^T of 32 rows and BN keys; warp_lanes: lanes, moved by the warp's rows of Q. */
+template <int D, int Q, int K, int BN>
+static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t lanes, uint32_t warp_lanes)
+{
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w.s[b][j][e] = 0;
+#pragma unroll
+    for (int x = 0; x < D; x += 16) {
+        not_ahead();
+        uint32_t a[2][4];
+        load_block(a[0], block_at<D>(warp_lanes, Q, 0, x));
+        load_block(a[1], block_at<D>(warp_lanes, Q, 16, x));
+#pragma unroll
+        for (int j = 0; j < BN / 16; j++) {
+            not_ahead();
+            uint32_t r[4];
+            load_block(r, block_at<D>(lanes, K, j * 16, x));
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                mma(w.s[b][2 * j], a[b], r[0], r[2]);
+                mma(w.s[b][2 * j + 1], a[b], r[1], r[3]);
+            }
+        }
+    }
+}
+
+/* -inf where the mask drops a pair or the column is no key. */
+template <int D, class MASK, int BN>
+static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int row0, int keys, int lane)
+{
+    constexpr int BM = BurstTileShape<D>::FORWARD_Q;
+#pragma unroll
+    for (int c = 0; c < BN / 4; c++) {
+        const int key = c / 2 * 8 + lane % 4 * 2 + c % 2;
+        int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
+        const int32_t position = k_ints[key];
+        token_values<BN, MASK>(k_ints, key, k_value);
+#pragma unroll
+        for (int row = 0; row < 4; row++) {
+            const int i = row0 + row * 8 + lane / 4;
+            token_values<BM, MASK>(q_ints, i, q_value);
+            if (key >= keys || !MASK::keep(q_ints[i], position, q_value, k_value))
+                w.s[row / 2][c / 2][row % 2 * 2 + c % 2] = -CUDART_INF_F;
+        }
+    }
+}
+
+/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p = 0. */
+template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+{
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = w.m[b][half];
+#pragma unroll
+            for (int j = 0; j < BN / 8; j++)
+                top = fmaxf(top, fmaxf(w.s[b][j][half * 2], w.s[b][j][half * 2 + 1]));
+            top = quad_max(top);
+            const float shift = top == -CUDART_INF_F ? 0.0f : top * scale_log2;
+            const float shrink = exp2_fast(w.m[b][half] * scale_log2 - shift);
+            float sum = w.l[b][half] * shrink;
+            w.m[b][half] = top;
+#pragma unroll
+            for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+                for (int e = half * 2; e < half * 2 + 2; e++) {
+                    w.s[b][j][e] = exp2_fast(w.s[b][j][e] * scale_log2 - shift);
+                    sum += w.s[b][j][e];
+                }
+            w.l[b][half] = sum;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++)
+                w.o[b][j][half * 2] *= shrink, w.o[b][j][half * 2 + 1] *= shrink;
+        }
+}
+
+/* O += P V. */
+template <int D, int V, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
+{
+#pragma unroll
+    for (int j = 0; j < BN / 16; j++) {
+        not_ahead();
+        uint32_t a[2][4];
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
+#pragma unroll
+        for (int x = 0; x < D / 16; x++) {
+            not_ahead();
+            uint32_t r[4];
+            load_block_transposed(r, block_at<D>(lanes, V, j * 16, x * 16));
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                mma(w.o[b][2 * x], a[b], r[0], r[1]);
+                mma(w.o[b][2 * x + 1], a[b], r[2], r[3]);
+            }
+        }
+    }
+}
+
+template <int D, int BN>
+static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
+{
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = row0 + b * 16 + half * 8 + lane / 4;
+            const float l = quad_sum(w.l[b][half]), part = l > 0 ? 1 / l : 0.0f;
+            if (row >= p.q_tokens.n)
+                continue;
+            const int64_t at = (int64_t)head * p.q_tokens.n + row;
+            if (lane % 4 == 0)
+                p.lse[at] = l > 0 ? w.m[b][half] * p.scale + logf(l) : -CUDART_INF_F;
+            __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++) {
+                const float x = w.o[b][j][half * 2] * part, y = w.o[b][j][half * 2 + 1] * part;
+                const int column = j * 8 + lane % 4 * 2;
+                if (p.flags & BURST_LAST)
+                    *(uint32_t *)(out + column) = pack(x, y);
+                else
+                    *(float2 *)(p.o + at * D + column) = make_float2(x, y);
+            }
+        }
+}
+
+} // namespace burst
+
+template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) burst_forward_kernel(const BurstForward p)
+{
+    using namespace burst;
+    using L = BurstForwardLayout<D, MASK>;
+    constexpr int BN = L::BN;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Place place = place_of((int)blockIdx.x, p.lists.rows, p.q_heads, p.section);
+    const int tile = p.lists.order[place.tile], count = p.lists.count[tile];
+    if (count == 0 && !p.flags)
+        return;
+    const int32_t *list = p.lists.list + (int64_t)tile * p.lists.stride;
+    const int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
+    const int first = tile * L::BM, warp_row = (int)threadIdx.x / 32 * 32, keys = p.k_tokens.n;
+    const __nv_bfloat16 *const k_head = p.k.at + kv * p.k.head, *const v_head = p.v.at + kv * p.v.head;
+    const uint32_t base = shared_address(shared), lanes = base + lane_offset<D>(lane);
+    const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS), *const k_ints = (const int32_t *)(shared + L::K_INTS);
+
+    copy_tile<L::BM, D, 128>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
+    copy_tokens<L::BM, 128, MASK>(base + L::Q_INTS, p.q_tokens, first);
+    int next = count ? list[0] : 0;
+    if (count)
+        copy_tile<BN, D, 128>(base + L::K, k_head, p.k.row, next / 2 * BN, keys);
+    copies_commit();
+    ForwardState<D, BN> w;
+    forward_seed(w, p, place.head, first + warp_row, lane);
+    for (const int32_t *const end = list + count; list < end;) {
+        const int entry = next, key0 = entry / 2 * BN;
+        next = ++list < end ? *list : -1;
+        copies_wait<0>();
+        __syncthreads(); /* K is here; the last V and key tokens are no longer read */
+        copy_tile<BN, D, 128>(base + L::V, v_head, p.v.row, key0, keys);
+        if (entry & 1)
+            copy_tokens<BN, 128, MASK>(base + L::K_INTS, p.k_tokens, key0);
+        copies_commit();
+        forward_scores<D, L::Q, L::K>(w, lanes, lanes + (uint32_t)(warp_row * D * 2));
+        copies_wait<0>();
+        __syncthreads(); /* V is here; K is no longer read */
+        if (next >= 0)
+            copy_tile<BN, D, 128>(base + L::K, k_head, p.k.row, next / 2 * BN, keys);
+        copies_commit();
+        if (entry & 1)
+            forward_mask<D, MASK>(w, q_ints, k_ints, warp_row, keys - key0, lane);
+        forward_softmax(w, p.scale * 1.44269504f);
+        forward_values<D, L::V>(w, lanes);
+    }
+    copies_wait<0>();
+    forward_write(w, p, place.head, first + warp_row, lane);
+}
+
+/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+template <int D, class MASK> static cudaError_t burst_forward_setup(void)
+{
+    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstForwardLayout<D, MASK>::BYTES);
+}
+
+/* Folds the pair into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
+ * first or the last of its query chunk. */
+template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, cudaStream_t stream)
+{
+    const int blocks = p.lists.rows * p.q_heads;
+    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
+    if (blocks == 0)
+        return cudaSuccess;
+    burst_forward_kernel<D, MASK><<<blocks, 128, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
+    return cudaGetLastError();
+}

@@ -1,0 +1,180 @@
+"""attention.py: the attention kernels called on torch tensors, through the library that attention_lib.cu is built into.
+
+A Ring holds the chunks of one sequence on one GPU and folds the pairs in ring order, as ranks would.
+"""
+import ctypes as C
+import os
+
+import torch
+
+MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "late",
+         "odd", "narrow_odd", "window(4096)", "window(1024)"]
+MAX_TABLES = 4
+FIRST, LAST = 1, 2
+
+
+class Rows(C.Structure):
+    _fields_ = [("at", C.c_void_p), ("row", C.c_int64), ("head", C.c_int64)]
+
+
+class Tokens(C.Structure):
+    _fields_ = [("n", C.c_int), ("position", C.c_void_p), ("table", C.c_void_p * MAX_TABLES)]
+
+
+class Lists(C.Structure):
+    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("list", C.c_void_p), ("count", C.c_void_p), ("order", C.c_void_p)]
+
+
+class Forward(C.Structure):
+    _fields_ = [("q", Rows), ("k", Rows), ("v", Rows), ("out", Rows), ("o", C.c_void_p), ("lse", C.c_void_p),
+                ("q_tokens", Tokens), ("k_tokens", Tokens), ("lists", Lists), ("q_heads", C.c_int), ("q_head0", C.c_int),
+                ("kv_head0", C.c_int), ("group", C.c_int), ("flags", C.c_int), ("section", C.c_int), ("scale", C.c_float)]
+
+
+class Backward(C.Structure):
+    _fields_ = [("q", Rows), ("k", Rows), ("v", Rows), ("d_o", Rows), ("lse", C.c_void_p), ("delta", C.c_void_p),
+                ("dq", C.c_void_p), ("dk", C.c_void_p), ("dv", C.c_void_p), ("q_tokens", Tokens), ("k_tokens", Tokens),
+                ("lists", Lists), ("q_heads", C.c_int), ("kv_heads", C.c_int), ("q_head0", C.c_int), ("kv_head0", C.c_int),
+                ("group", C.c_int), ("splits", C.c_int), ("section", C.c_int), ("scale", C.c_float)]
+
+
+_library = {}
+
+
+def library(d):
+    if d not in _library:
+        folder = os.environ.get("BURST_CUDA_LIB", os.path.dirname(os.path.abspath(__file__)))
+        _library[d] = C.CDLL(os.path.join(folder, f"libattention{d}.so"))
+    return _library[d]
+
+
+def call(function, *arguments):
+    status = function(*arguments, C.c_void_p(torch.cuda.current_stream().cuda_stream))
+    if status:
+        raise RuntimeError(f"{function.__name__}: CUDA error {status}")
+
+
+def rows(x):
+    """x: [heads, n, d] view with any strides but the last."""
+    assert x.stride(2) == 1 and x.dtype == torch.bfloat16
+    return Rows(x.data_ptr(), x.stride(1), x.stride(0))
+
+
+def split(partition, n, ranks, block=48):
+    """Positions of each rank, int32."""
+    i = torch.arange(n, dtype=torch.int32)
+    if partition == "contiguous":
+        owner = i.long() * ranks // n
+    elif partition == "zigzag":
+        piece = i.long() * 2 * ranks // n
+        owner = torch.minimum(piece, 2 * ranks - 1 - piece)
+    elif partition == "striped":
+        owner = i.long() % ranks
+    else:
+        owner = i.long() // block % ranks
+    return [i[owner == r].contiguous() for r in range(ranks)]
+
+
+class Ring:
+    """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
+
+    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0):
+        self.mask, self.d, self.group = MASKS.index(mask), d, group
+        self.heads = (q_heads, kv_heads, q_head0, kv_head0)
+        self.lib, self.scale = library(d), d ** -0.5
+        if self.lib.test_setup(self.mask):
+            raise RuntimeError("setup failed")
+        tiles = (C.c_int * 4)()
+        self.lib.test_tiles(tiles)
+        self.tiles = list(tiles)
+        self.parts = [p.cuda() for p in parts]
+        self.index = [p.long() for p in self.parts]
+        self.values = [torch.zeros(MAX_TABLES, max(len(p), 1), dtype=torch.int32, device="cuda") for p in self.parts]
+        self.tokens = [Tokens(len(p), p.data_ptr(), (C.c_void_p * MAX_TABLES)(v[0].data_ptr(), None, None, None))
+                       for p, v in zip(self.parts, self.values)]
+        self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+        self.lists = {}
+
+    def prepare(self, table=None):
+        """Table values (documents by position) and tile lists of every pair; again for each batch with other tables."""
+        if table is not None:
+            for p, v in zip(self.parts, self.values):
+                call(self.lib.test_gather, len(p), C.c_void_p(p.data_ptr()), C.c_void_p(table.data_ptr()), C.c_void_p(v.data_ptr()))
+        self.keep = []
+        for backward in (0, 1):
+            for i, q in enumerate(self.tokens):
+                for j, k in enumerate(self.tokens):
+                    tq, tk = -(-q.n // self.tiles[2 * backward]), -(-k.n // self.tiles[2 * backward + 1])
+                    own, other = (tk, tq) if backward else (tq, tk)
+                    memory = torch.full((own * (other + 2) + 1,), -1, dtype=torch.int32, device="cuda")
+                    sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
+                    lists = Lists()
+                    call(self.lib.test_lists, self.mask, C.byref(q), C.byref(k), backward, C.c_void_p(sides.data_ptr()),
+                         C.c_void_p(memory.data_ptr()), C.byref(lists))
+                    self.lists[backward, i, j] = lists
+                    self.keep += [memory, sides]
+
+    def tiles_of(self, backward, i, j):
+        """(tiles with work, partial ones) of a pair."""
+        lists, memory = self.lists[backward, i, j], None
+        for m in self.keep:
+            if m.data_ptr() == lists.list:
+                memory = m
+        count = memory[lists.rows * lists.stride:][:lists.rows]
+        used = torch.arange(lists.stride, device="cuda")[None] < count[:, None]
+        entries = memory[:lists.rows * lists.stride].view(lists.rows, lists.stride)[used]
+        return len(entries), int((entries & 1).sum())
+
+    def forward_pair(self, i, j, q, k, v, out, o, lse, flags):
+        qh, _, q0, k0 = self.heads
+        p = Forward(rows(q), rows(k), rows(v), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
+                    self.lists[0, i, j], qh, q0, k0, self.group, flags, 0, self.scale)
+        call(self.lib.test_forward, self.mask, C.byref(p))
+
+    def backward_pair(self, i, j, q, k, v, d_o, lse, delta, dq, dk, dv):
+        qh, kh, q0, k0 = self.heads
+        p = Backward(rows(q), rows(k), rows(v), rows(d_o), lse.data_ptr(), delta.data_ptr(), dq.data_ptr(), dk.data_ptr(),
+                     dv.data_ptr(), self.tokens[i], self.tokens[j], self.lists[1, i, j], qh, kh, q0, k0, self.group, 0, 0,
+                     self.scale)
+        call(self.lib.test_backward, self.mask, C.byref(p), self.multiprocessors)
+
+    def delta(self, out, d_o, delta):
+        call(self.lib.test_delta, C.byref(rows(out)), C.byref(rows(d_o)), out.shape[1], out.shape[0], C.c_void_p(delta.data_ptr()))
+
+    def finish_dq(self, dq, out):
+        call(self.lib.test_finish_dq, C.c_void_p(dq.data_ptr()), out.shape[1], out.shape[0], C.c_float(self.scale),
+             C.byref(rows(out)))
+
+    def chunk(self, x, i, token_major):
+        """Chunk i of x [heads, N, d]; token_major: as [n][heads][d] in memory."""
+        part = x[:, self.index[i]]
+        return part.transpose(0, 1).contiguous().transpose(0, 1) if token_major else part.contiguous()
+
+    def run(self, q, k, v, d_o, token_major=False):
+        """(out, lse, dq, dk, dv) of the whole sequence; out and dq bf16, the rest fp32. Outputs start as NaN."""
+        ranks, d = len(self.parts), self.d
+        qs, ds = ([self.chunk(x, i, token_major) for i in range(ranks)] for x in (q, d_o))
+        ks, vs = ([self.chunk(x, i, not token_major) for i in range(ranks)] for x in (k, v))
+        nan = float("nan")
+        out, dq_out = torch.full_like(q, nan), torch.full_like(q, nan)
+        lse = torch.full(q.shape[:2], nan, device="cuda")
+        dk, dv = torch.full(k.shape, nan, device="cuda"), torch.full(k.shape, nan, device="cuda")
+        dks, dvs = ([torch.zeros(c.shape, device="cuda") for c in ks] for _ in range(2))
+        for i in range(ranks):
+            n = len(self.parts[i])
+            bf, of = torch.full_like(qs[i], nan), torch.full((q.shape[0], n, d), nan, device="cuda")
+            le, dl = torch.full(of.shape[:2], nan, device="cuda"), torch.full(of.shape[:2], nan, device="cuda")
+            for s in range(ranks):
+                j = (i - s) % ranks
+                self.forward_pair(i, j, qs[i], ks[j], vs[j], bf, of, le, (FIRST if s == 0 else 0) | (LAST if s == ranks - 1 else 0))
+            self.delta(bf, ds[i], dl)
+            dq = torch.zeros_like(of)
+            for s in range(ranks):
+                j = (i - s) % ranks
+                self.backward_pair(i, j, qs[i], ks[j], vs[j], ds[i], le, dl, dq, dks[j], dvs[j])
+            done = torch.full_like(bf, nan)
+            self.finish_dq(dq, done)
+            out[:, self.index[i]], lse[:, self.index[i]], dq_out[:, self.index[i]] = bf, le, done
+        for i in range(ranks):
+            dk[:, self.index[i]], dv[:, self.index[i]] = dks[i], dvs[i]
+        return out, lse, dq_out, dk, dv

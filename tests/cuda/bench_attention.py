@@ -1,0 +1,139 @@
+"""bench_attention.py [--quick]: our kernels beside torch SDPA (FlashAttention-2, cuDNN) and FlexAttention, in one process.
+
+Medians of CUDA event times on random data, bf16, batch 1. Only unmasked pairs count: 4 pairs d operations forward, 2.5 times
+that backward. `tiles`: the rate that counts every pair of the tiles that were not skipped. Backward includes what a step
+needs besides the kernel: delta, zeroing and finishing dQ. ring: chunks folded in ring order, not at once.
+"""
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from attention import FIRST, LAST, Ring, split
+
+DOCUMENTS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
+
+
+def median(function, repeat=9, warm=3):
+    for _ in range(warm):
+        function()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeat):
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        function()
+        b.record()
+        torch.cuda.synchronize()
+        times.append(a.elapsed_time(b))
+    return sorted(times)[repeat // 2]
+
+
+def pair_count(mask, n):
+    if mask == "full":
+        return n * n
+    if mask == "document":
+        return sum(x * (x + 1) // 2 for x in DOCUMENTS)
+    window = int(mask[7:-1]) if mask.startswith("window(") else n
+    return sum(min(i + 1, window) for i in range(n))
+
+
+def show(name, mask, n, h, hk, d, forward, backward, extra=""):
+    flops = 4e-9 * pair_count(mask, n) * d * h
+    print(f"{name:14s} {mask:12s} n{n:6d} h{h}/{hk} d{d:3d}  forward {forward:8.3f} ms {flops / forward:6.1f}  "
+          f"backward {backward:8.3f} ms {2.5 * flops / backward:6.1f} TFLOP/s {extra}", flush=True)
+
+
+def tensors(n, h, hk, d):
+    make = lambda heads: torch.randn(heads, n, d, device="cuda").bfloat16()
+    return make(h), make(hk), make(hk), make(h)
+
+
+def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag"):
+    q, k, v, d_o = data
+    ring = Ring(mask, d, split(partition, n, ranks) if ranks > 1 else split("contiguous", n, 1), h, hk, h // hk)
+    table = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).int().cuda() if mask == "document" else None
+    ring.prepare(table)
+    cut = [[ring.chunk(x, i, False) for i in range(ranks)] for x in data]
+    m = len(ring.parts[0])
+    o, lse, delta = torch.empty(h, m, d, device="cuda"), torch.empty(h, m, device="cuda"), torch.empty(h, m, device="cuda")
+    out, dq, dq_out = torch.empty_like(cut[0][0]), torch.empty_like(o), torch.empty_like(cut[0][0])
+    dk, dv = torch.zeros(hk, m, d, device="cuda"), torch.zeros(hk, m, d, device="cuda")
+
+    def forward():
+        for i in range(ranks):
+            for s in range(ranks):
+                j = (i - s) % ranks
+                ring.forward_pair(i, j, cut[0][i], cut[1][j], cut[2][j], out, o, lse,
+                                  (FIRST if s == 0 else 0) | (LAST if s == ranks - 1 else 0))
+
+    def backward():
+        for i in range(ranks):
+            ring.delta(out, cut[3][i], delta)
+            dq.zero_()
+            for s in range(ranks):
+                j = (i - s) % ranks
+                ring.backward_pair(i, j, cut[0][i], cut[1][j], cut[2][j], cut[3][i], lse, delta, dq, dk, dv)
+            ring.finish_dq(dq, dq_out)
+
+    f, b = median(forward), median(backward)
+    pairs = pair_count(mask, n)
+    tiles = [sum(ring.tiles_of(w, i, j)[0] for i in range(ranks) for j in range(ranks)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
+             for w in (0, 1)]
+    rate = [4e-9 * t * d * h * x / time for t, x, time in zip(tiles, (1, 2.5), (f, b))]
+    show("ours" if ranks == 1 else f"ours ring {ranks}", mask, n, h, hk, d, f, b, f"tiles {rate[0]:.1f} {rate[1]:.1f}")
+    return pairs
+
+
+def autograd(name, mask, n, h, hk, d, data, run):
+    try:
+        q, k, v = (x[None].detach().requires_grad_() for x in data[:3])
+        out = run(q, k, v)
+        f = median(lambda: run(q, k, v))
+        b = median(lambda: torch.autograd.grad(out, (q, k, v), data[3][None], retain_graph=True))
+        show(name, mask, n, h, hk, d, f, b)
+    except Exception as problem: # a peer that cannot do a case is a line, not the end
+        print(f"{name:14s} {mask:12s} n{n:6d} not run: {str(problem)[:100]}", flush=True)
+
+
+def sdpa(name, backend, mask, n, h, hk, d, data):
+    def run(q, k, v):
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=mask == "causal", enable_gqa=h != hk)
+    autograd(name, mask, n, h, hk, d, data, run)
+
+
+def flex(mask, n, h, hk, d, data):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    ids = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).cuda()
+    window = int(mask[7:-1]) if mask.startswith("window(") else 0
+    rule = (lambda b, h, i, j: (i >= j) & (ids[i] == ids[j])) if mask == "document" else (lambda b, h, i, j: (i >= j) & (i - j < window))
+    blocks = create_block_mask(rule, None, None, n, n, device="cuda", _compile=True)
+    compiled = torch.compile(flex_attention, dynamic=False)
+    autograd("flex", mask, n, h, hk, d, data, lambda q, k, v: compiled(q, k, v, block_mask=blocks))
+
+
+def main():
+    quick = "--quick" in sys.argv
+    print(torch.__version__, torch.cuda.get_device_name(), "cuDNN", torch.backends.cudnn.version(), flush=True)
+    dense = [("causal", 16384, 32, 32, 128), ("full", 16384, 32, 32, 128), ("causal", 16384, 32, 32, 64)]
+    if not quick:
+        dense += [("causal", 8192, 32, 32, 128), ("causal", 32768, 32, 32, 128), ("causal", 16384, 32, 8, 128)]
+    for mask, n, h, hk, d in dense:
+        torch.manual_seed(0)
+        data = tensors(n, h, hk, d)
+        ours(mask, n, h, hk, d, data)
+        sdpa("fa2", SDPBackend.FLASH_ATTENTION, mask, n, h, hk, d, data)
+        sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, mask, n, h, hk, d, data)
+    data = tensors(32768, 32, 32, 128)
+    for mask in ("window(4096)", "document") if quick else ("window(4096)", "window(1024)", "document"):
+        ours(mask, 32768, 32, 32, 128, data)
+        if not quick:
+            flex(mask, 32768, 32, 32, 128, data)
+    data = tensors(16384, 32, 32, 128)
+    ours("causal", 16384, 32, 32, 128, data, 2)
+    ours("causal", 16384, 32, 32, 128, data, 4)
+
+
+main()

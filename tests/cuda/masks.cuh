@@ -1,0 +1,328 @@
+/* Made by emit_masks from masks.burst; `ninja cuda_masks_update` makes it anew. */
+/* mask full:
+ *   true */
+static __device__ BURST_MAYBE_UNUSED int plan_mask0_tile(const BurstSide *q, const BurstSide *k)
+{
+    (void)q;
+    (void)k;
+    return BURST_FULL;
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask0_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    (void)q;
+    (void)k;
+    return 1;
+}
+
+struct PlanMask0 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask0_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask0_keep(q, k, tq, tk);
+    }
+};
+
+/* mask causal:
+ *   k <= q */
+static __device__ BURST_MAYBE_UNUSED int plan_mask1_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    return c0;
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask1_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    return c0;
+}
+
+struct PlanMask1 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask1_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask1_keep(q, k, tq, tk);
+    }
+};
+
+/* mask window(100):
+ *   k <= q and q - k < 100 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask2_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -100), q, k); /* q - k < 100 */
+    return burst_and(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask2_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 100; /* q - k < 100 */
+    return (c0 & c1);
+}
+
+struct PlanMask2 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask2_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask2_keep(q, k, tq, tk);
+    }
+};
+
+/* mask window_sink(96, 20):
+ *   k <= q and (q - k < 96 or k < 20) */
+static __device__ BURST_MAYBE_UNUSED int plan_mask3_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -96), q, k); /* q - k < 96 */
+    const int c2 = burst_negative(burst_affine(0, 1, -20), q, k); /* k < 20 */
+    return burst_and(c0, burst_or(c1, c2));
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask3_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 96; /* q - k < 96 */
+    const int c2 = k < 20; /* k < 20 */
+    return (c0 & (c1 | c2));
+}
+
+struct PlanMask3 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask3_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask3_keep(q, k, tq, tk);
+    }
+};
+
+/* mask dilated(20, 5):
+ *   k <= q and q - k < 100 and (q - k) mod 5 == 0 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask4_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -100), q, k); /* q - k < 100 */
+    const int c2 = burst_zero(burst_form_sub(burst_form_mod(burst_affine(1, -1, 0), 5, q, k), burst_affine(0, 0, 0)), q, k); /* (q - k) mod 5 == 0 */
+    return burst_and(burst_and(c0, c1), c2);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask4_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 100; /* q - k < 100 */
+    const int c2 = burst_floor_mod32((q - k), 5) == 0; /* (q - k) mod 5 == 0 */
+    return ((c0 & c1) & c2);
+}
+
+struct PlanMask4 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask4_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask4_keep(q, k, tq, tk);
+    }
+};
+
+/* mask prefix_lm(130):
+ *   k <= q or k < 130 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask5_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(0, 1, -130), q, k); /* k < 130 */
+    return burst_or(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask5_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = k < 130; /* k < 130 */
+    return (c0 | c1);
+}
+
+struct PlanMask5 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask5_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask5_keep(q, k, tq, tk);
+    }
+};
+
+/* mask document:
+ *   k <= q and doc[q] == doc[k] */
+static __device__ BURST_MAYBE_UNUSED int plan_mask6_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_zero(burst_form_sub(burst_table(q, 0), burst_table(k, 0)), q, k); /* doc[q] == doc[k] */
+    return burst_and(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask6_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = tq[0] == tk[0]; /* doc[q] == doc[k] */
+    return (c0 & c1);
+}
+
+struct PlanMask6 {
+    enum { TABLES = 0x1 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask6_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask6_keep(q, k, tq, tk);
+    }
+};
+
+/* mask late:
+ *   k + 6 <= q */
+static __device__ BURST_MAYBE_UNUSED int plan_mask7_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, 5), q, k); /* k + 6 <= q */
+    return c0;
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = (k + 6) <= q; /* k + 6 <= q */
+    return c0;
+}
+
+struct PlanMask7 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask7_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask7_keep(q, k, tq, tk);
+    }
+};
+
+/* mask odd:
+ *   (q * q + 3 * k) mod 13 != 4 and abs(q - k) < 333 or hash(q / 16, k / 16) mod 5 == 0 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_not(burst_zero(burst_form_sub(burst_form_mod(burst_form_add(burst_form_mul(burst_affine(1, 0, 0), burst_affine(1, 0, 0), q, k), burst_affine(0, 3, 0)), 13, q, k), burst_affine(0, 0, 4)), q, k)); /* (q * q + 3 * k) mod 13 != 4 */
+    const int c1 = burst_negative(burst_form_sub(burst_form_abs(burst_affine(1, -1, 0), q, k), burst_affine(0, 0, 333)), q, k); /* abs(q - k) < 333 */
+    const int c2 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 16, q, k), burst_form_div(burst_affine(0, 1, 0), 16, q, k), 5, q, k), burst_affine(0, 0, 0)), q, k); /* hash(q / 16, k / 16) mod 5 == 0 */
+    return burst_or(burst_and(c0, c1), c2);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int64_t q, int64_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = burst_floor_mod(((q * q) + (3 * k)), 13) != 4; /* (q * q + 3 * k) mod 13 != 4 */
+    const int c1 = burst_abs((q - k)) < 333; /* abs(q - k) < 333 */
+    const int c2 = burst_floor_mod(burst_hash(burst_floor_div(q, 16), burst_floor_div(k, 16)), 5) == 0; /* hash(q / 16, k / 16) mod 5 == 0 */
+    return ((c0 & c1) | c2);
+}
+
+struct PlanMask8 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask8_keep(q, k, tq, tk);
+    }
+};
+
+/* mask narrow_odd:
+ *   (7 * q + 3 * k) mod 11 < 8 and q / 40 - k / 30 < 5 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask9_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(7, 3, 0), 11, q, k), burst_affine(0, 0, 8)), q, k); /* (7 * q + 3 * k) mod 11 < 8 */
+    const int c1 = burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 40, q, k), burst_form_div(burst_affine(0, 1, 0), 30, q, k)), burst_affine(0, 0, 5)), q, k); /* q / 40 - k / 30 < 5 */
+    return burst_and(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask9_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = burst_floor_mod32(((7 * q) + (3 * k)), 11) < 8; /* (7 * q + 3 * k) mod 11 < 8 */
+    const int c1 = (burst_floor_div32(q, 40) - burst_floor_div32(k, 30)) < 5; /* q / 40 - k / 30 < 5 */
+    return (c0 & c1);
+}
+
+struct PlanMask9 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask9_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask9_keep(q, k, tq, tk);
+    }
+};
+
+/* mask window(4096):
+ *   k <= q and q - k < 4096 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask10_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -4096), q, k); /* q - k < 4096 */
+    return burst_and(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask10_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 4096; /* q - k < 4096 */
+    return (c0 & c1);
+}
+
+struct PlanMask10 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask10_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask10_keep(q, k, tq, tk);
+    }
+};
+
+/* mask window(1024):
+ *   k <= q and q - k < 1024 */
+static __device__ BURST_MAYBE_UNUSED int plan_mask11_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -1024), q, k); /* q - k < 1024 */
+    return burst_and(c0, c1);
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask11_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 1024; /* q - k < 1024 */
+    return (c0 & c1);
+}
+
+struct PlanMask11 {
+    enum { TABLES = 0x0 }; /* bit t: table t is read */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask11_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask11_keep(q, k, tq, tk);
+    }
+};
+
+#define TEST_MASKS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)

@@ -1,0 +1,162 @@
+"""test_attention.py [--small]: the kernels against float64 on the GPU; prints a line a case and ends with 1 after a failure.
+
+Error: |x - x64| / |x64| over all elements. It may be 1.25 times that of the peer on the same inputs: cuDNN's bf16 attention
+where it has the mask, otherwise the same formulas in torch with P and dS rounded to bf16. --small: few small cases, for
+compute-sanitizer.
+"""
+import itertools
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from attention import MASKS, Ring, split
+
+LIMIT, LSE_LIMIT = 1.25, 1e-4
+FEW, FEW_LIMIT = 64, 5e-3 # with few elements the ratio of two rounding errors says little
+names = ("O", "dQ", "dK", "dV")
+
+
+def mixed(a, b):
+    """hash(a, b) of the mask language, in 64-bit integers."""
+    m32 = 0xffffffff
+    def mix(h):
+        h = ((h ^ (h >> 16)) * 0x85ebca6b) & m32
+        h = ((h ^ (h >> 13)) * 0xc2b2ae35) & m32
+        return h ^ (h >> 16)
+    return mix(mix((a + 0x9e3779b9) & m32) ^ ((b * 0x9e3779b1) & m32)) >> 1
+
+
+def kept(mask, n, doc):
+    """The mask as booleans [q][k], written from its definition."""
+    q, k = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
+    causal, far = q >= k, q - k
+    return {
+        "full": lambda: causal | True, "causal": lambda: causal, "window(100)": lambda: causal & (far < 100),
+        "window_sink(96, 20)": lambda: causal & ((far < 96) | (k < 20)),
+        "dilated(20, 5)": lambda: causal & (far < 100) & (far % 5 == 0),
+        "prefix_lm(130)": lambda: causal | (k < 130), "document": lambda: causal & (doc[q] == doc[k]),
+        "late": lambda: far >= 6,
+        "odd": lambda: (((q * q + 3 * k) % 13 != 4) & (far.abs() < 333)) | (mixed(q // 16, k // 16) % 5 == 0),
+        "narrow_odd": lambda: ((7 * q + 3 * k) % 11 < 8) & (q // 40 - k // 30 < 5),
+        "window(4096)": lambda: causal & (far < 4096), "window(1024)": lambda: causal & (far < 1024),
+    }[mask]()
+
+
+def attention(q, k, v, d_o, keep, rounded):
+    """(O, lse, dQ, dK, dV) in q's type; rounded: P and dS through bf16, as kernels do."""
+    group, scale = q.shape[0] // k.shape[0], q.shape[2] ** -0.5
+    low = (lambda x: x.bfloat16().to(x.dtype)) if rounded else (lambda x: x)
+    ke, ve = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+    s = (q @ ke.transpose(1, 2) * scale).masked_fill(~keep, float("-inf"))
+    lse = torch.logsumexp(s, 2)
+    top = s.amax(2, keepdim=True).nan_to_num(neginf=0)
+    part = torch.exp(s - top)
+    total = part.sum(2, keepdim=True)
+    o = low(low(part) @ ve / torch.where(total > 0, total, 1))
+    p = torch.exp(s - lse.nan_to_num(neginf=0)[..., None])
+    ds = low(p * (d_o @ ve.transpose(1, 2) - (d_o * o).sum(2, keepdim=True)))
+    fold = lambda x: low(x).view(k.shape[0], group, *k.shape[1:]).sum(1)
+    dk, dv = fold(ds.transpose(1, 2) @ q * scale), fold(low(p).transpose(1, 2) @ d_o)
+    return o, lse, low(ds @ ke * scale), low(dk), low(dv)
+
+
+def cudnn(q, k, v, d_o, causal):
+    q, k, v = (x[None].detach().requires_grad_() for x in (q, k, v))
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+    dq, dk, dv = torch.autograd.grad(o, (q, k, v), d_o[None])
+    return [x[0].detach() for x in (o, dq, dk, dv)]
+
+
+def error(x, x64):
+    return float((x.double() - x64).norm() / x64.norm())
+
+
+def documents(n, seed):
+    g = torch.Generator().manual_seed(seed)
+    cut = torch.zeros(n, dtype=torch.int32)
+    cut[torch.randint(0, n, (2 + 3 * seed,), generator=g)] = 1
+    return torch.cumsum(cut, 0, dtype=torch.int32).cuda()
+
+
+def inputs(h, hk, n, d, seed):
+    g = torch.Generator(device="cuda").manual_seed(seed)
+    make = lambda heads: torch.randn(heads, n, d, device="cuda", generator=g).bfloat16()
+    return make(h), make(hk), make(hk), make(h)
+
+
+def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1):
+    q, k, v, d_o = inputs(h, hk, n, d, seed)
+    doc = documents(n, doc_seed)
+    keep = kept(mask, n, doc)
+    ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk)
+    ring.prepare(doc)
+    o, lse, dq, dk, dv = ring.run(q, k, v, d_o, token_major)
+    o64, lse64, *g64 = attention(*(x.double() for x in (q, k, v, d_o)), keep, False)
+    if mask in ("full", "causal") and n >= FEW:
+        peer, peer_name = cudnn(q, k, v, d_o, mask == "causal"), "cudnn"
+    else:
+        peer, peer_name = [x for i, x in enumerate(attention(*(x.float() for x in (q, k, v, d_o)), keep, True)) if i != 1], "torch"
+    ours = (o, dq, dk.bfloat16(), dv.bfloat16())
+    errors = [(error(x, y), error(z, y)) for x, y, z in zip(ours, (o64, *g64), peer)]
+    none = ~keep.any(1)
+    lse_error = float((lse.double() - lse64)[:, ~none].abs().max())
+    empty_right = bool((lse[:, none] == float("-inf")).all() and (o[:, none] == 0).all() and (dq[:, none] == 0).all())
+    good = lse_error < LSE_LIMIT and empty_right and all(a <= LIMIT * b or n < FEW and a <= FEW_LIMIT for a, b in errors)
+    shown = " ".join(f"{m} {a:.2e}/{b:.2e}" for m, (a, b) in zip(names, errors))
+    print(f"{'ok  ' if good else 'FAIL'} {mask:20s} d{d} n{n} h{h}/{hk} {partition} x{ranks} {peer_name}: {shown} lse {lse_error:.1e}", flush=True)
+    return good
+
+
+def check_head_parallel():
+    """Two launches with half of the heads each (8 query heads on 2 key heads) give what one launch gives."""
+    n, d = 333, 128
+    q, k, v, d_o = inputs(8, 2, n, d, 3)
+    whole = Ring("causal", d, split("contiguous", n, 1), 8, 2, 4)
+    whole.prepare(documents(n, 0))
+    a = whole.run(q, k, v, d_o)
+    good = True
+    for half in (0, 1):
+        part = Ring("causal", d, split("contiguous", n, 1), 4, 1, 4, 4 * half, half)
+        part.prepare(documents(n, 0))
+        hq, hk = slice(4 * half, 4 * half + 4), slice(half, half + 1)
+        b = part.run(q[hq], k[hk], v[hk], d_o[hq])
+        for x, y, s in zip(a, b, (hq, hq, hq, hk, hk)):
+            good &= bool((x[s].float() - y.float()).norm() <= 1e-3 * y.float().norm())
+    print("ok  " if good else "FAIL", "head parallel", flush=True)
+    return good
+
+
+def cases(small):
+    if small:
+        for d in (64, 128):
+            yield "causal", d, 150, 2, 1, "contiguous", 1, True
+            yield "odd", d, 261, 1, 1, "zigzag", 2, False
+            yield "document", d, 200, 2, 2, "striped", 2, True
+        return
+    for d, mask in itertools.product((64, 128), MASKS[:10]):
+        yield mask, d, 997, 8, 8, "contiguous", 1, False
+        yield mask, d, 1031, 8, 2, "zigzag", 2, True
+        yield mask, d, 1111, 8, 1, "striped", 4, False
+        yield mask, d, 769, 4, 4, "blocks", 4, True
+    for d in (64, 128):
+        yield "causal", d, 5, 2, 2, "contiguous", 1, False
+        yield "causal", d, 3, 2, 1, "striped", 4, False
+        yield "causal", d, 2048, 8, 8, "contiguous", 1, False
+        for seed in (1, 2, 3):
+            yield "document", d, 1500, 4, 1, "zigzag", 2, True, seed
+
+
+def main():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    small = "--small" in sys.argv
+    results = [check(*c) for c in cases(small)]
+    if not small:
+        results.append(check_head_parallel())
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    sys.exit(0 if all(results) else 1)
+
+
+main()
