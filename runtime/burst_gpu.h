@@ -23,6 +23,7 @@ typedef __nv_bfloat16 BurstBf16;
 typedef struct BurstGpu BurstGpu;
 
 /* ---- set-up ---- */
+enum { BURST_GPU_OWN_BYTES = 64 << 20 }; /* device memory that the runtime takes beside device_bytes, NCCL's not counted */
 /* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
  * streams and, where the world has more than one rank, one NCCL communicator for each channel and one for weights, in the
  * same order on all ranks; one cudaMalloc of device_bytes. No device: BURST_E_USAGE with a clear text (errors 35 and 100). */
@@ -83,8 +84,8 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
                            const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch);
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* floats */
-/* In place on [n][heads*d], angles from global positions (the two halves of a head are the pair). back: fp32 gradients in,
- * rotated back, bf16 out; theta 0: only rounded. */
+/* In place on [n][heads*d], angles from global positions (the two halves of a head are the pair). back: fp32 gradients by
+ * heads [heads][n][d], as attention leaves them, rotated back to bf16 [n][heads*d]; theta 0: only rounded. */
 int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x);
 int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy,
                         BurstBf16 *dx);

@@ -95,7 +95,7 @@ static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
     return burst_fail(c, BURST_E_PLAN, "%s, which has ended", what);
 }
 
-int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
+int vigil_look(BurstCtx *c, Vigil *v)
 {
     if (atomic_load(&region_head(c->region)->state) != RUNNING) {
         c->echo = true;
@@ -104,13 +104,18 @@ int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
     double now = burst_seconds();
     if (v->begin == 0)
         v->begin = v->checked = now;
+    if (!c->launched_by_mpi || (!told_to_end && now - v->checked <= look_every))
+        return BURST_OK;
+    v->checked = now;
+    BURST_TRY(look_at_processes(c));
+    return told_to_end ? burst_fail(c, BURST_E_PEER, "rank %d was told to end (SIGTERM)", c->rank) : BURST_OK;
+}
+
+int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
+{
+    BURST_TRY(vigil_look(c, v));
     atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
-    if (c->launched_by_mpi && (told_to_end || now - v->checked > look_every)) {
-        v->checked = now;
-        BURST_TRY(look_at_processes(c));
-        if (told_to_end)
-            return burst_fail(c, BURST_E_PEER, "rank %d was told to end (SIGTERM)", c->rank);
-    }
-    return now - v->begin <= c->timeout ? BURST_OK : stuck(c, op, now - v->begin);
+    double waited = burst_seconds() - v->begin;
+    return waited <= c->timeout ? BURST_OK : stuck(c, op, waited);
 }

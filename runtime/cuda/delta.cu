@@ -1,0 +1,74 @@
+/* delta.cu: rowsum(dO * O) for attention's backward, and the two plainest kernels: zero and add. */
+#include "gpu.h"
+#include "vec.cuh"
+
+enum { THREADS = 256 };
+
+/* `lanes` neighbours share a head of a token: a power of two, at most a warp. */
+static __global__ void __launch_bounds__(THREADS) delta_kernel(int64_t n, int heads, int d, int lanes, const BurstBf16 *o,
+                                                               const BurstBf16 *d_o, float *delta)
+{
+    const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / lanes; /* token * heads + head */
+    float sum = 0;
+    for (int i = VEC * (int)(thread % lanes); row < n * heads && i < d; i += VEC * lanes) {
+        float a[VEC], b[VEC];
+        load(o + row * d + i, a);
+        load(d_o + row * d + i, b);
+        for (int j = 0; j < VEC; j++)
+            sum += a[j] * b[j];
+    }
+    for (int lane = lanes / 2; lane > 0; lane /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    if (row < n * heads && thread % lanes == 0)
+        delta[row % heads * n + row / heads] = sum;
+}
+
+int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
+{
+    BURST_TRY(gpu_aligned(g, "delta", d, address(o) | address(d_o)));
+    int lanes = 1;
+    while (lanes < WARP && lanes * VEC < d)
+        lanes *= 2;
+    if (n == 0)
+        return BURST_OK;
+    const int64_t blocks = (n * heads * lanes + THREADS - 1) / THREADS;
+    delta_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(n, heads, d, lanes, o, d_o, delta);
+    return gpu_launched(g, "delta");
+}
+
+int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
+{
+    CUDA_TRY(g, cudaMemsetAsync(data, 0, bytes, g->compute));
+    return BURST_OK;
+}
+
+/* ---- add ---- */
+static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool aligned, const float *x, float *y)
+{
+    const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (!aligned || i + VEC > count) {
+        for (int64_t j = i; j < count && j < i + VEC; j++)
+            y[j] += x[j];
+        return;
+    }
+    float a[VEC], b[VEC];
+    load(x + i, a);
+    load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(y + i, b);
+}
+
+int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+{
+    if (count == 0)
+        return BURST_OK;
+    const int64_t blocks = (count + VEC * THREADS - 1) / (VEC * THREADS);
+    add_kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(count, (address(x) | address(y)) % 16 == 0, x, y);
+    return gpu_launched(g, "add_floats");
+}
+
+int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+{
+    return gpu_add(g, stream, count, x, y);
+}

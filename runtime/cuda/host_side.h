@@ -1,0 +1,26 @@
+/* host_side.h: what the CUDA runtime asks of the host runtime's context (whose header is C only). */
+#ifndef BURST_CUDA_HOST_SIDE_H
+#define BURST_CUDA_HOST_SIDE_H
+
+#include "burst_rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int host_local(const BurstCtx *c);  /* this rank's number on its host */
+int host_locals(const BurstCtx *c); /* ranks on this host */
+/* bytes[count] of rank 0 to all ranks; count a multiple of 4, at most 256. Waits. */
+int host_broadcast(BurstCtx *c, void *bytes, int count);
+/* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for
+ * the time limit (what: what is waited for). Zeroed memory begins the watch. */
+typedef struct HostVigil { double begin, checked; } HostVigil;
+int host_vigil(BurstCtx *c, HostVigil *v, const char *what);
+/* Whether another rank's failure becomes known within this time: it is then the reason for this one's. */
+bool host_failure_known(BurstCtx *c, double seconds);
+void host_nap(long microseconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

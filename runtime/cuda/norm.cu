@@ -1,0 +1,153 @@
+/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. */
+#include "gpu.h"
+#include "vec.cuh"
+
+/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; four a multiprocessor of 108. */
+enum { THREADS = 256, BACK_THREADS = 512, BACK_BLOCKS = 432, COLUMNS = 32, ROWS = 16 };
+static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
+
+static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
+                                                              BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = blockIdx.x, at = row * hidden;
+    float square = 0;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
+        float f[VEC];
+        load(x + at + i, f);
+        for (int j = 0; j < VEC; j++)
+            square += f[j] * f[j];
+    }
+    const float r = rsqrtf(block_sum(square) / (float)hidden + eps);
+    if (threadIdx.x == 0)
+        rstd[row] = r;
+    if (threadIdx.x == 0 && row == 0)
+        *beat = number;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
+        float f[VEC], scale[VEC];
+        load(x + at + i, f);
+        load(w + i, scale);
+        for (int j = 0; j < VEC; j++)
+            f[j] *= r * scale[j];
+        store(y + at + i, f);
+    }
+}
+
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
+                      float *rstd)
+{
+    BURST_TRY(gpu_aligned(g, "rmsnorm", hidden, address(x) | address(w) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
+    return gpu_launched(g, "rmsnorm");
+}
+
+/* ---- back ---- */
+typedef struct Back {
+    int64_t n;
+    int hidden;
+    const BurstBf16 *x, *w, *dy, *add;
+    const float *rstd;
+    BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
+    float *partial; /* [BACK_BLOCKS][hidden] */
+} Back;
+
+static __device__ float along_row(const Back &b, int64_t row)
+{
+    float sum = 0;
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
+        float x[VEC], w[VEC], dy[VEC];
+        load(b.x + row * b.hidden + i, x);
+        load(b.w + i, w);
+        load(b.dy + row * b.hidden + i, dy);
+        for (int j = 0; j < VEC; j++)
+            sum += w[j] * dy[j] * x[j];
+    }
+    return block_sum(sum);
+}
+
+/* dx = add + r (w dy - x r^2 mean(w dy x)); dw's share is added to this thread's columns of sums. */
+static __device__ void row_back(const Back &b, int64_t row, float r, float along, float *sums)
+{
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
+        float x[VEC], w[VEC], dy[VEC], out[VEC] = {}, sum[VEC];
+        load(b.x + row * b.hidden + i, x);
+        load(b.w + i, w);
+        load(b.dy + row * b.hidden + i, dy);
+        if (b.add)
+            load(b.add + row * b.hidden + i, out);
+        load(sums + i, sum);
+        for (int j = 0; j < VEC; j++) {
+            out[j] += r * (w[j] * dy[j] - x[j] * along);
+            sum[j] += dy[j] * x[j] * r;
+        }
+        store(b.dx + row * b.hidden + i, out);
+        store(sums + i, sum);
+    }
+}
+
+static __global__ void __launch_bounds__(BACK_THREADS) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
+{
+    extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
+        for (int j = 0; j < VEC; j++)
+            sums[i + j] = 0;
+    for (int64_t row = blockIdx.x; row < b.n; row += gridDim.x) {
+        const float r = b.rstd[row];
+        row_back(b, row, r, along_row(b, row) / (float)b.hidden * r * r, sums);
+    }
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
+        float sum[VEC];
+        load(sums + i, sum);
+        store(b.partial + (int64_t)blockIdx.x * b.hidden + i, sum);
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *beat = number;
+}
+
+/* dw += the partial sums of all blocks, in a fixed order. */
+static __global__ void add_partials_kernel(int hidden, const float *partial, float *dw)
+{
+    __shared__ float part[ROWS][COLUMNS];
+    const int column = (int)blockIdx.x * COLUMNS + (int)threadIdx.x;
+    float sum = 0;
+    for (int row = threadIdx.y; column < hidden && row < BACK_BLOCKS; row += ROWS)
+        sum += partial[(int64_t)row * hidden + column];
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= hidden)
+        return;
+    for (int i = 1; i < ROWS; i++)
+        sum += part[i][threadIdx.x];
+    dw[column] += sum;
+}
+
+int64_t burst_gpu_rmsnorm_scratch(int hidden)
+{
+    return (int64_t)BACK_BLOCKS * hidden;
+}
+
+static int allow_shared(BurstGpu *g, size_t bytes)
+{
+    if (bytes > MOST_SHARED)
+        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements, at most %zu are possible", bytes / sizeof(float),
+                          MOST_SHARED / sizeof(float));
+    if (bytes > FREE_SHARED)
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    return BURST_OK;
+}
+
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
+                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch)
+{
+    const size_t shared = (size_t)hidden * sizeof(float);
+    BURST_TRY(gpu_aligned(g, "rmsnorm_back", hidden, address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));
+    BURST_TRY(allow_shared(g, shared));
+    if (n == 0)
+        return BURST_OK;
+    Back b = {n, hidden, x, w, dy, add, rstd, dx, scratch};
+    norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+    BURST_TRY(gpu_launched(g, "rmsnorm_back"));
+    add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden, scratch, dw);
+    return gpu_launched(g, "rmsnorm_back");
+}

@@ -1,0 +1,205 @@
+/* open.cu: one rank's device: checks, streams, communicators, memory. All of it is made here; nothing later allocates. */
+#include "gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_MAJOR = 8, ID_BYTES = sizeof(ncclUniqueId) };
+static constexpr size_t ALIGNMENT = 256;
+
+static double gib(size_t bytes)
+{
+    return (double)bytes / (1 << 30);
+}
+
+static int take_device(BurstGpu *g)
+{
+    int count = 0, local = host_local(g->ctx), locals = host_locals(g->ctx);
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
+        return burst_fail(g->ctx, BURST_E_USAGE, "no CUDA device on this machine (CUDA says: %s)", cudaGetErrorString(e));
+    CUDA_TRY(g, e);
+    if (count < locals)
+        return burst_fail(g->ctx, BURST_E_USAGE, "%d ranks on this host need as many CUDA devices, and it has %d", locals, count);
+    g->device = local;
+    CUDA_TRY(g, cudaSetDevice(local));
+    return BURST_OK;
+}
+
+static int check_device(BurstGpu *g)
+{
+    cudaDeviceProp p;
+    size_t available = 0, total = 0, needed = g->bytes + BURST_GPU_OWN_BYTES;
+    CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
+    if (p.major < LEAST_MAJOR)
+        return burst_fail(g->ctx, BURST_E_USAGE, "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
+                          p.name, p.major, p.minor, LEAST_MAJOR);
+    CUDA_TRY(g, cudaMemGetInfo(&available, &total));
+    if (available < needed)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB",
+                          g->device, p.name, gib(available), gib(total), gib(needed));
+    return BURST_OK;
+}
+
+/* Transfers come first wherever both have work: their few blocks should not queue behind a wave of computing. */
+static int make_streams(BurstGpu *g)
+{
+    int least, greatest;
+    CUDA_TRY(g, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(g, cudaStreamCreateWithPriority(&g->compute, cudaStreamNonBlocking, least));
+    CUDA_TRY(g, cudaStreamCreateWithPriority(&g->weights, cudaStreamNonBlocking, greatest));
+    for (int i = 0; i < g->channels; i++)
+        CUDA_TRY(g, cudaStreamCreateWithPriority(&g->channel[i], cudaStreamNonBlocking, greatest));
+    return BURST_OK;
+}
+
+/* NVLink multicast stays off unless asked for: it needs a fabric manager that not every machine has. */
+static int make_communicators(BurstGpu *g)
+{
+    if (g->world == 1)
+        return BURST_OK;
+    if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+    for (int i = 0; i <= g->channels; i++) {
+        ncclUniqueId id;
+        if (g->rank == 0)
+            NCCL_TRY(g, ncclGetUniqueId(&id));
+        BURST_TRY(host_broadcast(g->ctx, &id, ID_BYTES));
+        NCCL_TRY(g, ncclCommInitRank(&g->comm[i], g->world, id, g->rank));
+    }
+    return BURST_OK;
+}
+
+static int make_staging(BurstGpu *g)
+{
+    char *at;
+    CUDA_TRY(g, cudaMallocHost((void **)&at, STAGING_SLOTS * STAGING_BYTES));
+    for (int i = 0; i < STAGING_SLOTS; i++) {
+        g->staging.slot[i] = at + i * STAGING_BYTES;
+        BURST_TRY(gpu_event(g, &g->staging.free[i]));
+    }
+    CUDA_TRY(g, cudaMallocHost((void **)&g->beat, sizeof *g->beat));
+    *g->beat = 0;
+    return BURST_OK;
+}
+
+static int make_memory(BurstGpu *g)
+{
+    if (g->bytes) {
+        CUDA_TRY(g, cudaMalloc((void **)&g->memory, g->bytes));
+        CUDA_TRY(g, cudaMemset(g->memory, 0, g->bytes));
+    }
+    CUDA_TRY(g, cudaMalloc((void **)&g->workspace, BURST_GPU_OWN_BYTES));
+    g->sums = (double *)(g->workspace + WORKSPACE_BYTES);
+    LT_TRY(g, cublasLtCreate(&g->lt));
+    BURST_TRY(make_staging(g));
+    CUDA_TRY(g, cudaDeviceSynchronize());
+    return BURST_OK;
+}
+
+static int open_all(BurstGpu *g)
+{
+    g->channel = (cudaStream_t *)calloc((size_t)g->channels + 1, sizeof *g->channel);
+    g->comm = (ncclComm_t *)calloc((size_t)g->channels + 1, sizeof *g->comm);
+    if (!g->channel || !g->comm)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
+    BURST_TRY(take_device(g));
+    BURST_TRY(check_device(g));
+    BURST_TRY(make_streams(g));
+    BURST_TRY(make_communicators(g));
+    return make_memory(g);
+}
+
+int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **out)
+{
+    BurstGpu *g = (BurstGpu *)calloc(1, sizeof *g);
+    *out = NULL;
+    if (!g)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the device's state");
+    g->ctx = c;
+    g->rank = burst_rank(c);
+    g->world = burst_world(c);
+    g->channels = channels;
+    g->bytes = device_bytes;
+    burst_doing(c, "opening the device");
+    int status = open_all(g);
+    if (status == BURST_OK)
+        *out = g;
+    else
+        burst_gpu_close(g);
+    return status;
+}
+
+/* After a failure the streams may never come to rest, and freeing device memory would wait for them: aborting the
+ * communicators is all that is safe, the rest ends with the process. */
+static bool came_to_rest(BurstGpu *g)
+{
+    return !g->broken && !*burst_error(g->ctx) && burst_gpu_sync(g) == BURST_OK &&
+           burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) == BURST_OK;
+}
+
+static void release_device(BurstGpu *g)
+{
+    gpu_products_free(g);
+    cublasLtDestroy(g->lt);
+    for (int i = 0; i < g->events; i++)
+        cudaEventDestroy(g->event[i]);
+    for (int i = 0; i < g->channels; i++)
+        cudaStreamDestroy(g->channel[i]);
+    cudaStreamDestroy(g->compute);
+    cudaStreamDestroy(g->weights);
+    cudaFree(g->memory);
+    cudaFree(g->workspace);
+    cudaFreeHost(g->staging.slot[0]);
+    cudaFreeHost(g->beat);
+}
+
+void burst_gpu_close(BurstGpu *g)
+{
+    if (!g)
+        return;
+    bool orderly = came_to_rest(g);
+    for (int i = 0; g->comm && i <= g->channels; i++)
+        if (g->comm[i])
+            orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
+    if (orderly)
+        release_device(g);
+    free(g->tables);
+    free(g->event);
+    free(g->channel);
+    free(g->comm);
+    free(g);
+}
+
+void *burst_gpu_take(BurstGpu *g, size_t bytes)
+{
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (rounded < bytes || rounded > g->bytes - g->used) {
+        burst_fail(g->ctx, BURST_E_MEMORY, "the plan counted %zu bytes of device memory, and %zu more are asked for after %zu",
+                   g->bytes, bytes, g->used);
+        return NULL;
+    }
+    void *at = g->memory + g->used;
+    g->used += rounded;
+    return at;
+}
+
+size_t burst_gpu_used(const BurstGpu *g)
+{
+    return g->used;
+}
+
+cudaStream_t burst_gpu_compute(BurstGpu *g)
+{
+    return g->compute;
+}
+
+cudaStream_t burst_gpu_channel(BurstGpu *g, int channel)
+{
+    return g->channel[channel];
+}
+
+cudaStream_t burst_gpu_weights(BurstGpu *g)
+{
+    return g->weights;
+}

@@ -1,0 +1,215 @@
+/* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the optimizer's step. */
+#include "gpu.h"
+#include "vec.cuh"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { KINDS = 4, THREADS = 256 }; /* param, grad, m, v */
+static constexpr size_t ALIGNMENT = 256;
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+size_t burst_gpu_weights_bytes(const struct BurstPlan *p)
+{
+    size_t bytes = 0;
+    for (int u = 0; u < burst_unit_count(p); u++) {
+        size_t shard = (size_t)burst_unit(p, u)->shard;
+        bytes += KINDS * aligned(shard * sizeof(float)) + aligned(shard * sizeof(BurstBf16));
+    }
+    return bytes;
+}
+
+static int take_shards(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w)
+{
+    float **kind[KINDS] = {w->param, w->grad, w->m, w->v};
+    for (int u = 0; u < w->units; u++) {
+        size_t shard = (size_t)burst_unit(p, u)->shard;
+        for (int k = 0; k < KINDS; k++)
+            if (!(kind[k][u] = (float *)burst_gpu_take(g, shard * sizeof(float))))
+                return BURST_E_MEMORY;
+        if (!(w->bf16[u] = (BurstBf16 *)burst_gpu_take(g, shard * sizeof(BurstBf16))))
+            return BURST_E_MEMORY;
+    }
+    return BURST_OK;
+}
+
+int burst_gpu_weights_make(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w, BurstGpuWeights *out)
+{
+    size_t units = (size_t)burst_unit_count(p);
+    free(g->tables);
+    float **table = g->tables = (float **)calloc((KINDS + 1) * units, sizeof *table);
+    if (!table)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
+    *out = BurstGpuWeights{(int)units, table, table + units, table + 2 * units, table + 3 * units,
+                           (BurstBf16 **)(table + KINDS * units)};
+    BURST_TRY(take_shards(g, p, out));
+    return burst_gpu_weights_load(g, p, w, out);
+}
+
+/* ---- host and device ---- */
+static __global__ void __launch_bounds__(THREADS) round_kernel(int64_t count, const float *x, BurstBf16 *y)
+{
+    const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (i + VEC <= count) {
+        float f[VEC];
+        load(x + i, f);
+        store(y + i, f);
+        return;
+    }
+    for (int64_t j = i; j < count; j++)
+        y[j] = __float2bfloat16_rn(x[j]);
+}
+
+int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to)
+{
+    float **host[KINDS] = {from->param, from->grad, from->m, from->v}, **device[KINDS] = {to->param, to->grad, to->m, to->v};
+    for (int u = 0; u < to->units; u++) {
+        const int64_t shard = burst_unit(p, u)->shard;
+        for (int k = 0; k < KINDS; k++)
+            BURST_TRY(burst_gpu_upload(g, host[k][u], (size_t)shard * sizeof(float), device[k][u]));
+        round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(shard, to->param[u], to->bf16[u]);
+        BURST_TRY(gpu_launched(g, "rounding weights"));
+    }
+    return BURST_OK;
+}
+
+int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to)
+{
+    float **device[KINDS] = {from->param, from->grad, from->m, from->v}, **host[KINDS] = {to->param, to->grad, to->m, to->v};
+    for (int u = 0; u < from->units; u++)
+        for (int k = 0; k < KINDS; k++)
+            BURST_TRY(burst_gpu_download(g, device[k][u], (size_t)burst_unit(p, u)->shard * sizeof(float), host[k][u]));
+    return BURST_OK;
+}
+
+/* ---- the norm ---- */
+/* sums[block] += this block's part of the sum of squares; launches follow each other, so the order is fixed. */
+static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t count, const float *x, double *sums)
+{
+    double sum = 0;
+    for (int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < count; i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
+        float f[VEC] = {};
+        if (i + VEC <= count)
+            load(x + i, f);
+        else
+            for (int j = 0; j < VEC && i + j < count; j++)
+                f[j] = x[i + j];
+        for (int j = 0; j < VEC; j++)
+            sum += (double)f[j] * f[j];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] += sum;
+}
+
+static __global__ void __launch_bounds__(SUM_BLOCKS) total_kernel(double *sums)
+{
+    const double total = block_sum(sums[threadIdx.x]);
+    if (threadIdx.x == 0)
+        sums[SUM_BLOCKS] = total;
+}
+
+static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, double *norm)
+{
+    double squares = 0;
+    CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
+    for (int u = 0; u < w->units; u++) {
+        squares_kernel<<<SUM_BLOCKS, THREADS, 0, g->compute>>>(burst_unit(p, u)->shard, w->grad[u], g->sums);
+        BURST_TRY(gpu_launched(g, "the gradient's norm"));
+    }
+    total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
+    BURST_TRY(gpu_launched(g, "the gradient's norm"));
+    BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
+    BURST_TRY(burst_allreduce(g->ctx, BurstGroup{0, 1, g->world}, &squares, 1));
+    *norm = sqrt(squares);
+    return BURST_OK;
+}
+
+/* ---- AdamW ---- */
+/* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias corrections. */
+typedef struct Update { float scale, keep1, take1, keep2, take2, rate, root, eps, decay; } Update;
+
+static Update update_of(const BurstTrain *t, double lr, int64_t step, double scale, bool decays)
+{
+    return Update{(float)scale, (float)t->beta1, (float)(1 - t->beta1), (float)t->beta2, (float)(1 - t->beta2),
+                  (float)(lr / (1 - pow(t->beta1, (double)step))), (float)(1 / sqrt(1 - pow(t->beta2, (double)step))),
+                  (float)t->eps, (float)(decays ? 1 - lr * t->decay : 1)};
+}
+
+typedef struct Shard { float *param, *grad, *m, *v; BurstBf16 *bf16; } Shard;
+
+static __device__ void update(const Update &u, float &p, float g, float &m, float &v)
+{
+    g *= u.scale;
+    m = m * u.keep1 + g * u.take1;
+    v = v * u.keep2 + g * g * u.take2;
+    p = p * u.decay - u.rate * m / (sqrtf(v) * u.root + u.eps);
+}
+
+static __device__ void update_one(const Update &u, const Shard &s, int64_t i)
+{
+    update(u, s.param[i], s.grad[i], s.m[i], s.v[i]);
+    s.bf16[i] = __float2bfloat16_rn(s.param[i]);
+    s.grad[i] = 0;
+}
+
+/* Elements [begin, end) of a shard, in groups that begin at multiples of eight: tensors may begin anywhere. */
+static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard s, int64_t begin, int64_t end)
+{
+    const int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (i < begin || i + VEC > end) {
+        for (int64_t j = i < begin ? begin : i; j < end && j < i + VEC; j++)
+            update_one(u, s, j);
+        return;
+    }
+    float p[VEC], g[VEC], m[VEC], v[VEC], zero[VEC] = {};
+    load(s.param + i, p);
+    load(s.grad + i, g);
+    load(s.m + i, m);
+    load(s.v + i, v);
+    for (int j = 0; j < VEC; j++)
+        update(u, p[j], g[j], m[j], v[j]);
+    store(s.param + i, p);
+    store(s.m + i, m);
+    store(s.v + i, v);
+    store(s.bf16 + i, p);
+    store(s.grad + i, zero);
+}
+
+/* What lies behind the unit's last element on the last ranks is zero and stays so. */
+static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard &s)
+{
+    const int64_t first = g->rank * unit->shard, last = first + unit->shard;
+    for (int i = 0; i < unit->tensors; i++) {
+        const BurstTensor *t = &unit->tensor[i];
+        const int64_t begin = t->offset > first ? t->offset : first, behind = t->offset + t->rows * t->cols;
+        const int64_t end = behind < last ? behind : last;
+        if (begin >= end)
+            continue;
+        const int64_t groups = (end - first + VEC - 1) / VEC - (begin - first) / VEC;
+        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std != 0], s, begin - first, end - first);
+        BURST_TRY(gpu_launched(g, "AdamW"));
+    }
+    return BURST_OK;
+}
+
+/* The weights' stream adds the last gradients and gathers the rounded weights: this stands between. */
+int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm)
+{
+    BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
+    BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
+    BURST_TRY(global_norm(g, p, w, norm));
+    if (!isfinite(*norm))
+        return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
+    const BurstTrain *t = &p->train;
+    const double lr = burst_learning_rate(p, step), scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
+    const Update which[2] = {update_of(t, lr, step + 1, scale, false), update_of(t, lr, step + 1, scale, true)};
+    for (int u = 0; u < w->units; u++)
+        BURST_TRY(update_unit(g, burst_unit(p, u), which, Shard{w->param[u], w->grad[u], w->m[u], w->v[u], w->bf16[u]}));
+    BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
+    return burst_gpu_after(g, g->weights, &g->order);
+}
