@@ -1,0 +1,28 @@
+/* check_embedding.cu: rows of the table, and gradients that several tokens add to. */
+#include "check.h"
+
+#include <string.h>
+
+void check_embedding(Check *k)
+{
+    enum { TOKENS = 1000, ROWS = 50, HIDDEN = 2064 }; /* two blocks of columns */
+    const Floats table = random_bf16(ROWS * HIDDEN, 61, 1), dx = random_bf16(TOKENS * HIDDEN, 62, 1);
+    const Floats before = random_floats(ROWS * HIDDEN, 63, 1);
+    const std::vector<int32_t> token = random_ints(TOKENS, 64, ROWS - 1); /* the last row is never used */
+    Doubles x(TOKENS * HIDDEN), dtable(before.begin(), before.end());
+    for (size_t i = 0; i < x.size(); i++) {
+        const size_t row = (size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN;
+        x[i] = table[row];
+        dtable[row] += dx[i];
+    }
+    int32_t *at = up(k, token);
+    BurstBf16 *out = (BurstBf16 *)poisoned(k, x.size() * sizeof *out), *d = up_bf16(k, dx);
+    MUST(k, burst_gpu_embed(k->g, TOKENS, HIDDEN, at, up_bf16(k, table), out));
+    compare(k, "embed", down_bf16(k, out, x.size()), x, 0);
+    float *first = up(k, before), *again = up(k, before);
+    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, at, d, first));
+    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, at, d, again));
+    const Floats a = down(k, first, before.size()), b = down(k, again, before.size());
+    compare(k, "embed_back", a, dtable, FP32);
+    expect(k, "embed_back, same bits", memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
+}

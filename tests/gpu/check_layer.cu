@@ -1,0 +1,155 @@
+/* check_layer.cu: RMSNorm, RoPE, SwiGLU, attention's delta and addition against references in double. */
+#include "check.h"
+
+#include <math.h>
+
+/* ---- RMSNorm ---- */
+typedef struct Norm { int n, hidden; Floats x, w, dy, add, dw; Doubles y, rstd, dx, dw_after; } Norm;
+
+static const double norm_eps = 1e-5;
+
+static Norm norm_case(int n, int hidden)
+{
+    Norm m;
+    const size_t count = (size_t)n * hidden;
+    m.n = n, m.hidden = hidden;
+    m.x = random_bf16(count, 11, 1.5), m.dy = random_bf16(count, 12, 1), m.add = random_bf16(count, 13, 0.5);
+    m.w = random_bf16((size_t)hidden, 14, 1), m.dw = random_floats((size_t)hidden, 15, 1);
+    m.y.resize(count), m.rstd.resize((size_t)n), m.dx.resize(count);
+    m.dw_after.assign(m.dw.begin(), m.dw.end());
+    return m;
+}
+
+static void norm_row(Norm *m, int row)
+{
+    const size_t at = (size_t)row * m->hidden;
+    double square = 0, along = 0;
+    for (int j = 0; j < m->hidden; j++) {
+        square += (double)m->x[at + j] * m->x[at + j];
+        along += (double)m->w[j] * m->dy[at + j] * m->x[at + j];
+    }
+    const double r = m->rstd[row] = 1 / sqrt(square / m->hidden + norm_eps);
+    for (int j = 0; j < m->hidden; j++) {
+        const double x = m->x[at + j], dy = m->dy[at + j], w = m->w[j];
+        m->y[at + j] = x * r * w;
+        m->dx[at + j] = m->add[at + j] + r * (w * dy - x * r * r * along / m->hidden);
+        m->dw_after[j] += dy * x * r;
+    }
+}
+
+static void check_norm(Check *k, int n, int hidden)
+{
+    Norm m = norm_case(n, hidden);
+    const size_t count = (size_t)n * hidden;
+    for (int row = 0; row < n; row++)
+        norm_row(&m, row);
+    BurstBf16 *x = up_bf16(k, m.x), *w = up_bf16(k, m.w), *y = (BurstBf16 *)poisoned(k, count * sizeof *y), *dx = up_bf16(k, m.add);
+    float *rstd = (float *)poisoned(k, (size_t)n * sizeof *rstd), *dw = up(k, m.dw);
+    float *scratch = (float *)poisoned(k, (size_t)burst_gpu_rmsnorm_scratch(hidden) * sizeof *scratch);
+    MUST(k, burst_gpu_rmsnorm(k->g, n, hidden, x, w, norm_eps, y, rstd));
+    compare(k, "rmsnorm", down_bf16(k, y, count), m.y, BF16);
+    compare(k, "rmsnorm, rstd", down(k, rstd, (size_t)n), m.rstd, FP32);
+    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, up_bf16(k, m.dy), dx, dx, dw, scratch));
+    compare(k, "rmsnorm_back", down_bf16(k, dx, count), m.dx, BF16);
+    compare(k, "rmsnorm_back, dw", down(k, dw, (size_t)hidden), m.dw_after, FP32);
+    for (size_t i = 0; i < count; i++)
+        m.dx[i] -= m.add[i];
+    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, up_bf16(k, m.dy), NULL, dx, dw, scratch));
+    compare(k, "rmsnorm_back, nothing added", down_bf16(k, dx, count), m.dx, BF16);
+}
+
+/* ---- RoPE ---- */
+static Doubles rotated(int n, int heads, int d, double theta, const std::vector<int32_t> &position, double direction, const Floats &x)
+{
+    Doubles y(x.size());
+    for (int row = 0; row < n * heads; row++)
+        for (int j = 0; j < d / 2; j++) {
+            const size_t at = (size_t)row * d + j;
+            const double angle = position[row / heads] * pow(theta, -2.0 * j / d), s = direction * sin(angle), c = cos(angle);
+            y[at] = x[at] * c - x[at + d / 2] * s;
+            y[at + d / 2] = x[at + d / 2] * c + x[at] * s;
+        }
+    return y;
+}
+
+static void check_rope(Check *k, int d)
+{
+    enum { TOKENS = 70, HEADS = 3 };
+    const double theta = 5e5;
+    const size_t count = (size_t)TOKENS * HEADS * d;
+    const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1);
+    std::vector<int32_t> position = random_ints(TOKENS, 23, 4 << 20);
+    position[0] = 0;
+    int32_t *at = up(k, position);
+    BurstBf16 *y = up_bf16(k, x), *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx);
+    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y));
+    compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
+    compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy), BF16);
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
+    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy.begin(), dy.end()), BF16);
+}
+
+/* ---- SwiGLU ---- */
+static void check_swiglu(Check *k)
+{
+    enum { TOKENS = 37, FFN = 2104 };
+    const Floats gu = random_bf16(2 * TOKENS * FFN, 31, 3), da = random_bf16(TOKENS * FFN, 32, 1);
+    Doubles a(TOKENS * FFN), dgu(2 * TOKENS * FFN);
+    for (int row = 0; row < TOKENS; row++)
+        for (int j = 0; j < FFN; j++) {
+            const size_t gate = (size_t)2 * row * FFN + j, up_at = gate + FFN, at = (size_t)row * FFN + j;
+            const double x = gu[gate], u = gu[up_at], s = 1 / (1 + exp(-x));
+            a[at] = x * s * u;
+            dgu[up_at] = da[at] * x * s;
+            dgu[gate] = da[at] * u * (s + x * s * (1 - s));
+        }
+    BurstBf16 *both = up_bf16(k, gu), *out = (BurstBf16 *)poisoned(k, a.size() * sizeof *out);
+    BurstBf16 *d = (BurstBf16 *)poisoned(k, dgu.size() * sizeof *d);
+    MUST(k, burst_gpu_swiglu(k->g, TOKENS, FFN, both, out));
+    compare(k, "swiglu", down_bf16(k, out, a.size()), a, BF16);
+    MUST(k, burst_gpu_swiglu_back(k->g, TOKENS, FFN, both, up_bf16(k, da), d));
+    compare(k, "swiglu_back", down_bf16(k, d, dgu.size()), dgu, BF16);
+}
+
+/* ---- delta, add ---- */
+static void check_delta(Check *k, int d)
+{
+    enum { TOKENS = 45, HEADS = 3 };
+    const Floats o = random_bf16((size_t)TOKENS * HEADS * d, 41, 1), d_o = random_bf16(o.size(), 42, 1);
+    Doubles want(TOKENS * HEADS);
+    for (int row = 0; row < TOKENS * HEADS; row++)
+        for (int j = 0; j < d; j++)
+            want[(size_t)(row % HEADS * TOKENS + row / HEADS)] += (double)o[(size_t)row * d + j] * d_o[(size_t)row * d + j];
+    float *delta = (float *)poisoned(k, want.size() * sizeof *delta);
+    MUST(k, burst_gpu_delta(k->g, TOKENS, HEADS, d, up_bf16(k, o), up_bf16(k, d_o), delta));
+    compare(k, "delta", down(k, delta, want.size()), want, FP32);
+}
+
+/* Odd counts and beginnings: the tail, and the way without 16-byte accesses. */
+static void check_add(Check *k, int shift)
+{
+    const size_t count = 5003;
+    const Floats x = random_floats(count + 1, 51, 1), y = random_floats(count + 1, 52, 1);
+    Doubles want(y.begin(), y.end());
+    for (size_t i = 0; i < count; i++)
+        want[i + shift] += x[i];
+    float *to = up(k, y);
+    MUST(k, burst_gpu_add_floats(k->g, burst_gpu_compute(k->g), (int64_t)count, up(k, x), to + shift));
+    compare(k, "add_floats", down(k, to, count + 1), want, FP32);
+}
+
+void check_layer(Check *k)
+{
+    check_norm(k, 70, 264);
+    check_norm(k, 1000, 1024); /* more rows than blocks */
+    check_norm(k, 5, 16384);   /* more shared memory than is free */
+    check_rope(k, 64);
+    check_rope(k, 128);
+    check_swiglu(k);
+    check_delta(k, 64);
+    check_delta(k, 128);
+    check_delta(k, 80);
+    check_add(k, 0);
+    check_add(k, 1);
+}

@@ -1,0 +1,108 @@
+/* main.cu: the runtime's device functions on one rank or more, against references on the host.
+ *
+ *     gpu_check [check | measure | stuck | lost | crowd] [ranks]
+ *
+ * stuck and lost end with an error on purpose: a message that nobody sends, a rank that is killed; crowd has a rank more
+ * than the machine has devices. Without a device: 77. */
+#include "check.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77, CHANNELS = 2, COLUMNS = 7 };
+static constexpr size_t CHECK_BYTES = (size_t)3 << 30, MEASURE_BYTES = (size_t)14 << 30;
+
+/* Shards of odd sizes that begin in the middle of tensors. */
+static const BurstTensor embedding[] = {{"weight", 501, COLUMNS, 0, 0.5f}};
+static const BurstTensor layer[] = {{"norm.weight", 1, COLUMNS, 0, 0}, {"weight", 150, COLUMNS, COLUMNS, 0.5f}, {"last.weight", 1, COLUMNS, 151 * COLUMNS, 0}};
+static BurstUnit units[] = {{"embedding", 501 * COLUMNS, 0, 1, embedding, 1}, {"layer", 152 * COLUMNS, 0, 3, layer, 2}};
+
+/* In a process of its own: CUDA does not survive a fork. */
+static int devices(void)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        int count = 0;
+        _exit(cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
+    }
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+static void check(Check *k)
+{
+    check_copies(k);
+    check_products(k);
+    check_layer(k);
+    check_embedding(k);
+    check_loss(k);
+    check_transfers(k);
+    check_optimizer(k);
+}
+
+/* Rank 0 waits for what the last rank never sends. */
+static int wait_in_vain(Check *k, bool kill_sender)
+{
+    void *at = burst_gpu_take(k->g, 1024);
+    const BurstBuffer in = {at, 1024};
+    burst_doing(k->c, "waiting in vain");
+    if (burst_rank(k->c) == 0)
+        BURST_TRY(burst_gpu_hop(k->g, 0, NULL, 0, 0, &in, 1, burst_world(k->c) - 1));
+    else if (kill_sender)
+        raise(SIGKILL);
+    BURST_TRY(burst_gpu_sync(k->g));
+    return burst_barrier(k->c, BurstGroup{0, 1, burst_world(k->c)});
+}
+
+static int run(Check *k, const char *mode)
+{
+    if (strcmp(mode, "stuck") == 0 || strcmp(mode, "lost") == 0)
+        return wait_in_vain(k, mode[0] == 'l');
+    if (strcmp(mode, "measure") == 0)
+        measure(k);
+    else
+        check(k);
+    return k->failures ? burst_fail(k->c, BURST_E_NUMERIC, "%d comparisons failed", k->failures) : BURST_OK;
+}
+
+static int body(BurstCtx *c, const BurstPlan *p, void *mode)
+{
+    Check k = {c, p, NULL, 0};
+    BURST_TRY(burst_gpu_open(c, CHANNELS, strcmp((char *)mode, "measure") == 0 ? MEASURE_BYTES : CHECK_BYTES, &k.g));
+    int status = run(&k, (char *)mode);
+    burst_gpu_close(k.g);
+    return status;
+}
+
+static BurstPlan plan_for(int world)
+{
+    BurstPlan p = {};
+    p.abi = BURST_RT_ABI, p.source = "gpu_check", p.world = world, p.data = 1, p.group = world;
+    p.units = units, p.unit_rows = 2;
+    for (BurstUnit &u : units)
+        u.shard = (u.elements + world - 1) / world;
+    p.train.steps = 10, p.train.batch = 1, p.train.lr = 1e-2, p.train.beta1 = 0.9, p.train.beta2 = 0.95;
+    p.train.eps = 1e-8, p.train.decay = 0.1, p.train.clip = 1;
+    p.arena_bytes = burst_weights_bytes(&p) + 4096;
+    return p;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "check";
+    const int found = devices();
+    if (found == 0) {
+        printf("no CUDA device\n");
+        return SKIPPED;
+    }
+    int world = argc > 2 ? atoi(argv[2]) : found < 2 ? found : 2;
+    BurstPlan p = plan_for(strcmp(mode, "crowd") == 0 ? found + 1 : world);
+    int code = burst_launch(&p, argc, argv, body, (void *)mode);
+    printf("%s on %d ranks: %s\n", mode, p.world, code == 0 ? "ok" : "failed");
+    return code;
+}

@@ -1,0 +1,108 @@
+/* measure.cu: rates of the layer's kernels at the size of a 7B model, and of a hop. Printed, not judged. */
+#include "check.h"
+
+#include <stdio.h>
+
+enum { N = 16384, HIDDEN = 4096, FFN = 14336, HEADS = 32, D = 128, VOCAB = 128256, LOSS_TOKENS = 4096, ROUNDS = 5 };
+
+typedef struct Sizes { double flops, bytes; } Sizes; /* of one call */
+
+/* The best of some rounds, by events on the stream. */
+template <typename Call> static void timed(Check *k, const char *name, cudaStream_t stream, Sizes s, Call call)
+{
+    cudaEvent_t begin, end;
+    float best = 1e30f, ms = 0;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    for (int i = 0; i < ROUNDS; i++) {
+        cudaEventRecord(begin, stream);
+        MUST(k, call());
+        cudaEventRecord(end, stream);
+        MUST(k, burst_gpu_sync(k->g));
+        cudaEventElapsedTime(&ms, begin, end);
+        best = ms < best ? ms : best;
+    }
+    if (burst_rank(k->c) == 0)
+        printf("%-18s %9.3f ms %8.1f TFLOP/s %8.1f GB/s\n", name, best, s.flops / best * 1e-9, s.bytes / best * 1e-6);
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+}
+
+static BurstBf16 *rows(Check *k, size_t count, unsigned seed)
+{
+    Floats piece = random_bf16(1 << 20, seed, 1), x(count);
+    for (size_t i = 0; i < count; i++)
+        x[i] = piece[i % piece.size()] * 0.05f;
+    return up_bf16(k, x);
+}
+
+typedef struct Arrays { BurstBf16 *x, *y, *z, *wide, *gu, *gu2, *w; float *dw, *fp32, *rstd, *scratch; int32_t *ints; } Arrays;
+
+static Arrays arrays(Check *k)
+{
+    const size_t count = (size_t)N * HIDDEN, wide = (size_t)N * FFN;
+    Arrays a;
+    a.x = rows(k, count, 1), a.y = rows(k, count, 2), a.z = rows(k, count, 3);
+    a.wide = rows(k, wide, 4), a.gu = rows(k, 2 * wide, 5), a.gu2 = rows(k, 2 * wide, 6);
+    a.w = rows(k, (size_t)VOCAB * HIDDEN, 7);
+    a.dw = (float *)burst_gpu_take(k->g, (size_t)VOCAB * HIDDEN * sizeof(float));
+    a.fp32 = (float *)burst_gpu_take(k->g, count * sizeof(float));
+    a.rstd = up(k, random_floats(N, 8, 1));
+    a.scratch = (float *)burst_gpu_take(k->g, (size_t)burst_gpu_loss_scratch(VOCAB, HIDDEN));
+    a.ints = up(k, random_ints(N, 9, 32000));
+    MUST(k, a.dw && a.fp32 && a.scratch ? BURST_OK : BURST_E_MEMORY);
+    return a;
+}
+
+static void measure_products(Check *k, const Arrays &a, cudaStream_t s)
+{
+    const double flops = 2.0 * N * HIDDEN * FFN;
+    timed(k, "linear", s, {flops, 0}, [&] { return burst_gpu_linear(k->g, N, HIDDEN, FFN, a.x, a.w, NULL, a.wide); });
+    timed(k, "linear_dx", s, {flops, 0}, [&] { return burst_gpu_linear_dx(k->g, N, HIDDEN, FFN, a.wide, a.w, a.y, false); });
+    timed(k, "linear_dw", s, {flops, 0}, [&] { return burst_gpu_linear_dw(k->g, N, HIDDEN, FFN, a.wide, a.x, a.dw); });
+}
+
+static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
+{
+    const double one = 2.0 * N * HIDDEN, wide = 2.0 * N * FFN;
+    timed(k, "rmsnorm", s, {0, 2 * one}, [&] { return burst_gpu_rmsnorm(k->g, N, HIDDEN, a.x, a.w, 1e-5, a.y, a.rstd); });
+    timed(k, "rmsnorm_back", s, {0, 4 * one}, [&] {
+        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw, a.scratch); });
+    timed(k, "rope", s, {0, 2 * one}, [&] { return burst_gpu_rope(k->g, N, HEADS, D, 5e5, a.ints, a.y); });
+    timed(k, "rope_back", s, {0, 3 * one}, [&] { return burst_gpu_rope_back(k->g, N, HEADS, D, 5e5, a.ints, a.fp32, a.y); });
+    timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_gpu_swiglu(k->g, N, FFN, a.gu, a.wide); });
+    timed(k, "swiglu_back", s, {0, 5 * wide}, [&] { return burst_gpu_swiglu_back(k->g, N, FFN, a.gu, a.wide, a.gu2); });
+    timed(k, "delta", s, {0, 2 * one}, [&] { return burst_gpu_delta(k->g, N, HEADS, D, a.x, a.y, a.fp32); });
+    timed(k, "embed", s, {0, 2 * one}, [&] { return burst_gpu_embed(k->g, N, HIDDEN, a.ints, a.w, a.y); });
+    timed(k, "embed_back", s, {0, one}, [&] { return burst_gpu_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw); });
+}
+
+static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
+{
+    double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
+    float *weight = up(k, Floats(LOSS_TOKENS, 1.0f));
+    timed(k, "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
+        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch); });
+}
+
+static void measure_hop(Check *k, const Arrays &a)
+{
+    const int world = burst_world(k->c), me = burst_rank(k->c);
+    for (size_t bytes = 8u << 20; world > 1 && bytes <= 128u << 20; bytes *= 4) {
+        char name[32];
+        snprintf(name, sizeof name, "hop of %zu MiB", bytes >> 20);
+        const BurstBuffer out = {a.x, bytes}, in = {a.y, bytes};
+        timed(k, name, burst_gpu_channel(k->g, 0), {0, (double)bytes}, [&] {
+            return burst_gpu_hop(k->g, 0, &out, 1, (me + 1) % world, &in, 1, (me + world - 1) % world); });
+    }
+}
+
+void measure(Check *k)
+{
+    const cudaStream_t s = burst_gpu_compute(k->g);
+    const Arrays a = arrays(k);
+    measure_products(k, a, s);
+    measure_elementwise(k, a, s);
+    measure_loss(k, a, s);
+    measure_hop(k, a);
+}
