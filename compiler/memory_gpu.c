@@ -138,7 +138,7 @@ static void add_scratch(MemoryMaker *m)
 {
     const Model *d = &m->program->model;
     add_fp32(m, "norm_scratch", "partial sums of a norm's gradient", burst_gpu_norm_floats(d->hidden));
-    add_buffers(m, "loss_scratch", "char", 1, 1, "[tile][vocab]", burst_gpu_loss_bytes(d->vocab, d->hidden));
+    add_buffers(m, "loss_scratch", "char", 1, 1, "[tile][vocab]", burst_gpu_loss_bytes(d->vocab));
 }
 
 size_t add_device(MemoryMaker *m, Units units)

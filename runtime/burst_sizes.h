@@ -30,19 +30,32 @@ static inline int64_t burst_loss_floats(int vocab)
     return burst_loss_tile(vocab) * vocab;
 }
 
-/* CUDA: partial sums of a norm's weight gradient, floats. */
-enum { BURST_GPU_NORM_BLOCKS = 264 };
+/* CUDA: partial sums of a norm's weight gradient, a row a block; floats. */
+enum { BURST_GPU_NORM_BLOCKS = 432 };
 static inline int64_t burst_gpu_norm_floats(int hidden)
 {
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }
 
-/* CUDA: a tile of the fused loss: logits in bf16, and per token statistics in fp32. Bytes. */
-enum { BURST_GPU_LOSS_TILE = 2048 };
-static inline int64_t burst_gpu_loss_bytes(int vocab, int hidden)
+/* CUDA: floats between rows of logits of the fused loss: rows begin at 32 bytes. */
+static inline int64_t burst_gpu_loss_row(int vocab)
 {
-    (void)hidden;
-    return (int64_t)BURST_GPU_LOSS_TILE * ((int64_t)vocab * 2 + 64);
+    return ((int64_t)vocab + 7) / 8 * 8;
+}
+
+/* CUDA: tokens of a tile of the fused loss, large enough that dw, read and written whole for each tile, costs less than its
+ * product, in half a gigabyte. */
+static inline int64_t burst_gpu_loss_tile(int vocab)
+{
+    const int64_t least = 128, most = 4096, bytes = 512 << 20;
+    const int64_t tokens = bytes / (4 * burst_gpu_loss_row(vocab)) / least * least;
+    return tokens < least ? least : tokens > most ? most : tokens;
+}
+
+/* CUDA: a tile's logits in fp32, then a double for each token. */
+static inline int64_t burst_gpu_loss_bytes(int vocab)
+{
+    return burst_gpu_loss_tile(vocab) * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
 #endif

@@ -1,31 +1,17 @@
 /* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are fp32 in scratch;
  * their gradients replace them as bf16, and feed the two products back. Nothing of size n x vocab is stored. */
+#include "burst_sizes.h"
 #include "gpu.h"
 #include "vec.cuh"
 
 #include <math_constants.h>
 
-/* A tile large enough that dw, read and written whole for each tile, costs less than its product, in half a gigabyte. */
 enum { THREADS = 512 };
-static constexpr int64_t LEAST_TOKENS = 128, MOST_TOKENS = 4096, TILE_BYTES = 512 << 20;
 
-/* Elements between rows of logits: rows begin at 32 bytes. */
-static int64_t row_of(int vocab)
-{
-    return ((int64_t)vocab + VEC - 1) / VEC * VEC;
-}
-
-static int64_t tile_of(int vocab)
-{
-    int64_t tokens = TILE_BYTES / ((int64_t)sizeof(float) * row_of(vocab)) / LEAST_TOKENS * LEAST_TOKENS;
-    return tokens < LEAST_TOKENS ? LEAST_TOKENS : tokens > MOST_TOKENS ? MOST_TOKENS : tokens;
-}
-
-/* Logits, then a double for each token. */
 int64_t burst_gpu_loss_scratch(int vocab, int hidden)
 {
     (void)hidden;
-    return tile_of(vocab) * (row_of(vocab) * (int64_t)sizeof(float) + (int64_t)sizeof(double));
+    return burst_gpu_loss_bytes(vocab);
 }
 
 /* ---- one token ---- */
@@ -138,7 +124,7 @@ static __global__ void __launch_bounds__(THREADS) add_losses_kernel(int64_t toke
 typedef struct Head {
     int hidden, vocab;
     const BurstBf16 *w;
-    float *dw, *logits; /* [tile][row_of(vocab)] */
+    float *dw, *logits; /* [tile][burst_gpu_loss_row(vocab)] */
     double *loss;       /* [tile] */
 } Head;
 
@@ -146,14 +132,14 @@ typedef struct Head {
 static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x)
 {
     Shape s = {.transpose_a = 1, .m = h->vocab, .n = tokens, .k = h->hidden, .lda = h->hidden, .ldb = h->hidden,
-               .ldc = row_of(h->vocab), .fp32_out = 1};
+               .ldc = burst_gpu_loss_row(h->vocab), .fp32_out = 1};
     return gpu_product(g, &s, h->w, x, h->logits, h->logits);
 }
 
 /* dx^T = W^T dlogits^T and dw^T += x^T dlogits; a bf16 row of dlogits takes the room of an fp32 one. */
 static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x, BurstBf16 *dx)
 {
-    const int64_t row = 2 * row_of(h->vocab);
+    const int64_t row = 2 * burst_gpu_loss_row(h->vocab);
     Shape to_x = {.m = h->hidden, .n = tokens, .k = h->vocab, .lda = h->hidden, .ldb = row, .ldc = h->hidden};
     Shape to_w = {.transpose_b = 1, .m = h->hidden, .n = h->vocab, .k = tokens, .lda = h->hidden, .ldb = row, .ldc = h->hidden,
                   .fp32_out = 1, .beta = 1};
@@ -164,7 +150,7 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
                    const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
 {
-    const int64_t step = tile_of(vocab), row = row_of(vocab);
+    const int64_t step = burst_gpu_loss_tile(vocab), row = burst_gpu_loss_row(vocab);
     Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + step * row)};
     BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
     for (int64_t i = 0; i < n; i += step) {

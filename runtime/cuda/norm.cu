@@ -1,9 +1,10 @@
 /* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. */
+#include "burst_sizes.h"
 #include "gpu.h"
 #include "vec.cuh"
 
 /* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; four a multiprocessor of 108. */
-enum { THREADS = 256, BACK_THREADS = 512, BACK_BLOCKS = 432, COLUMNS = 32, ROWS = 16 };
+enum { THREADS = 256, BACK_THREADS = 512, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS, COLUMNS = 32, ROWS = 16 };
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
 
 static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
@@ -124,7 +125,7 @@ static __global__ void add_partials_kernel(int hidden, const float *partial, flo
 
 int64_t burst_gpu_rmsnorm_scratch(int hidden)
 {
-    return (int64_t)BACK_BLOCKS * hidden;
+    return burst_gpu_norm_floats(hidden);
 }
 
 static int allow_shared(BurstGpu *g, size_t bytes)
