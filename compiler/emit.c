@@ -7,6 +7,7 @@
 #include "burst_rt.h"
 
 #include <errno.h>
+#include <math.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -330,7 +331,7 @@ static void insert_plan_values(Emit *e)
         {"train.eps", t->adam_eps}, {"train.decay", t->decay}, {"train.clip", t->clip}};
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%.17g", real[i].value);
-    add_field(e, "predicted_seconds", "%.6g", e->found->cost.step);
+    add_field(e, "predicted_seconds", "%.6g", isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
 }
@@ -463,8 +464,12 @@ static void emit_header(Emit *e)
     mask_comment(e->options->command, e->out);
     text_add(e->out, "\n");
     emit_layout(e);
-    text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
-                c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
+    if (isfinite(c->step))
+        text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
+                    c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
+    else
+        text_printf(e->out, " * predicted: no time, as the simulation came to no end; %.3f GiB a rank\n",
+                    (double)e->draft->memory.total / (1 << 30));
     text_add(e->out, " * build: ");
     mask_comment(e->options->build, e->out);
     text_add(e->out, "\n */\n");
