@@ -7,8 +7,8 @@
 #include "burst_rt.h"
 
 #include <errno.h>
-#include <math.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 const char *base_name(const char *path)
