@@ -29,6 +29,9 @@ struct BurstGpu {
     int rank, world, channels, device;
     cudaStream_t compute, weights, *channel;
     ncclComm_t *comm;  /* [channels + 1], the last for the weights; NULL entries in a world of one */
+    uint8_t *met;      /* [channels + 1][world]: which directions have been used; transfer.cu */
+    BurstReq *greeting; /* [2 * world] */
+    int greetings;     /* under way */
     char *memory;      /* device_bytes */
     size_t bytes, used;
     char *workspace;   /* WORKSPACE_BYTES; compute stream only */

@@ -101,7 +101,9 @@ static int open_all(BurstGpu *g)
 {
     g->channel = (cudaStream_t *)calloc((size_t)g->channels + 1, sizeof *g->channel);
     g->comm = (ncclComm_t *)calloc((size_t)g->channels + 1, sizeof *g->comm);
-    if (!g->channel || !g->comm)
+    g->met = (uint8_t *)calloc((size_t)g->channels + 1, (size_t)g->world);
+    g->greeting = (BurstReq *)calloc(2 * (size_t)g->world, sizeof *g->greeting);
+    if (!g->channel || !g->comm || !g->met || !g->greeting)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
     BURST_TRY(take_device(g));
     BURST_TRY(check_device(g));
@@ -166,6 +168,8 @@ void burst_gpu_close(BurstGpu *g)
         release_device(g);
     free(g->tables);
     free(g->event);
+    free(g->met);
+    free(g->greeting);
     free(g->channel);
     free(g->comm);
     free(g);

@@ -1,6 +1,40 @@
 /* transfer.cu: hops, all-to-all pieces, and the weights' gather and reduce-scatter, by NCCL on streams of their own. */
 #include "gpu.h"
 
+enum { SENDING = 1, RECEIVING = 2, GREETING_CHANNEL = 15 }; /* of the host's messages: free for this */
+
+/* ---- meeting ---- */
+/* NCCL connects two ranks at their first message, and waits for the other's call with nobody watching. So both meet on
+ * the host before, where a lost or late rank is noticed: once for each pair, channel and direction. */
+static int greet(BurstGpu *g, int channel, int peer, int direction)
+{
+    uint8_t *met = &g->met[channel * g->world + peer];
+    if (peer == g->rank || (*met & direction))
+        return BURST_OK;
+    *met |= (uint8_t)direction;
+    BurstReq *r = &g->greeting[g->greetings++];
+    return direction == SENDING ? burst_send(g->ctx, GREETING_CHANNEL, peer, NULL, 0, r)
+                                : burst_recv(g->ctx, GREETING_CHANNEL, peer, NULL, 0, r);
+}
+
+static int meet(BurstGpu *g)
+{
+    for (; g->greetings > 0; g->greetings--)
+        BURST_TRY(burst_wait(g->ctx, &g->greeting[g->greetings - 1]));
+    return BURST_OK;
+}
+
+/* The same for a collective of the weights; direction tells gather and reduce apart. */
+static int meet_all(BurstGpu *g, int direction)
+{
+    uint8_t *met = &g->met[g->channels * g->world];
+    if (*met & direction)
+        return BURST_OK;
+    *met |= (uint8_t)direction;
+    return burst_barrier(g->ctx, BurstGroup{0, 1, g->world});
+}
+
+/* ---- pieces ---- */
 /* What a rank sends to itself: a copy, for which NCCL would take multiprocessors. */
 static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstBuffer *from, const BurstBuffer *to)
 {
@@ -40,6 +74,11 @@ int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, 
         return BURST_OK;
     if (sends && receives && to == g->rank && from == g->rank)
         return hop_to_self(g, g->channel[channel], send, sends, receive, receives);
+    if (sends)
+        BURST_TRY(greet(g, channel, to, SENDING));
+    if (receives)
+        BURST_TRY(greet(g, channel, from, RECEIVING));
+    BURST_TRY(meet(g));
     NCCL_TRY(g, ncclGroupStart());
     for (int i = 0; i < sends; i++)
         NCCL_TRY(g, ncclSend(send[i].data, send[i].bytes, ncclInt8, to, g->comm[channel], g->channel[channel]));
@@ -68,8 +107,14 @@ static int exchange_others(BurstGpu *g, int channel, int count, const int *peers
 int burst_gpu_exchange(BurstGpu *g, int channel, int count, const int *peers, const BurstBuffer *sends,
                        const BurstBuffer *receives)
 {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         BURST_TRY(check_peer(g, channel, peers[i]));
+        if (sends[i].bytes)
+            BURST_TRY(greet(g, channel, peers[i], SENDING));
+        if (receives[i].bytes)
+            BURST_TRY(greet(g, channel, peers[i], RECEIVING));
+    }
+    BURST_TRY(meet(g));
     if (g->world > 1)
         BURST_TRY(exchange_others(g, channel, count, peers, sends, receives));
     for (int i = 0; i < count; i++)
@@ -78,9 +123,11 @@ int burst_gpu_exchange(BurstGpu *g, int channel, int count, const int *peers, co
     return BURST_OK;
 }
 
+/* ---- weights ---- */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
     if (g->world > 1) {
+        BURST_TRY(meet_all(g, SENDING));
         NCCL_TRY(g, ncclAllGather(shard, full, (size_t)elements, ncclBfloat16, g->comm[g->channels], g->weights));
         return BURST_OK;
     }
@@ -93,6 +140,7 @@ int burst_gpu_reduce(BurstGpu *g, const float *full, int64_t elements, float *sh
 {
     if (g->world == 1)
         return gpu_add(g, g->weights, elements, full, shard);
+    BURST_TRY(meet_all(g, RECEIVING));
     NCCL_TRY(g, ncclReduceScatter(full, scratch, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels], g->weights));
     return gpu_add(g, g->weights, elements, scratch, shard);
 }

@@ -85,6 +85,23 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
         return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch); });
 }
 
+/* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it included. */
+static void measure_adamw(Check *k, cudaStream_t s)
+{
+    const int64_t shard = 64 << 20, all = shard * burst_world(k->c);
+    const BurstTensor tensor = {"weight", all, 1, 0, 1};
+    const BurstUnit unit = {"unit", all, shard, 1, &tensor, 1};
+    BurstPlan p = *k->p;
+    p.units = &unit, p.unit_rows = 1;
+    float *part[4];
+    for (float *&at : part)
+        at = (float *)burst_gpu_take(k->g, (size_t)shard * sizeof(float));
+    BurstBf16 *bf16 = (BurstBf16 *)burst_gpu_take(k->g, (size_t)shard * sizeof *bf16);
+    BurstGpuWeights w = {1, &part[0], &part[1], &part[2], &part[3], &bf16};
+    double norm;
+    timed(k, "weights_update", s, {0, 34.0 * (double)shard}, [&] { return burst_gpu_weights_update(k->g, &p, &w, 1, &norm); });
+}
+
 static void measure_hop(Check *k, const Arrays &a)
 {
     const int world = burst_world(k->c), me = burst_rank(k->c);
@@ -104,5 +121,6 @@ void measure(Check *k)
     measure_products(k, a, s);
     measure_elementwise(k, a, s);
     measure_loss(k, a, s);
+    measure_adamw(k, s);
     measure_hop(k, a);
 }
