@@ -39,8 +39,8 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 {
     if (width % 8 == 0 && addresses % 16 == 0)
         return BURST_OK;
-    return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %lld elements (a multiple of 8 is needed) at addresses of %s16 bytes",
-                      kernel, (long long)width, addresses % 16 ? "fewer than " : "");
+    return burst_fail(g->ctx, BURST_E_PLAN, "%s: rows of %lld elements, and a multiple of 8 is needed, at addresses of 16 bytes",
+                      kernel, (long long)width);
 }
 
 /* ---- waiting ---- */
