@@ -35,7 +35,7 @@ struct Plan { Draft draft; };
 /* ---- the abstract rank ---- */
 
 typedef struct Pairs { uint64_t *bits; } Pairs; /* set of relative pairs kv - q */
-typedef struct Slot { int content; bool used; } Slot; /* content: number of the fill, 0 never */
+typedef struct Slot { int content; bool used, read; } Slot; /* content: number of the fill, 0 never */
 typedef struct Held { bool here; int pool, slot, content; } Held; /* pool < 0: home */
 typedef struct Arrived { int pool, slot, content; Pairs sum; const Instance *from; } Arrived;
 
@@ -124,6 +124,7 @@ static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof m
     else if (wait && !(m->now->node->waits & wait))
         reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d] without waiting for its arrival", tensor_name(t),
                m->s->pool[h->pool].name, h->slot);
+    m->slot[h->pool][h->slot].read = true;
 }
 
 /* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
@@ -137,6 +138,8 @@ static Held fill_slot(Machine *m, TensorId t, int pool)
     Slot *slot = &m->slot[pool][k];
     if (slot->used && !(m->now->node->waits & WAIT_FREE))
         reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent", p->name, k);
+    else if (slot->used && !slot->read)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d], whose last content may be on its way still: nothing reads it", p->name, k);
     *slot = (Slot){.content = ++m->fills, .used = true};
     return (Held){true, pool, k, m->fills};
 }
@@ -184,6 +187,7 @@ static Pairs take_sum(Machine *m, TensorId t, int chunk)
                    m->s->pool[a->pool].name, a->slot);
         else if (m->now && !(m->now->node->waits & WAIT_MERGED))
             reject(m, PROOF_SLOTS, "it sends %s without waiting for the partial sum that arrives for it", tensor_name(t));
+        m->slot[a->pool][a->slot].read = true;
         add_sum(m, t, &sum, a->sum);
     }
     m->arrived[t][chunk].n = 0;
