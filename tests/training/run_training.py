@@ -133,7 +133,8 @@ class Training:
         """Runs to the end; {step: metrics}."""
         metrics = program.with_suffix(".jsonl")
         metrics.unlink(missing_ok=True)
-        emitted.run([*launcher, program, "--quiet", "--metrics", metrics, *options], 120, self.environment)
+        environment = dict(self.environment, ASAN_OPTIONS="detect_leaks=0") if launcher else self.environment  # MPI leaks
+        emitted.run([*launcher, program, "--quiet", "--metrics", metrics, *options], 120, environment)
         return self.read_metrics(metrics)
 
     # ---- parts ----
