@@ -314,13 +314,24 @@ static int reader_task(const Build *b, int reader, int rank)
     return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
 }
 
+/* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that nothing has read
+ * yet is copied at the latest. */
+static int next_wait(const Build *b, int at)
+{
+    const Trace *t = &b->in->schedule->trace;
+    for (int i = at + 1; i < t->n; i++)
+        if (b->links.partial_before[i][0] >= 0 || b->links.partial_before[i][1] >= 0)
+            return i;
+    return t->n;
+}
+
 static void anchor_arrivals(Build *b, int rank)
 {
     int n = b->in->schedule->trace.n;
     for (int at = n - 1; at >= 0; at--) {
         if (!transfers(&b->in->schedule->trace.at[at]) || b->task[cell(b, at, rank)] < 0)
             continue;
-        int first = n;
+        int first = next_wait(b, at);
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
             if (b->links.reads.at[e].reader < first && reader_task(b, b->links.reads.at[e].reader, rank) >= 0)
                 first = b->links.reads.at[e].reader;
