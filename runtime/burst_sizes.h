@@ -30,8 +30,8 @@ static inline int64_t burst_loss_floats(int vocab)
     return burst_loss_tile(vocab) * vocab;
 }
 
-/* CUDA: partial sums of a norm's weight gradient, a row a block; floats. */
-enum { BURST_GPU_NORM_BLOCKS = 432 };
+/* CUDA: partial sums of a norm's weight gradient, a row a block; floats. Three blocks on each of 108 multiprocessors. */
+enum { BURST_GPU_NORM_BLOCKS = 324 };
 static inline int64_t burst_gpu_norm_floats(int hidden)
 {
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;

@@ -36,17 +36,17 @@ int host_locals(const BurstCtx *c)
     return c->region->locals;
 }
 
-/* The rank of this host in the earliest step: who waits for a device waits, in the end, for such a one. */
-static void describe_last(const BurstCtx *c, char *text, size_t size)
+/* What the other ranks of this host do: who waits for a device waits, in the end, for one of the ranks. */
+static void describe_others(const BurstCtx *c, char *text, size_t size)
 {
-    int last = c->rank;
-    for (int rank = 0; rank < c->world; rank++) {
-        int local = c->local_of[rank];
-        if (local >= 0 && atomic_load(&region_slot(c->region, local)->step) <
-                              atomic_load(&region_slot(c->region, c->local_of[last])->step))
-            last = rank;
+    size_t used = 0;
+    for (int rank = 0; rank < c->world && used < size; rank++) {
+        if (rank == c->rank || c->local_of[rank] < 0)
+            continue;
+        char who[LINE];
+        describe_rank(c->region, rank, c->local_of[rank], who, sizeof who);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "; on this host: ", who);
     }
-    describe_rank(c->region, last, c->local_of[last], text, size);
 }
 
 int host_vigil(BurstCtx *c, HostVigil *v, const char *what)
@@ -58,10 +58,10 @@ int host_vigil(BurstCtx *c, HostVigil *v, const char *what)
     double waited = burst_seconds() - v->begin;
     if (waited <= c->timeout)
         return BURST_OK;
-    char who[LINE];
-    describe_last(c, who, sizeof who);
-    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s; furthest behind on this host: %s",
-                      waited, what, who);
+    char others[ERROR_TEXT / 2] = "";
+    describe_others(c, others, sizeof others);
+    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s%s", waited, what,
+                      others);
 }
 
 bool host_failure_known(BurstCtx *c, double seconds)

@@ -3,8 +3,9 @@
 #include "gpu.h"
 #include "vec.cuh"
 
-/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; four a multiprocessor of 108. */
-enum { THREADS = 256, BACK_THREADS = 512, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS, COLUMNS = 32, ROWS = 16 };
+/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at once, as a few
+ * blocks behind the others would take as long again. */
+enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS, COLUMNS = 32, ROWS = 16 };
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
 
 static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
@@ -87,7 +88,7 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float along
     }
 }
 
-static __global__ void __launch_bounds__(BACK_THREADS) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
     extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)

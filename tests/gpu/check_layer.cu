@@ -72,12 +72,23 @@ static Doubles rotated(int n, int heads, int d, double theta, const std::vector<
     return y;
 }
 
+/* [heads][n][d] to [n][heads * d]. */
+static Floats by_tokens(int n, int heads, int d, const Floats &x)
+{
+    Floats y(x.size());
+    for (size_t i = 0; i < x.size(); i++) {
+        const size_t head = i / ((size_t)n * d), row = i / d % n;
+        y[(row * heads + head) * d + i % d] = x[i];
+    }
+    return y;
+}
+
 static void check_rope(Check *k, int d)
 {
     enum { TOKENS = 70, HEADS = 3 };
     const double theta = 5e5;
     const size_t count = (size_t)TOKENS * HEADS * d;
-    const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1);
+    const Floats x = random_bf16(count, 21, 1), dy = random_floats(count, 22, 1), dy_tokens = by_tokens(TOKENS, HEADS, d, dy);
     std::vector<int32_t> position = random_ints(TOKENS, 23, 4 << 20);
     position[0] = 0;
     int32_t *at = up(k, position);
@@ -85,9 +96,9 @@ static void check_rope(Check *k, int d)
     MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
     MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
-    compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy), BF16);
+    compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
     MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
-    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy.begin(), dy.end()), BF16);
+    compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()), BF16);
 }
 
 /* ---- SwiGLU ---- */

@@ -24,5 +24,5 @@ if "$program" check 2 2>&1 | grep -q "need as many CUDA devices"; then
     echo "one CUDA device: what needs two is left out"
     exit 77
 fi
-expect stuck "stuck for .* waiting for the device: channel 0 unfinished" 2 --timeout 8
+expect stuck "stuck for .* waiting for the device: channel 0 unfinished.*rank 1, step 0 (sleeping)" 2 --timeout 8
 expect lost "lost rank 1.*killed by signal 9" 2 --timeout 60
