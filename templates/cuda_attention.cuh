@@ -77,8 +77,11 @@ static __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* A 16 x 16 block at rows 0-15 and two 16-byte chunks: r0 rows 0-7 chunk 0, r1 rows 8-15 chunk 0, r2 and r3 chunk 1.
- * Plain, it is an A operand; as B of [n][k] storage, n-tile 0 is (r0, r2) and n-tile 1 (r1, r3). */
+/* A 16 x 16 block as four 8 x 8 ones, in the order of the lanes' addresses: with lanes "down" r0, r1 are the upper and lower
+ * rows of the left half, r2, r3 those of the right; with lanes "across" r0, r1 are the upper rows, left and right. HMMA
+ * takes registers in consecutive pairs, so the order decides whether they need moving:
+ *   A of [m][k] storage: down             B of [n][k] storage: across, n-tiles (r0, r1) and (r2, r3)
+ *   A of [k][m] storage: across, transposed   B of [k][n] storage: down, transposed, n-tiles (r0, r1) and (r2, r3) */
 static __device__ __forceinline__ void load_block(uint32_t r[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -86,8 +89,6 @@ static __device__ __forceinline__ void load_block(uint32_t r[4], uint32_t addres
                  : "r"(address));
 }
 
-/* The same block, each 8 x 8 transposed: as B of [k][n] storage, n-tile 0 is (r0, r1) and n-tile 1 (r2, r3); as A of
- * [k][m] storage the operand is (r0, r2, r1, r3). */
 static __device__ __forceinline__ void load_block_transposed(uint32_t r[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -95,28 +96,36 @@ static __device__ __forceinline__ void load_block_transposed(uint32_t r[4], uint
                  : "r"(address));
 }
 
-/* A tile in shared memory: rows of COLUMNS bf16, the 16-byte chunk c of row r at c ^ (r % 8), so that the eight rows of
- * an 8 x 8 block are in different banks. Tiles are aligned to 1024 bytes. lane_offset is a lane's address in load_block
- * for the block at row 0, column 0; block_at is that of the block at (row, column), multiples of 16, of the tile that
- * lies `tile` bytes on. All but the lane's base is constant, so tiles share the few registers of base ^ column. */
-template <int COLUMNS> static __device__ __forceinline__ uint32_t lane_offset(int lane)
+/* A tile in shared memory: panels of 64 columns, one after the other, each ROWS rows of 128 bytes, the 16-byte chunk c of
+ * row r at c ^ (r % 8), so that the eight rows of an 8 x 8 block are in different banks. Tiles are aligned to 1024 bytes.
+ * lanes_down and lanes_across are a lane's address for the block at row 0, column 0. block_at is that of the block at
+ * (row, column), constant multiples of 16, of the tile that lies `tile` bytes on: four values of base ^ column serve all
+ * blocks of all tiles, the rest is in the instruction. moved is for what is not constant. */
+static __device__ __forceinline__ uint32_t lanes_down(int lane)
 {
-    return (uint32_t)((lane & 15) * COLUMNS * 2 + (((lane >> 4) ^ (lane & 7)) << 4));
+    return (uint32_t)((lane & 15) * 128 + (((lane >> 4) ^ (lane & 7)) << 4));
 }
 
-template <int COLUMNS> static __device__ __forceinline__ uint32_t block_at(uint32_t lane_base, int tile, int row, int column)
+static __device__ __forceinline__ uint32_t lanes_across(int lane)
 {
-    return (lane_base ^ (uint32_t)(column * 2)) + (uint32_t)(tile + row * COLUMNS * 2);
+    return (uint32_t)(((lane & 7) + (lane >> 4) * 8) * 128 + (((lane >> 3 & 1) ^ (lane & 7)) << 4));
 }
 
-template <int COLUMNS> static __device__ __forceinline__ void store_pair(uint32_t tile, int row, int column, uint32_t value)
+template <int ROWS> static __device__ __forceinline__ uint32_t block_at(uint32_t lane_base, int tile, int row, int column)
 {
-    const uint32_t at = tile + (uint32_t)(row * COLUMNS * 2 + (((column >> 3) ^ (row & 7)) << 4) + (column & 7) * 2);
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+    return (lane_base ^ (uint32_t)(column % 64 * 2)) + (uint32_t)(tile + column / 64 * ROWS * 128 + row * 128);
+}
+
+template <int ROWS> static __device__ __forceinline__ uint32_t moved(uint32_t lane_base, int row, int column)
+{
+    return block_at<ROWS>(lane_base, 0, row, column);
 }
 
 /* Later loads are not moved before this point: ptxas would otherwise load ahead until registers spill. */
 static __device__ __forceinline__ void not_ahead() { __syncwarp(); }
+
+/* What follows from x is computed again from here on, not kept in registers. */
+static __device__ __forceinline__ void forget(int &x) { asm volatile("" : "+r"(x)); }
 
 /* ---- cp.async ---- */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there)
@@ -142,12 +151,19 @@ static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloa
 {
     constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
     const int chunk = (int)threadIdx.x % CHUNKS, row = (int)threadIdx.x / CHUNKS;
-    const uint32_t to = tile + (uint32_t)(row * D * 2 + ((chunk ^ (row & 7)) << 4));
+    const __nv_bfloat16 *const from = head + (first + row) * row_stride + chunk * 8;
+    const uint32_t to = tile + (uint32_t)(chunk / 8 * ROWS * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "a thread's rows share their swizzle");
+    if (first + ROWS <= n) {
 #pragma unroll
-    for (int r = 0; r < ROWS; r += STEP) {
-        const bool there = first + row + r < n;
-        copy16(to + (uint32_t)(r * D * 2), head + (int64_t)min(first + row + r, n - 1) * row_stride + chunk * 8, there);
+        for (int r = 0; r < ROWS; r += STEP)
+            copy16(to + (uint32_t)(r * 128), from + r * row_stride, true);
+    } else {
+#pragma unroll 1
+        for (int r = 0; r < ROWS; r += STEP) {
+            const bool there = first + row + r < n;
+            copy16(to + (uint32_t)(r * 128), there ? from + r * row_stride : head, there);
+        }
     }
 }
 
@@ -155,15 +171,17 @@ static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloa
 template <int TILE, int THREADS, class MASK>
 static __device__ __forceinline__ void copy_tokens(uint32_t ints, const BurstTokens &tokens, int first)
 {
-    for (int i = (int)threadIdx.x; i < TILE; i += THREADS) {
-        const bool there = first + i < tokens.n;
-        const int at = there ? first + i : 0;
-        copy4(ints + (uint32_t)i * 4, tokens.position + at, there);
+    static_assert(TILE <= THREADS, "a thread copies one token");
+    const int i = (int)threadIdx.x;
+    const bool there = first + i < tokens.n;
+    const int at = there ? first + i : 0;
+    if (i >= TILE)
+        return;
+    copy4(ints + (uint32_t)i * 4, tokens.position + at, there);
 #pragma unroll
-        for (int t = 0; t < BURST_MAX_TABLES; t++)
-            if (MASK::TABLES >> t & 1)
-                copy4(ints + (uint32_t)((1 + t) * TILE + i) * 4, tokens.table[t] + at, there);
-    }
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        if (MASK::TABLES >> t & 1)
+            copy4(ints + (uint32_t)((1 + t) * TILE + i) * 4, tokens.table[t] + at, there);
 }
 
 /* The table values of token i, in registers. */

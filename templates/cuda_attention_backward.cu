@@ -39,31 +39,29 @@ namespace burst {
 /* Where a lane works: addresses in shared memory for load_block, and its rows. */
 typedef struct BackwardLane {
     int lane, keys, half; /* keys: first key of the warp's 32; half: of the queries for S and dP, of head_dim for dK and dV */
-    uint32_t d, m;        /* base of tiles whose rows are D, and BM, wide */
+    uint32_t down, across; /* of load_block */
 } BackwardLane;
 
 template <int D, int BM> struct BackwardSums { float dk[2][D / 16][4], dv[2][D / 16][4]; };
 template <int BM> struct BackwardScores { float s[2][BM / 16][4], ds[2][BM / 16][4]; };
 
 /* s += A B^T: 32 keys of tile A by half of the queries of tile B. */
-template <int D, int BM, int A>
+template <int D, int BM, int BN, int A>
 static __device__ __forceinline__ void backward_scores(float s[2][BM / 16][4], uint32_t keys, uint32_t queries)
 {
 #pragma unroll
     for (int x = 0; x < D; x += 16) {
         uint32_t a[2][4];
-        not_ahead();
-        load_block(a[0], block_at<D>(keys, A, 0, x));
-        load_block(a[1], block_at<D>(keys, A, 16, x));
+        load_block(a[0], block_at<BN>(keys, A, 0, x));
+        load_block(a[1], block_at<BN>(keys, A, 16, x));
 #pragma unroll
         for (int j = 0; j < BM / 32; j++) {
             uint32_t r[4];
-            not_ahead();
-            load_block(r, block_at<D>(queries, 0, j * 16, x));
+            load_block(r, block_at<BM>(queries, 0, j * 16, x));
 #pragma unroll
             for (int b = 0; b < 2; b++) {
-                mma(s[b][2 * j], a[b], r[0], r[2]);
-                mma(s[b][2 * j + 1], a[b], r[1], r[3]);
+                mma(s[b][2 * j], a[b], r[0], r[1]);
+                mma(s[b][2 * j + 1], a[b], r[2], r[3]);
             }
         }
     }
@@ -83,8 +81,9 @@ static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], con
         for (int row = 0; row < 4; row++) {
             const int key = w.keys + row * 8 + w.lane / 4;
             token_values<BN, MASK>(k_ints, key, k_value);
-            if (key >= keys || !MASK::keep(position, k_ints[key], q_value, k_value))
-                s[row / 2][c / 2][row % 2 * 2 + c % 2] = -CUDART_INF_F;
+            const bool keep = (key < keys) & (MASK::keep(position, k_ints[key], q_value, k_value) != 0);
+            float &x = s[row / 2][c / 2][row % 2 * 2 + c % 2];
+            x = keep ? x : -CUDART_INF_F;
         }
     }
 }
@@ -131,20 +130,18 @@ static __device__ __forceinline__ void backward_pack(uint32_t a[2][BM / 32][4], 
             for (int h = 0; h < 2; h++) {
                 const uint32_t both = pack(x[b][j][2 * h], x[b][j][2 * h + 1]);
                 a[b][j / 2][j % 2 * 2 + h] = both;
-                const uint32_t at = (store ^ (uint32_t)(j << 4)) + (uint32_t)((b * 16 + h * 8) * BM * 2);
+                const uint32_t at = (store ^ (uint32_t)(j << 4)) + (uint32_t)((b * 16 + h * 8) * 128);
                 asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(both) : "memory");
             }
 }
 
 /* sum += A B of 32 keys by half of head_dim: 16 queries; b16 at their first row. */
-template <int D> static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
+template <int D, int BM> static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
 {
-    not_ahead();
 #pragma unroll
     for (int x = 0; x < D / 32; x++) {
         uint32_t r[4];
-        not_ahead();
-        load_block_transposed(r, block_at<D>(b16, 0, 0, x * 16));
+        load_block_transposed(r, block_at<BM>(b16, 0, 0, x * 16));
         mma(sum[0][2 * x], a0, r[0], r[1]);
         mma(sum[0][2 * x + 1], a0, r[2], r[3]);
         mma(sum[1][2 * x], a1, r[0], r[1]);
@@ -153,19 +150,19 @@ template <int D> static __device__ __forceinline__ void backward_step(float sum[
 }
 
 /* sum += X rows: X of the warp's keys by all queries, own half from registers, the other from its tile. */
-template <int D, int BM>
+template <int D, int BM, int BN>
 static __device__ __forceinline__ void backward_sum(float sum[2][D / 16][4], const uint32_t own[2][BM / 32][4], uint32_t other,
                                                     uint32_t rows_own, uint32_t rows_other)
 {
 #pragma unroll
     for (int t = 0; t < BM / 32; t++)
-        backward_step<D>(sum, own[0][t], own[1][t], rows_own + (uint32_t)(t * 16 * D * 2));
+        backward_step<D, BM>(sum, own[0][t], own[1][t], rows_own + (uint32_t)(t * 16 * 128));
 #pragma unroll
     for (int t = 0; t < BM / 32; t++) {
         uint32_t a[2][4];
-        load_block(a[0], block_at<BM>(other, 0, 0, t * 16));
-        load_block(a[1], block_at<BM>(other, 0, 16, t * 16));
-        backward_step<D>(sum, a[0], a[1], rows_other + (uint32_t)(t * 16 * D * 2));
+        load_block(a[0], block_at<BN>(other, 0, 0, t * 16));
+        load_block(a[1], block_at<BN>(other, 0, 16, t * 16));
+        backward_step<D, BM>(sum, a[0], a[1], rows_other + (uint32_t)(t * 16 * 128));
     }
 }
 
@@ -210,16 +207,13 @@ static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t 
 {
 #pragma unroll
     for (int n = 0; n < BN; n += 16) {
-        uint32_t t[4], a[2][4], r[4];
-        not_ahead();
+        uint32_t a[2][4], r[4];
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
-            load_block_transposed(t, block_at<BM>(ds, 0, n, b * 16));
-            a[b][0] = t[0], a[b][1] = t[2], a[b][2] = t[1], a[b][3] = t[3];
-        }
+        for (int b = 0; b < 2; b++)
+            load_block_transposed(a[b], block_at<BN>(ds, 0, n, b * 16));
 #pragma unroll
         for (int x = 0; x < 2; x++) {
-            load_block_transposed(r, block_at<D>(k, 0, n, x * 16));
+            load_block_transposed(r, block_at<BN>(k, 0, n, x * 16));
 #pragma unroll
             for (int b = 0; b < 2; b++) {
                 mma(sum[b][2 * x], a[b], r[0], r[1]);
@@ -283,12 +277,11 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared);
-    const BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lane_offset<D>(lane), base + lane_offset<BM>(lane)};
+    const BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lanes_down(lane), base + lanes_across(lane)};
     /* dQ: groups of 32 columns by groups of 32 queries. */
-    const int dq_column = warp % (D / 32) * 32, dq_row = warp / (D / 32) * 32;
-    const uint32_t warp_keys = w.d + (uint32_t)(w.keys * D * 2);
-    const uint32_t store = base + (uint32_t)((w.keys + lane / 4) * BM * 2 + lane % 4 * 4) +
-                           (((uint32_t)lane / 4 << 4) ^ (uint32_t)(w.half * BM));
+    int dq_column = warp % (D / 32) * 32, dq_row = warp / (D / 32) * 32;
+    const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
+    const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.half * L::HALF);
 
     copy_tile<BN, D, 256>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
     copy_tile<BN, D, 256>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
@@ -304,6 +297,9 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         const int entry = next, now = head;
         if (++i == count)
             i = 0, head++;
+#if __CUDA_ARCH__ >= 900 /* without it ptxas spills a register, for sm_80 with it nine */
+        forget(dq_column), forget(dq_row);
+#endif
         copies_wait<0>();
         __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
         if (head < head_end) {
@@ -311,19 +307,19 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
             backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
         }
         copies_commit();
-        const uint32_t stage_d = w.d + (uint32_t)(stage * L::STAGE), half_rows = (uint32_t)(w.half * L::HALF * D * 2);
+        const uint32_t offset = (uint32_t)(stage * L::STAGE), half = moved<BM>(w.across + offset, w.half * L::HALF, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.half * L::HALF + lane % 4 * 2;
         BackwardScores<BM> x;
 #pragma unroll
         for (int e = 0; e < BM / 2; e++)
             (&x.s[0][0][0])[e] = 0;
-        backward_scores<D, BM, L::K>(x.s, warp_keys, stage_d + L::Q + half_rows);
+        backward_scores<D, BM, BN, L::K>(x.s, warp_keys, half + L::Q);
         if (entry & 1)
             backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
                                         (const int32_t *)(shared + L::K_INTS), w, keys - key0);
         backward_exp<BM>(x.s, rows, p.scale * 1.44269504f);
         backward_minus_delta<BM>(x.ds, rows + BM);
-        backward_scores<D, BM, L::V>(x.ds, warp_keys, stage_d + L::DO + half_rows);
+        backward_scores<D, BM, BN, L::V>(x.ds, warp_keys, half + L::DO);
 #pragma unroll
         for (int e = 0; e < BM / 2; e++)
             (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
@@ -331,13 +327,13 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         backward_pack<BM>(pa, x.s, store + L::P);
         backward_pack<BM>(dsa, x.ds, store + L::DS);
         __syncthreads(); /* P and dS are whole */
-        const uint32_t own = (stage_d ^ (uint32_t)(w.half * D)) + half_rows;
-        const uint32_t far = (stage_d ^ (uint32_t)(w.half * D)) + (uint32_t)(L::HALF * D * 2) - half_rows;
-        const uint32_t other = (w.m ^ (uint32_t)((1 - w.half) * BM)) + (uint32_t)(w.keys * BM * 2);
-        backward_sum<D, BM>(sums.dv, pa, other + L::P, own + L::DO, far + L::DO);
-        backward_sum<D, BM>(sums.dk, dsa, other + L::DS, own + L::Q, far + L::Q);
+        const uint32_t own = moved<BM>(w.down + offset, w.half * L::HALF, w.half * (D / 2));
+        const uint32_t far = moved<BM>(w.down + offset, (1 - w.half) * L::HALF, w.half * (D / 2));
+        const uint32_t other = moved<BN>(w.down, w.keys, (1 - w.half) * L::HALF);
+        backward_sum<D, BM, BN>(sums.dv, pa, other + L::P, own + L::DO, far + L::DO);
+        backward_sum<D, BM, BN>(sums.dk, dsa, other + L::DS, own + L::Q, far + L::Q);
         float dq[2][4][4] = {};
-        backward_dq<D, BM, BN>(dq, (w.m ^ (uint32_t)(dq_row * 2)) + L::DS, (w.d ^ (uint32_t)(dq_column * 2)) + L::K);
+        backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
         const int row = entry / 2 * BM + dq_row + lane / 4;
         backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row);
     }

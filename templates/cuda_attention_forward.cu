@@ -39,6 +39,23 @@ template <int D, int BN> struct ForwardState {
     float m[2][2], l[2][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
 };
 
+/* Both are asked for twice, before and after the walk, so that the answers take no registers meanwhile. */
+static __device__ __forceinline__ int forward_thread()
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+static __device__ __forceinline__ Place forward_place(const BurstForward &p)
+{
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    Place place = place_of(block, p.lists.rows, p.q_heads, p.section);
+    place.tile = *(volatile int32_t *)&p.lists.order[place.tile];
+    return place;
+}
+
 template <int D, int BN> static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
 {
     const bool first = p.flags & BURST_FIRST;
@@ -50,21 +67,25 @@ template <int D, int BN> static __device__ __forceinline__ void forward_seed(For
             const bool there = !first && row < p.q_tokens.n;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
             const float lse = there ? p.lse[at] : -CUDART_INF_F;
-            w.m[b][half] = lse / p.scale;
+            w.m[b][half] = __fdividef(lse, p.scale);
             w.l[b][half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
+            if (there) {
+                const float *o = p.o + at * D + lane % 4 * 2;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
-                float2 o = {0, 0};
-                if (there)
-                    o = *(const float2 *)(p.o + at * D + j * 8 + lane % 4 * 2);
-                w.o[b][j][half * 2] = o.x, w.o[b][j][half * 2 + 1] = o.y;
-            }
+                for (int j = 0; j < D / 8; j++) {
+                    const float2 of = *(const float2 *)(o + j * 8);
+                    w.o[b][j][half * 2] = of.x, w.o[b][j][half * 2 + 1] = of.y;
+                }
+            } else
+#pragma unroll
+                for (int j = 0; j < D / 8; j++)
+                    w.o[b][j][half * 2] = w.o[b][j][half * 2 + 1] = 0;
         }
 }
 
-/* s = Q K^T of 32 rows and BN keys; warp_lanes: lanes, moved by the warp's rows of Q. */
-template <int D, int Q, int K, int BN>
-static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t lanes, uint32_t warp_lanes)
+/* s = Q K^T of 32 rows and BN keys; q_lanes: moved by the warp's rows. */
+template <int D, int BM, int Q, int K, int BN>
+static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t q_lanes, uint32_t k_lanes)
 {
 #pragma unroll
     for (int b = 0; b < 2; b++)
@@ -73,22 +94,25 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 w.s[b][j][e] = 0;
+    /* Operands are loaded one step ahead of the products that take them. */
+    uint32_t a[2][2][4], r[2][4];
+    load_block(a[0][0], block_at<BM>(q_lanes, Q, 0, 0));
+    load_block(a[0][1], block_at<BM>(q_lanes, Q, 16, 0));
+    load_block(r[0], block_at<BN>(k_lanes, K, 0, 0));
 #pragma unroll
-    for (int x = 0; x < D; x += 16) {
+    for (int step = 0; step < D / 16 * (BN / 16); step++) {
+        const int x = step / (BN / 16), j = step % (BN / 16), next_x = (step + 1) / (BN / 16), next_j = (step + 1) % (BN / 16);
         not_ahead();
-        uint32_t a[2][4];
-        load_block(a[0], block_at<D>(warp_lanes, Q, 0, x));
-        load_block(a[1], block_at<D>(warp_lanes, Q, 16, x));
+        if (next_x < D / 16)
+            load_block(r[(step + 1) % 2], block_at<BN>(k_lanes, K, next_j * 16, next_x * 16));
+        if (j == BN / 16 - 2 && x + 1 < D / 16) {
+            load_block(a[(x + 1) % 2][0], block_at<BM>(q_lanes, Q, 0, x * 16 + 16));
+            load_block(a[(x + 1) % 2][1], block_at<BM>(q_lanes, Q, 16, x * 16 + 16));
+        }
 #pragma unroll
-        for (int j = 0; j < BN / 16; j++) {
-            not_ahead();
-            uint32_t r[4];
-            load_block(r, block_at<D>(lanes, K, j * 16, x));
-#pragma unroll
-            for (int b = 0; b < 2; b++) {
-                mma(w.s[b][2 * j], a[b], r[0], r[2]);
-                mma(w.s[b][2 * j + 1], a[b], r[1], r[3]);
-            }
+        for (int b = 0; b < 2; b++) {
+            mma(w.s[b][2 * j], a[x % 2][b], r[step % 2][0], r[step % 2][1]);
+            mma(w.s[b][2 * j + 1], a[x % 2][b], r[step % 2][2], r[step % 2][3]);
         }
     }
 }
@@ -108,15 +132,19 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, cons
         for (int row = 0; row < 4; row++) {
             const int i = row0 + row * 8 + lane / 4;
             token_values<BM, MASK>(q_ints, i, q_value);
-            if (key >= keys || !MASK::keep(q_ints[i], position, q_value, k_value))
-                w.s[row / 2][c / 2][row % 2 * 2 + c % 2] = -CUDART_INF_F;
+            const bool keep = (key < keys) & (MASK::keep(q_ints[i], position, q_value, k_value) != 0);
+            float &s = w.s[row / 2][c / 2][row % 2 * 2 + c % 2];
+            s = keep ? s : -CUDART_INF_F;
         }
     }
 }
 
-/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p = 0. */
+/* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p = 0. Maxima
+ * settle after a few tiles: where none of the warp's moved, O stays as it is. */
 template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
 {
+    float shrink[2][2];
+    bool moved = false;
 #pragma unroll
     for (int b = 0; b < 2; b++)
 #pragma unroll
@@ -127,8 +155,9 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
                 top = fmaxf(top, fmaxf(w.s[b][j][half * 2], w.s[b][j][half * 2 + 1]));
             top = quad_max(top);
             const float shift = top == -CUDART_INF_F ? 0.0f : top * scale_log2;
-            const float shrink = exp2_fast(w.m[b][half] * scale_log2 - shift);
-            float sum = w.l[b][half] * shrink;
+            shrink[b][half] = exp2_fast(w.m[b][half] * scale_log2 - shift);
+            moved |= top != w.m[b][half];
+            float sum = w.l[b][half] * shrink[b][half];
             w.m[b][half] = top;
 #pragma unroll
             for (int j = 0; j < BN / 8; j++)
@@ -138,34 +167,40 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
                     sum += w.s[b][j][e];
                 }
             w.l[b][half] = sum;
-#pragma unroll
-            for (int j = 0; j < D / 8; j++)
-                w.o[b][j][half * 2] *= shrink, w.o[b][j][half * 2 + 1] *= shrink;
         }
+    if (!__any_sync(0xffffffffu, moved))
+        return;
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int j = 0; j < D / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w.o[b][j][e] *= shrink[b][e / 2];
 }
 
 /* O += P V. */
 template <int D, int V, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
 {
+    uint32_t a[2][4], r[2][4];
+    load_block_transposed(r[0], block_at<BN>(lanes, V, 0, 0));
 #pragma unroll
-    for (int j = 0; j < BN / 16; j++) {
-        not_ahead();
-        uint32_t a[2][4];
-#pragma unroll
-        for (int b = 0; b < 2; b++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
-#pragma unroll
-        for (int x = 0; x < D / 16; x++) {
+    for (int step = 0; step < BN / 16 * (D / 16); step++) {
+        const int j = step / (D / 16), x = step % (D / 16), next = step + 1;
+        if (step % 2 == 0)
             not_ahead();
-            uint32_t r[4];
-            load_block_transposed(r, block_at<D>(lanes, V, j * 16, x * 16));
+        if (next < BN / 16 * (D / 16))
+            load_block_transposed(r[next % 2], block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
+        if (x == 0)
 #pragma unroll
-            for (int b = 0; b < 2; b++) {
-                mma(w.o[b][2 * x], a[b], r[0], r[1]);
-                mma(w.o[b][2 * x + 1], a[b], r[2], r[3]);
-            }
+            for (int b = 0; b < 2; b++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            mma(w.o[b][2 * x], a[b], r[step % 2][0], r[step % 2][1]);
+            mma(w.o[b][2 * x + 1], a[b], r[step % 2][2], r[step % 2][3]);
         }
     }
 }
@@ -178,21 +213,22 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = row0 + b * 16 + half * 8 + lane / 4;
-            const float l = quad_sum(w.l[b][half]), part = l > 0 ? 1 / l : 0.0f;
+            const float l = quad_sum(w.l[b][half]), part = l > 0 ? __fdividef(1.0f, l) : 0.0f;
             if (row >= p.q_tokens.n)
                 continue;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
             if (lane % 4 == 0)
                 p.lse[at] = l > 0 ? w.m[b][half] * p.scale + logf(l) : -CUDART_INF_F;
-            __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row;
+            if (p.flags & BURST_LAST) {
+                __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row + lane % 4 * 2;
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
-                const float x = w.o[b][j][half * 2] * part, y = w.o[b][j][half * 2 + 1] * part;
-                const int column = j * 8 + lane % 4 * 2;
-                if (p.flags & BURST_LAST)
-                    *(uint32_t *)(out + column) = pack(x, y);
-                else
-                    *(float2 *)(p.o + at * D + column) = make_float2(x, y);
+                for (int j = 0; j < D / 8; j++)
+                    *(uint32_t *)(out + j * 8) = pack(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
+            } else {
+                float *o = p.o + at * D + lane % 4 * 2;
+#pragma unroll
+                for (int j = 0; j < D / 8; j++)
+                    *(float2 *)(o + j * 8) = make_float2(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
             }
         }
 }
@@ -205,47 +241,52 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
     using L = BurstForwardLayout<D, MASK>;
     constexpr int BN = L::BN;
     extern __shared__ __align__(1024) unsigned char shared[];
-    const Place place = place_of((int)blockIdx.x, p.lists.rows, p.q_heads, p.section);
-    const int tile = p.lists.order[place.tile], count = p.lists.count[tile];
+    const Place place = forward_place(p);
+    const int tile = place.tile, count = p.lists.count[tile];
     if (count == 0 && !p.flags)
         return;
     const int32_t *list = p.lists.list + (int64_t)tile * p.lists.stride;
-    const int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
-    const int first = tile * L::BM, warp_row = (int)threadIdx.x / 32 * 32, keys = p.k_tokens.n;
-    const __nv_bfloat16 *const k_head = p.k.at + kv * p.k.head, *const v_head = p.v.at + kv * p.v.head;
-    const uint32_t base = shared_address(shared), lanes = base + lane_offset<D>(lane);
+    int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
+    int warp_row = (int)threadIdx.x / 32 * 32;
+    const int first = tile * L::BM, keys = p.k_tokens.n;
+    const uint32_t base = shared_address(shared), down = base + lanes_down(lane), across = base + lanes_across(lane);
     const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS), *const k_ints = (const int32_t *)(shared + L::K_INTS);
 
     copy_tile<L::BM, D, 128>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
     copy_tokens<L::BM, 128, MASK>(base + L::Q_INTS, p.q_tokens, first);
     int next = count ? list[0] : 0;
     if (count)
-        copy_tile<BN, D, 128>(base + L::K, k_head, p.k.row, next / 2 * BN, keys);
+        copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
     copies_commit();
     ForwardState<D, BN> w;
     forward_seed(w, p, place.head, first + warp_row, lane);
     for (const int32_t *const end = list + count; list < end;) {
         const int entry = next, key0 = entry / 2 * BN;
         next = ++list < end ? *list : -1;
+        forget(kv);
+        if (D == 128) /* which of them ptxas had better not keep is found by trying */
+            forget(warp_row);
         copies_wait<0>();
         __syncthreads(); /* K is here; the last V and key tokens are no longer read */
-        copy_tile<BN, D, 128>(base + L::V, v_head, p.v.row, key0, keys);
+        copy_tile<BN, D, 128>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
         if (entry & 1)
             copy_tokens<BN, 128, MASK>(base + L::K_INTS, p.k_tokens, key0);
         copies_commit();
-        forward_scores<D, L::Q, L::K>(w, lanes, lanes + (uint32_t)(warp_row * D * 2));
+        forward_scores<D, L::BM, L::Q, L::K>(w, moved<L::BM>(down, warp_row, 0), across);
         copies_wait<0>();
         __syncthreads(); /* V is here; K is no longer read */
         if (next >= 0)
-            copy_tile<BN, D, 128>(base + L::K, k_head, p.k.row, next / 2 * BN, keys);
+            copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
         copies_commit();
         if (entry & 1)
             forward_mask<D, MASK>(w, q_ints, k_ints, warp_row, keys - key0, lane);
         forward_softmax(w, p.scale * 1.44269504f);
-        forward_values<D, L::V>(w, lanes);
+        forward_values<D, L::V>(w, down);
     }
     copies_wait<0>();
-    forward_write(w, p, place.head, first + warp_row, lane);
+    const Place here = forward_place(p);
+    const int thread = forward_thread();
+    forward_write(w, p, here.head, here.tile * L::BM + thread / 32 * 32, thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */

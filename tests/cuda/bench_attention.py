@@ -136,4 +136,5 @@ def main():
     ours("causal", 16384, 32, 32, 128, data, 4)
 
 
-main()
+if __name__ == "__main__":
+    main()
