@@ -8,17 +8,26 @@
 #include "burst.h"
 
 #include <stdlib.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifdef BURST_LIBCLANG
 #include <clang-c/Index.h>
 
-/* How each language is read. A row a language; the runtime's include path is added to every one. */
-enum { MAX_FLAGS = 16 };
-typedef struct Language { const char *name, *flag[MAX_FLAGS]; } Language;
+/* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the toolkit's are added.
+ * CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it dropped is there and empty. */
+enum { MAX_FLAGS = 24 };
+typedef struct Language { const char *name; bool cuda; const char *flag[MAX_FLAGS]; } Language;
+#define CUDA_FLAGS                                                                                                       \
+    "-x", "cuda", "--cuda-gpu-arch=sm_90a", "-nocudalib", "-Wno-unknown-cuda-version", "-Wno-unknown-attributes",        \
+        "-Xclang", "-target-sdk-version=12.3", "-std=c++17", "-Wall", "-Wextra"
 static const Language languages[] = {
-    {"C", {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
+    {"C", false, {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
+    {"CUDA, host", true, {CUDA_FLAGS, "--cuda-host-only"}},
+    {"CUDA, device", true, {CUDA_FLAGS, "--cuda-device-only"}},
 };
+static const char dropped_header[] = "texture_fetch_functions.h";
 
 /* What the emitted text may call besides burst_rt.h and itself. */
 static const char *const allowed_calls[] = {
@@ -33,6 +42,7 @@ typedef struct Field { CXCursor cursor; bool taken, used; } Field;
 typedef struct Check {
     Arena *arena;
     Diags *diags;
+    const Language *language;
     const Source *source; /* in the arena: diagnostics point at it */
     CXTranslationUnit unit;
     CXFile file;
@@ -161,15 +171,45 @@ static bool returns_status(Check *c, CXCursor function, const char *name)
     return ours && clang_getCanonicalType(type).kind == CXType_Int;
 }
 
-/* Declared in the text itself or in one of the runtime's headers. */
-static bool ours(Check *c, CXCursor function)
+static const char *cuda_folder(Arena *a)
+{
+    const char *given = getenv("CUDA_PATH");
+    const char *path = given ? given : "/usr/local/cuda";
+    return access(arena_printf(a, "%s/include/cuda_runtime.h", path), R_OK) == 0 ? path : NULL;
+}
+
+static const char *declaring_path(Check *c, CXCursor function)
 {
     CXFile file = NULL;
     clang_getFileLocation(clang_getCursorLocation(function), &file, NULL, NULL, NULL);
-    if (!file)
+    return file ? copy_string(c, clang_getFileName(file)) : "";
+}
+
+/* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's headers for it. */
+static bool of_toolkit(Check *c, CXCursor function)
+{
+    if (!c->language->cuda)
         return false;
-    const char *path = copy_string(c, clang_getFileName(file)), *slash = strrchr(path, '/');
-    return clang_File_isEqual(file, c->file) || strncmp(slash ? slash + 1 : path, "burst_", 6) == 0;
+    const char *path = declaring_path(c, function), *name = strstr(path, "/include/");
+    if (strstr(path, "/__clang_"))
+        return true;
+    return name && access(arena_printf(c->arena, "%s%s", cuda_folder(c->arena), name), R_OK) == 0;
+}
+
+/* Declared in the text itself or in one of the runtime's headers. */
+static bool ours(Check *c, CXCursor function)
+{
+    const char *path = declaring_path(c, function), *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    size_t n = strlen(base);
+    return strcmp(path, c->source->name) == 0 || strncmp(base, "burst_", 6) == 0 || (n > 4 && strcmp(base + n - 4, ".cuh") == 0);
+}
+
+/* Of a launch's configuration: grid, block, shared memory and stream, the last two of which C++ fills in where they are
+ * not written. */
+static bool has_stream(CXCursor configuration)
+{
+    CXCursor stream = clang_Cursor_getArgument(configuration, 3);
+    return !clang_Range_isNull(clang_getCursorExtent(stream));
 }
 
 static void check_call(Check *c, CXCursor call, bool dropped)
@@ -181,7 +221,9 @@ static void check_call(Check *c, CXCursor call, bool dropped)
     Span at = span_of(c, clang_getCursorExtent(call));
     if (dropped && returns_status(c, function, name))
         problem(c, at, arena_printf(c->arena, "the status of '%s' is ignored", name));
-    if (!ours(c, function) && !in_list(name, allowed_calls, countof(allowed_calls)))
+    if (strcmp(name, "__cudaPushCallConfiguration") == 0 && !has_stream(call))
+        problem(c, at, "this launch names no stream");
+    if (!of_toolkit(c, function) && !ours(c, function) && !in_list(name, allowed_calls, countof(allowed_calls)))
         problem(c, at, arena_printf(c->arena, "'%s' is not of the runtime: the emitted text may not call it", name));
 }
 
@@ -335,40 +377,59 @@ static void check_unit(Check *c)
     check_fields(c);
 }
 
-static bool parse(Check *c, CXIndex index, const Language *language, const char *runtime_include)
+static int language_flags(Check *c, const Language *language, const char *runtime_include, const char *flag[MAX_FLAGS + 2])
 {
-    const char *flag[MAX_FLAGS + 1];
     int flags = 0;
     while (flags < MAX_FLAGS && language->flag[flags]) {
         flag[flags] = language->flag[flags];
         flags++;
     }
     flag[flags++] = arena_printf(c->arena, "-I%s", runtime_include);
-    struct CXUnsavedFile file = {c->source->name, c->source->text, c->source->len};
-    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, &file, 1, 0, &c->unit);
+    if (language->cuda)
+        flag[flags++] = arena_printf(c->arena, "--cuda-path=%s", cuda_folder(c->arena));
+    return flags;
+}
+
+static bool parse(Check *c, CXIndex index, const Language *language, const char *runtime_include)
+{
+    const char *flag[MAX_FLAGS + 2];
+    int flags = language_flags(c, language, runtime_include, flag);
+    struct CXUnsavedFile files[2] = {{c->source->name, c->source->text, c->source->len},
+                                     {arena_printf(c->arena, "%s/%s", runtime_include, dropped_header), "", 0}};
+    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files, language->cuda ? 2 : 1, 0,
+                                                        &c->unit);
     if (code == CXError_Success)
         c->file = clang_getFile(c->unit, c->source->name);
     return code == CXError_Success;
 }
 
-int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language, const char *runtime_include)
 {
-    if (cuda >= countof(languages)) {
-        diag_warn(d, (Span){0}, "CUDA text is not checked: this burstc checks C only");
-        return 0;
-    }
-    Source *source = NEW(a, Source);
-    *source = (Source){strcmp(name, "-") ? name : "<stdout>", arena_copy(a, text->at, text->n), text->n};
-    Check c = {.arena = a, .diags = d, .source = source};
+    Check c = {.arena = a, .diags = d, .source = source, .language = language};
     CXIndex index = clang_createIndex(0, 0);
-    if (parse(&c, index, &languages[cuda], runtime_include)) {
+    if (parse(&c, index, language, runtime_include)) {
         check_unit(&c);
         clang_disposeTranslationUnit(c.unit);
     } else {
         problem(&c, (Span){0}, "libclang cannot read it");
     }
     clang_disposeIndex(index);
-    return c.problems ? -1 : 0;
+    return c.problems;
+}
+
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+{
+    if (cuda && !cuda_folder(a)) {
+        diag_warn(d, (Span){0}, "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder", name);
+        return 0;
+    }
+    Source *source = NEW(a, Source);
+    *source = (Source){strcmp(name, "-") ? name : "<stdout>", arena_copy(a, text->at, text->n), text->n};
+    int problems = 0;
+    for (int i = 0; i < countof(languages); i++)
+        if (languages[i].cuda == cuda)
+            problems += check_pass(a, d, source, &languages[i], runtime_include);
+    return problems ? -1 : 0;
 }
 
 #else

@@ -6,13 +6,12 @@ static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *
 {
     const BurstLive *live = &s->live[mask][0];
     s->mask = mask;
-    s->out = o;
     s->attended = s->to_attend = 0;
     for (int i = 0; i < live->ops; i++)
         s->to_attend += live->compute[i];
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_O, lse, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
     BURST_TRY(plan_forward(c, s));
     return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me); /* no key for any query: zeros, lse -inf */
 }

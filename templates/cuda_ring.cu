@@ -210,7 +210,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.q = plan_rows(qs->part[0], PLAN_HEADS);
     p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
     p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
-    p.out = plan_rows((char *)s->out, PLAN_HEADS);
+    p.out = plan_rows(s->home[BURST_T_O].part[1], PLAN_HEADS);
     p.o = s->o_sum;
     p.lse = (float *)s->home[BURST_T_O].part[0];
     p.q_tokens = s->tokens[q];

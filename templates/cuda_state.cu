@@ -21,7 +21,6 @@ typedef struct PlanPool {
 typedef struct PlanState {
     BurstGpu *gpu;
     BurstGpuWeights weights;
-    BurstWeights *mirror;          /* of the weights, on the host: for checkpoints */
     int me;     /* chunk of this rank */
     int first;  /* world rank that owns chunk 0 */
     int64_t n;  /* tokens of this rank */
@@ -31,7 +30,6 @@ typedef struct PlanState {
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
     int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
-    BurstBf16 *out;                /* of the attention that runs now */
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];

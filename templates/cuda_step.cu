@@ -144,7 +144,6 @@ static int plan_start(BurstCtx *c, void *state, BurstWeights *mirror)
 {
     PlanState *s = (PlanState *)state;
     int device = 0;
-    s->mirror = mirror;
     BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, &s->gpu));
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));

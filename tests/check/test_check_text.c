@@ -34,13 +34,13 @@
 #define TAIL "    (void)r;\n    return burst_barrier(c, g);\n}\n"
 
 /* Runs the check; the diagnostics as text, "" where there are none. Free with free. */
-static char *checked(const char *code, int *result)
+static char *checked_as(const char *code, bool cuda, int *result)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     Text text = {0};
     text_add(&text, code);
-    *result = check_emitted_c(a, d, "plan.c", &text, RUNTIME_DIR, false);
+    *result = check_emitted_c(a, d, cuda ? "plan.cu" : "plan.c", &text, RUNTIME_DIR, cuda);
     text_free(&text); /* the diagnostics must not need it */
     char *out = NULL;
     size_t n;
@@ -49,6 +49,11 @@ static char *checked(const char *code, int *result)
     fclose(f);
     arena_free(a);
     return out;
+}
+
+static char *checked(const char *code, int *result)
+{
+    return checked_as(code, false, result);
 }
 
 static int count(const char *text, const char *word)
@@ -178,6 +183,46 @@ static void foreign_calls(void **state)
 
 /* The note names the template's own line: the marker counts from the line below it, the last marker wins, and after
  * "template end" there is none. Text inserted at line 71 ends with the marker of line 72. */
+/* CUDA is read twice, for the host and for the device, against the toolkit's own headers. */
+#define CUDA_TEXT(statement, body)                                                                            \
+    "#include \"burst_gpu.h\"\n"                                                                             \
+    "static __global__ void plan_kernel(float *x) { " body " }\n"                                             \
+    "int plan_f(BurstGpu *g, float *x);\n"                                                                    \
+    "int plan_f(BurstGpu *g, float *x)\n{\n"                                                                   \
+    "    " statement "\n"                                                                                     \
+    "    return cudaGetLastError() == cudaSuccess ? burst_gpu_zero(g, x, 4) : BURST_E_MEMORY;\n}\n"
+#define LAUNCH "plan_kernel<<<1, 32, 0, burst_gpu_compute(g)>>>(x);"
+
+static void cuda_case(const char *code, const char *message)
+{
+    int result;
+    char *out = checked_as(code, true, &result);
+    if (strstr(out, "no CUDA toolkit")) {
+        free(out);
+        skip();
+    }
+    if (result != (*message ? -1 : 0))
+        print_error("expected '%s', said '%s'\n", message, out);
+    assert_int_equal(result, *message ? -1 : 0);
+    if (*message)
+        assert_non_null(strstr(out, message));
+    else
+        assert_string_equal(out, "");
+    free(out);
+}
+
+static void cuda_texts(void **state)
+{
+    (void)state;
+    cuda_case(CUDA_TEXT(LAUNCH, "x[threadIdx.x] = 1;"), "");
+    cuda_case(CUDA_TEXT("plan_kernel<<<1, 32>>>(x);", "x[0] = 1;"), "this launch names no stream");
+    cuda_case(CUDA_TEXT("cudaDeviceSynchronize(); " LAUNCH, "x[0] = 1;"), "the status of 'cudaDeviceSynchronize' is ignored");
+    cuda_case(CUDA_TEXT("burst_gpu_sync(g); " LAUNCH, "x[0] = 1;"), "the status of 'burst_gpu_sync' is ignored");
+    cuda_case(CUDA_TEXT(LAUNCH, "x[0] = y;"), "use of undeclared identifier 'y'");
+    cuda_case(CUDA_TEXT(LAUNCH, "asm(\"ret;\"); int unused;"), "unused variable");
+    cuda_case(CUDA_TEXT("system(\"ls\"); " LAUNCH, "x[0] = 1;"), "'system' is not of the runtime");
+}
+
 static void template_lines(void **state)
 {
     (void)state;
@@ -216,7 +261,7 @@ int main(void)
 #ifdef BURST_LIBCLANG
         cmocka_unit_test(good),          cmocka_unit_test(diagnostics_of_clang), cmocka_unit_test(dropped_statuses),
         cmocka_unit_test(library_statuses), cmocka_unit_test(buffers),           cmocka_unit_test(foreign_calls),
-        cmocka_unit_test(template_lines),
+        cmocka_unit_test(template_lines), cmocka_unit_test(cuda_texts),
 #else
         cmocka_unit_test(unavailable),
 #endif
