@@ -147,11 +147,12 @@ static int parse_options(Arena *a, int argc, char **argv, Options *o)
 /* ---- building the program ---- */
 
 /* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
-static const char *link_flags(Arena *a, const Options *o)
+static const char *link_flags(Arena *a, const Options *o, bool cuda)
 {
     size_t n;
-    char *text = read_file(a, arena_printf(a, "%s/link.txt", o->share), &n), *save = NULL;
-    const char *flags = text ? "" : " -lburst_rt -lopenblas -lz -lm -lpthread";
+    char *text = read_file(a, arena_printf(a, "%s/%s", o->share, cuda ? "link_cuda.txt" : "link.txt"), &n), *save = NULL;
+    const char *host = " -lburst_rt -lopenblas -ljansson -lz -lm -lpthread";
+    const char *flags = text ? "" : cuda ? arena_printf(a, " -lburst_rt_cuda%s -lnccl -lcublasLt", host) : host;
     for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
         flags = arena_printf(a, "%s %s", flags, word_text(a, *line == '.' ? arena_printf(a, "%s/%s", o->share, line) : line));
     return flags;
@@ -163,9 +164,9 @@ static const char *cuda_command(Arena *a, const Options *o, const Program *p, co
     const char *nvcc = getenv("NVCC"), *arch = p->cluster.groups[0].device->arch;
     const char *number = strncmp(arch, "sm_", 3) == 0 ? arch + 3 : "90a";
     return arena_printf(a, "%s -std=c++17 -O3 -gencode arch=compute_%s,code=sm_%s -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror "
-                        "%s %s -o %s -lburst_rt_cuda%s -lnccl -lcublasLt", nvcc ? nvcc : "nvcc", number, number,
+                        "%s %s -o %s%s", nvcc ? nvcc : "nvcc", number, number,
                         word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
-                        link_flags(a, o));
+                        link_flags(a, o, true));
 }
 
 /* For a shell. $CC may be several words. */
@@ -176,7 +177,7 @@ static const char *build_command(Arena *a, const Options *o, const Program *p, c
         return cuda_command(a, o, p, source, program);
     return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror %s %s -o %s%s", cc ? cc : "cc",
                         word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
-                        link_flags(a, o));
+                        link_flags(a, o, false));
 }
 
 static int run(const char *command)

@@ -33,7 +33,7 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
-    BurstMark gathered[2], gather_free[2], grad_ready, grad_free;
+    BurstMark gathered[2], gather_free[2], grad_ready, grad_free, tied_here;
     // @insert buffers
 } PlanState;
 
@@ -98,7 +98,7 @@ static int plan_chunks(BurstCtx *c, PlanState *s)
 }
 
 /* Table values of a batch, in every chunk's local order. */
-static int plan_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
+static int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
         BURST_TRY(burst_gpu_upload(s->gpu, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->device_table));
@@ -125,7 +125,7 @@ static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
                 s->pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
         // @insert live_fill
     }
-    return tables ? plan_tables(c, s, tables) : BURST_OK;
+    return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
 
 /* Slots of one pool: every part of a chunk of the greatest size. */
