@@ -38,6 +38,18 @@ BURST_FN int64_t burst_min(int64_t a, int64_t b) { return a < b ? a : b; }
 BURST_FN int64_t burst_max(int64_t a, int64_t b) { return a > b ? a : b; }
 BURST_FN int64_t burst_abs(int64_t a) { return a < 0 ? -a : a; }
 
+/* The same where 32 bits suffice, for plan_mask<i>_keep. */
+BURST_FN int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
+BURST_FN int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
+BURST_FN int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
+BURST_FN int32_t burst_abs32(int32_t a) { return a < 0 ? -a : a; }
+BURST_FN int32_t burst_hash32(int32_t a, int32_t b) { return (int32_t)burst_hash(a, b); }
+BURST_FN int32_t burst_floor_mod32(int32_t a, int32_t b)
+{
+    const int32_t rest = a % b;
+    return rest < 0 ? rest + b : rest;
+}
+
 /* Cell (row, col) of a pattern of rows * cols cells, each 0/1 or '0'/'1'; outside is 0. */
 BURST_FN int burst_pattern(const uint8_t *cell, int64_t rows, int64_t cols, int64_t row, int64_t col)
 {

@@ -13,18 +13,6 @@
 
 #include "burst_mask.h"
 
-/* ---- arithmetic of plan_mask<i>_keep where 32 bits suffice; divisors are positive ---- */
-static __device__ BURST_MAYBE_UNUSED int32_t burst_floor_div32(int32_t a, int32_t b) { return a / b - (a % b < 0); }
-static __device__ BURST_MAYBE_UNUSED int32_t burst_min32(int32_t a, int32_t b) { return a < b ? a : b; }
-static __device__ BURST_MAYBE_UNUSED int32_t burst_max32(int32_t a, int32_t b) { return a > b ? a : b; }
-static __device__ BURST_MAYBE_UNUSED int32_t burst_abs32(int32_t a) { return a < 0 ? -a : a; }
-static __device__ BURST_MAYBE_UNUSED int32_t burst_hash32(int32_t a, int32_t b) { return (int32_t)burst_hash(a, b); }
-static __device__ BURST_MAYBE_UNUSED int32_t burst_floor_mod32(int32_t a, int32_t b)
-{
-    const int32_t rest = a % b;
-    return rest < 0 ? rest + b : rest;
-}
-
 /* ---- chunks ---- */
 /* The tokens of one chunk in local order; device memory. table[t] is NULL where no mask reads table t. */
 typedef struct BurstTokens {

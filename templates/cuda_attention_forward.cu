@@ -124,6 +124,7 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, cons
     constexpr int BM = BurstTileShape<D>::FORWARD_Q;
 #pragma unroll
     for (int c = 0; c < BN / 4; c++) {
+        not_ahead();
         const int key = c / 2 * 8 + lane % 4 * 2 + c % 2;
         int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
         const int32_t position = k_ints[key];

@@ -109,7 +109,7 @@ def flex(mask, n, h, hk, d, data):
     ids = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).cuda()
     window = int(mask[7:-1]) if mask.startswith("window(") else 0
     rule = (lambda b, h, i, j: (i >= j) & (ids[i] == ids[j])) if mask == "document" else (lambda b, h, i, j: (i >= j) & (i - j < window))
-    blocks = create_block_mask(rule, None, None, n, n, device="cuda", _compile=True)
+    blocks = create_block_mask(rule, None, None, n, n, device="cuda")
     compiled = torch.compile(flex_attention, dynamic=False)
     autograd("flex", mask, n, h, hk, d, data, lambda q, k, v: compiled(q, k, v, block_mask=blocks))
 
