@@ -83,9 +83,11 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
     const MaskSpelling spelling = {.key = "k", .table_q = narrow ? "tq[%d]" : "(int64_t)tq[%d]",
                                    .table_k = narrow ? "tk[%d]" : "(int64_t)tk[%d]", .suffix = narrow ? "32" : "", .one = true};
     mask_emit_tile(p, mask, "static __device__ BURST_MAYBE_UNUSED", out);
-    text_printf(out, "/* tq[t], tk[t]: the value of table t at q, at k. */\n"
-                     "static __device__ BURST_MAYBE_UNUSED int plan_mask%d_keep(%s q, %s k, const int32_t *tq, const int32_t *tk)\n"
-                     "{\n    (void)tq, (void)tk;\n", mask, integer, integer);
+    text_printf(out,
+                "/* tq[t], tk[t]: the value of table t at q, at k. */\n"
+                "static __device__ BURST_MAYBE_UNUSED int plan_mask%d_keep(%s q, %s k, const int32_t *tq, const int32_t *tk)\n"
+                "{\n    (void)tq, (void)tk;\n",
+                mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
     text_printf(out, "struct PlanMask%d {\n    enum { TABLES = 0x%x }; /* bit t: table t is read */\n", mask, tables_of(e));
     text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"

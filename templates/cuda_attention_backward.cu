@@ -69,7 +69,8 @@ static __device__ __forceinline__ void backward_scores(float s[2][BM / 16][4], u
 
 /* -inf where the mask drops a pair or the row is no key. */
 template <int BM, int BN, class MASK>
-static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], const int32_t *q_ints, const int32_t *k_ints, const BackwardLane &w, int keys)
+static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], const int32_t *q_ints, const int32_t *k_ints,
+                                                     const BackwardLane &w, int keys)
 {
 #pragma unroll
     for (int c = 0; c < BM / 8; c++) {
@@ -136,7 +137,9 @@ static __device__ __forceinline__ void backward_pack(uint32_t a[2][BM / 32][4], 
 }
 
 /* sum += A B of 32 keys by half of head_dim: 16 queries; b16 at their first row. */
-template <int D, int BM> static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4], uint32_t b16)
+template <int D, int BM>
+static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4],
+                                                     uint32_t b16)
 {
 #pragma unroll
     for (int x = 0; x < D / 32; x++) {
@@ -196,7 +199,8 @@ template <int D> static __device__ __forceinline__ void backward_add_dq(const fl
 #else
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + dq_place(j / 2, lane % 4, j % 2)), "f"(s[j / 2][h + j % 2]) : "memory");
+            asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + dq_place(j / 2, lane % 4, j % 2)), "f"(s[j / 2][h + j % 2])
+                         : "memory");
 #endif
     }
 }
@@ -224,7 +228,8 @@ static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t 
 }
 
 template <int D, int BM>
-static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int key0, const BackwardLane &w)
+static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int key0,
+                                                      const BackwardLane &w)
 {
 #pragma unroll
     for (int row = 0; row < 4; row++) {

@@ -56,7 +56,8 @@ static __device__ __forceinline__ Place forward_place(const BurstForward &p)
     return place;
 }
 
-template <int D, int BN> static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
+template <int D, int BN>
+static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
 {
     const bool first = p.flags & BURST_FIRST;
 #pragma unroll
@@ -119,7 +120,8 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
 
 /* -inf where the mask drops a pair or the column is no key. */
 template <int D, class MASK, int BN>
-static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int row0, int keys, int lane)
+static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int row0,
+                                                    int keys, int lane)
 {
     constexpr int BM = BurstTileShape<D>::FORWARD_Q;
 #pragma unroll

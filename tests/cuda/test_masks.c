@@ -27,7 +27,8 @@ static const Expr *mask_of(Rx *r, int i)
 static void check_mask(Rx *r, const Expr *e, Keep *keep, Tile *tile, const int32_t *const *table)
 {
     for (int i = 0; i < PAIRS; i++) {
-        const int64_t q = rx_between(r, 0, r->sequence - 1), k = rx_one_in(r, 2) ? rx_between(r, 0, q) : rx_between(r, 0, r->sequence - 1);
+        const int64_t q = rx_between(r, 0, r->sequence - 1), last = rx_one_in(r, 2) ? q : r->sequence - 1;
+        const int64_t k = rx_between(r, 0, last);
         int32_t tq[TABLES], tk[TABLES];
         BurstSide sq = {.lo = q, .hi = q}, sk = {.lo = k, .hi = k};
         for (int t = 0; t < TABLES; t++) {
