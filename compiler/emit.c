@@ -474,7 +474,8 @@ static void emit_header(Emit *e)
     mask_comment(e->options->build, e->out);
     text_add(e->out, "\n */\n");
     text_add(e->out, cuda(e) ? "#include \"burst_gpu.h\"\n" : "");
-    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
+    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n");
+    text_add(e->out, cuda(e) ? "#include <stdlib.h>\n#include <string.h>\n\n" : "#include <string.h>\n\n");
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
@@ -508,7 +509,7 @@ static const Backend backends[] = {
     {{"host_attention.c", "host_ring.c"}, {"host_layer.c", "host_step.c"}},
     {{"host_attention.c", "host_heads.c"}, {"host_layer.c", "host_step.c"}},
     {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_ring.cu"},
-     {"cuda_layer.cu", "cuda_step.cu"}},
+     {"cuda_layer.cu", "cuda_alone.cu", "cuda_step.cu"}},
 };
 
 static bool emit_parts(Emit *e, const char *const *part)

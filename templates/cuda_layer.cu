@@ -16,6 +16,30 @@ static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *
     return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me); /* no key for any query: zeros, lse -inf */
 }
 
+/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
+ * are. Here, at home and complete, it gets its order; a warp 32 columns. */
+static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
+{
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int lane = (int)(at % 32);
+    float x = 0;
+    if (at < columns)
+        x = dq[at - lane + burst::dq_place(lane / 8, lane % 8 / 2, lane % 2)] * scale;
+    __syncwarp();
+    if (at < columns)
+        dq[at] = x;
+}
+
+static int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
+{
+    const int64_t columns = PLAN_HEADS * s->n * PLAN_HEAD_DIM;
+    if (columns == 0)
+        return BURST_OK;
+    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->gpu)>>>(dq, columns, PLAN_SCALE);
+    PLAN_CUDA(cudaGetLastError());
+    return BURST_OK;
+}
+
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final o and lse. */
 static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
                                const BurstBf16 *v, const BurstBf16 *o, const float *lse, const BurstBf16 *d_o, float *dq,
@@ -30,7 +54,8 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstB
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
-    return plan_backward(c, s);
+    BURST_TRY(plan_backward(c, s));
+    return plan_order_dq(c, s, dq);
 }
 
 /* ---- one layer ---- */

@@ -195,6 +195,8 @@ static BurstPlan plan_values(void)
     p.step = plan_step;
     p.save = plan_save;
     p.sequence_step = plan_sequence_step;
+    p.attention_forward = plan_attention_forward;
+    p.attention_backward = plan_attention_backward;
     return p;
 }
 

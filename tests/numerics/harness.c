@@ -1,17 +1,18 @@
 /* harness.c: the main of an emitted program under test: attention forward and backward under every mask of the plan, on
  * all ranks, against the oracle's answers (expected.h).
  *
- *     program ANSWERS [--tolerance X] [--spoil OUTPUT] [--verbose]
+ *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--verbose]
  *
  * Each rank gives the plan only the tokens that it owns and compares the rows that come back; the errors are summed over
  * all ranks. Prints one line for each case that fails and a last line "cases N failed F worst o=... dv=...". Exits with
  * 0, with 1 where a case is off by more than the tolerance, with 2 on usage. --spoil adds 1e-4 of its size to an output
- * before it is compared, so that a test of this test sees it fail.
+ * before it is compared, so that a test of this test sees it fail. --masks: the plan has the first N masks only.
  */
 #include "burst_rt.h"
 #include "expected.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ static const char *const out_name[] = {OUTPUTS(X)};
 typedef struct Options {
     const Expected *e;
     double tolerance;
+    int masks; /* of the plan: the first that many of the oracle's */
     int spoil; /* an output, or -1 */
     bool verbose;
 } Options;
@@ -214,7 +216,7 @@ static int run_cases(BurstCtx *c, const BurstPlan *p, void *arg)
     const Expected *e = r.o->e;
     const ExpectedCase *cases = expected_at(e, e->case_at);
     BURST_TRY(open_rank(&r));
-    for (int i = 0; i < e->cases; i++) {
+    for (int i = 0; i < e->cases && cases[i].mask < r.o->masks; i++) {
         BURST_TRY(attend(&r, &cases[i]));
         BURST_TRY(judge(&r, &cases[i]));
     }
@@ -248,11 +250,13 @@ static int output_named(const char *name)
 
 static Options read_options(int argc, char **argv)
 {
-    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 3e-6, .spoil = -1};
+    Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 3e-6, .masks = INT_MAX, .spoil = -1};
     for (int i = 2; i < argc; i++) {
         o.verbose |= strcmp(argv[i], "--verbose") == 0;
         if (i + 1 < argc && strcmp(argv[i], "--tolerance") == 0)
             o.tolerance = atof(argv[i + 1]);
+        if (i + 1 < argc && strcmp(argv[i], "--masks") == 0)
+            o.masks = atoi(argv[i + 1]);
         if (i + 1 < argc && strcmp(argv[i], "--spoil") == 0)
             o.spoil = output_named(argv[i + 1]);
     }

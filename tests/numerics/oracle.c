@@ -25,9 +25,15 @@ static double uniform(uint64_t stream, uint64_t i)
     return ((double)(z >> 11) + 0.5) * 0x1p-53;
 }
 
+/* Rounded to bf16, so that a backend that computes in bf16 has the same inputs. */
 static float normal(uint64_t stream, uint64_t i)
 {
-    return (float)(sqrt(-2 * log(uniform(stream, 2 * i))) * cos(2 * M_PI * uniform(stream, 2 * i + 1)));
+    float x = (float)(sqrt(-2 * log(uniform(stream, 2 * i))) * cos(2 * M_PI * uniform(stream, 2 * i + 1)));
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
 }
 
 /* Table 0: documents of some tokens, in order; 1: documents of one to three tokens; 2: numbers in no order at all, which
