@@ -1,0 +1,173 @@
+/* verify_pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in absolute chunks.
+ *
+ * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
+ * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
+ * pairs here: that none is added twice is shown on the whole trace (verify.c).
+ */
+#include "verify.h"
+
+#include <string.h>
+
+enum { TABLE_SAMPLES = 4 };
+
+typedef struct Replay {
+    Arena *arena;
+    const Schedule *s;
+    Live live;
+    int ranks;
+    const uint8_t *pair;
+    int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
+    uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
+} Replay;
+enum { COPY_HERE = 1, COPY_UNREAD = 2 }; /* unread: it arrived, and nothing was done with it yet */
+
+static size_t cell(const Replay *z, int rank, int chunk)
+{
+    return (size_t)rank * (size_t)z->ranks + (size_t)chunk;
+}
+
+/* Whether the copy is here; if so, it came for a reason. */
+static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
+{
+    uint8_t *copy = &z->copy[t][cell(z, rank, chunk)];
+    if (*copy)
+        *copy = COPY_HERE;
+    return *copy;
+}
+
+/* One instance at one rank; chunks here are absolute. False where something needed is missing. */
+static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, int *moving)
+{
+    const Choice *c = z->s->choice;
+    TensorId t = i->node->ref[0].tensor;
+    int chunk = rel_add(c, rank, i->chunk[0]), to = rel_add(c, rank, i->hop);
+    bool sum = tensor_accumulates(t);
+    uint8_t there = z->live.op[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
+    *moving = 0;
+    if (!(bits & LIVE_SEND) != !(there & LIVE_RECV))
+        return false;
+    if (!(bits & LIVE_SEND))
+        return !sum || z->sum[t][cell(z, rank, chunk)] == 0;
+    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
+    if (sum)
+        z->sum[t][cell(z, rank, chunk)] = 0;
+    return *moving != 0;
+}
+
+static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    const Choice *c = z->s->choice;
+    TensorId t = i->node->ref[0].tensor;
+    int *moving = NEW_ARRAY(z->arena, int, z->ranks);
+    for (int r = 0; r < z->ranks; r++)
+        if (!replay_send(z, i, r, bits[r], &moving[r]))
+            return false;
+    for (int r = 0; r < z->ranks; r++) {
+        size_t at = cell(z, rel_add(c, r, i->hop), rel_add(c, r, i->chunk[0]));
+        if (moving[r] && tensor_accumulates(t))
+            z->sum[t][at] += moving[r];
+        else if (moving[r])
+            z->copy[t][at] = COPY_UNREAD;
+    }
+    return true;
+}
+
+static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    for (int r = 0; r < z->ranks; r++) {
+        int q = rel_add(z->s->choice, r, i->chunk[0]), k = rel_add(z->s->choice, r, i->chunk[1]);
+        bool wanted = z->pair[cell(z, q, k)];
+        if (wanted != !!(bits[r] & LIVE_COMPUTE))
+            return false;
+        if (!wanted)
+            continue;
+        if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k))
+            return false;
+        z->sum[T_DQ][cell(z, r, q)]++;
+        z->sum[T_DKV][cell(z, r, k)]++;
+    }
+    return true;
+}
+
+/* Every live pair's two gradients are at the owners of their chunks. */
+static bool sums_are_home(const Replay *z)
+{
+    for (int c = 0; c < z->ranks && z->s->backward; c++) {
+        int row = 0, column = 0;
+        for (int o = 0; o < z->ranks; o++) {
+            row += z->pair[cell(z, c, o)];
+            column += z->pair[cell(z, o, c)];
+        }
+        if (z->sum[T_DQ][cell(z, c, c)] != row || z->sum[T_DKV][cell(z, c, c)] != column)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under it. */
+static bool copies_were_used(const Replay *z)
+{
+    size_t square = (size_t)z->ranks * (size_t)z->ranks;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (memchr(z->copy[t], COPY_UNREAD, square))
+            return false;
+    return true;
+}
+
+static const Instance *replay_pruned(Replay *z)
+{
+    for (int i = 0; i < z->s->trace.n; i++) {
+        const Instance *x = &z->s->trace.at[i];
+        const uint8_t *bits = z->live.op + (size_t)i * (size_t)z->ranks;
+        bool fine = x->node->kind == N_EXCHANGE || x->node->ref[0].whole ? true
+                    : x->node->kind == N_COMPUTE ? replay_compute(z, x, bits)
+                                                 : replay_transfer(z, x, bits);
+        if (!fine)
+            return x;
+    }
+    bool fine = (sums_are_home(z) && copies_were_used(z)) || z->s->choice->schedule->exchanges;
+    return fine ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+}
+
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
+{
+    return verify_live(a, d, s, prune(a, s, pair), pair, mask);
+}
+
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const char *mask)
+{
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .pair = pair};
+    size_t square = (size_t)z.ranks * (size_t)z.ranks;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        z.sum[t] = NEW_ARRAY(a, int, square);
+        z.copy[t] = NEW_ARRAY(a, uint8_t, square);
+        for (int r = 0; r < z.ranks; r++)
+            z.copy[t][cell(&z, r, r)] = COPY_HERE;
+    }
+    const Instance *bad = replay_pruned(&z);
+    if (bad)
+        diag_error(d, bad->node->stmt->span, "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
+                   PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
+    return !bad;
+}
+
+/* Tables change at run time: the rule is tried on samples besides the worst case. */
+bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
+{
+    size_t square = (size_t)t->choice.ranks * (size_t)t->choice.ranks;
+    uint64_t seed = 1;
+    for (int m = 0; m < t->program->mask_count; m++) {
+        uint8_t *pair = live_pairs(a, t->maps[m], t->partition);
+        if (!verify_pruned(a, d, s, pair, t->program->masks[m].text))
+            return false;
+        for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
+            for (size_t i = 0; i < square; i++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                pair[i] = pair[i] && seed >> 62;
+            }
+            if (!verify_pruned(a, d, s, pair, t->program->masks[m].text))
+                return false;
+        }
+    }
+    return true;
+}
