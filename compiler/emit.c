@@ -506,10 +506,10 @@ static void emit_masks(Emit *e)
 enum { MAX_PARTS = 6 };
 typedef struct Backend { const char *before[MAX_PARTS], *after[MAX_PARTS]; } Backend;
 static const Backend backends[] = {
-    {{"host_attention.c", "host_ring.c"}, {"host_layer.c", "host_step.c"}},
-    {{"host_attention.c", "host_heads.c"}, {"host_layer.c", "host_step.c"}},
-    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_ring.cu"},
-     {"cuda_layer.cu", "cuda_alone.cu", "cuda_step.cu"}},
+    {{"host_attention.c", "rings.c", "host_ring.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
+    {{"host_attention.c", "host_heads.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
+    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "rings.c", "cuda_ring.cu"},
+     {"cuda_layer.cu", "cuda_alone.cu", "steps.c", "cuda_step.cu"}},
 };
 
 static bool emit_parts(Emit *e, const char *const *part)

@@ -5,11 +5,6 @@ static cudaStream_t plan_stream(PlanState *s, int stream)
     return stream == PLAN_COMPUTE ? burst_gpu_compute(s->gpu) : burst_gpu_channel(s->gpu, stream);
 }
 
-static PlanSlot *plan_next(PlanPool *p)
-{
-    return &p->slot[p->uses++ % p->slots];
-}
-
 /* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
 static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
@@ -56,9 +51,7 @@ static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, BurstBuffer *o
     return count;
 }
 
-/* One hop: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk `next`. Both ends know from the
- * mask whether it is needed. */
-typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop; /* in the order of the schedule's text */
+/* The transfer of one hop, on the channel's stream. */
 static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];

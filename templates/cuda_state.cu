@@ -55,14 +55,6 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 
 // @insert mask_table
 
-/* A chunk's number from its coordinates, which wrap around. */
-static int plan_chunk(int64_t c0, int64_t c1)
-{
-    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
-    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
-    return (int)(c0 * PLAN_SIZE1 + c1);
-}
-
 /* ---- set-up ---- */
 
 /* Positions of every chunk, on the host with the hull of each tile, and on the device. */

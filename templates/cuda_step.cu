@@ -1,13 +1,5 @@
 /* ---- weights: sharded over all ranks, gathered unit by unit, one ahead (ZeRO-3) ---- */
 
-enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1, PLAN_VISITS = 2 * PLAN_LAYERS + 2 };
-
-/* Units in the order of use: embedding, layers, head, then the layers backwards. */
-static int plan_unit_at(int visit)
-{
-    return visit <= PLAN_HEAD ? visit : 2 * PLAN_HEAD - visit;
-}
-
 /* Starts the gather of this visit's unit when the buffer's last unit is no longer computed with. */
 static int plan_gather(PlanState *s, int visit)
 {
@@ -98,27 +90,6 @@ static int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *mirror, co
 }
 
 /* ---- one optimizer step ---- */
-
-enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
-
-static BurstGroup plan_world(void)
-{
-    BurstGroup g = {0, 1, PLAN_WORLD};
-    return g;
-}
-
-static int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *tokens)
-{
-    const int group = burst_rank(c) / PLAN_GROUP;
-    BurstBatch b;
-    *tokens = 0;
-    for (int i = 0; i < PLAN_SEQUENCES; i++) {
-        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
-        for (int64_t j = 0; j < s->n; j++)
-            *tokens += b.label[j] < 0 ? 0 : (double)b.weight[j];
-    }
-    return burst_allreduce(c, plan_world(), tokens, 1);
-}
 
 static int plan_step(BurstCtx *c, void *state, BurstWeights *mirror, int64_t step, BurstStep *result)
 {

@@ -34,11 +34,6 @@ typedef struct PlanState {
 
 // @insert mask_table
 
-static BurstGroup plan_world(void)
-{
-    return (BurstGroup){0, 1, PLAN_WORLD};
-}
-
 /* ---- set-up ---- */
 
 /* Positions of every chunk, and the hull of each of their tiles. */

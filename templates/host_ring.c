@@ -8,14 +8,6 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
 };
 
-/* A chunk's number from its coordinates, which wrap around. */
-static int plan_chunk(int64_t c0, int64_t c1)
-{
-    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
-    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
-    return (int)(c0 * PLAN_SIZE1 + c1);
-}
-
 /* Slots of one pool: every part of a chunk of the greatest size. */
 static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool, int tensor, int slots)
 {
@@ -33,11 +25,6 @@ static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool
             p->slot[k].part[i] = at;
     }
     return BURST_OK;
-}
-
-static PlanSlot *plan_next(PlanPool *p)
-{
-    return &p->slot[p->uses++ % p->slots];
 }
 
 /* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
@@ -97,9 +84,7 @@ static int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, Plan
     return BURST_OK;
 }
 
-/* One hop of a copy: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk `next`. Both ends know
- * from the mask whether anybody further along needs it. */
-typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop; /* in the order of the schedule's text */
+/* One hop of a copy. */
 static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
