@@ -33,7 +33,6 @@ static const char dropped_header[] = "texture_fetch_functions.h";
 static const char *const allowed_calls[] = {
     "memcpy", "memset", "memmove", "memcmp", "strcmp", "strlen", "snprintf", "fprintf", "printf", "sqrt",
     "sqrtf",  "exp",    "expf",    "log",    "logf",   "fabs",   "fabsf",    "fmin",    "fmax",   "abs",
-    "malloc", "free",
 };
 /* Types that are a status wherever they come from. */
 static const char *const status_types[] = {"cudaError_t", "ncclResult_t", "cublasStatus_t"};

@@ -474,8 +474,7 @@ static void emit_header(Emit *e)
     mask_comment(e->options->build, e->out);
     text_add(e->out, "\n */\n");
     text_add(e->out, cuda(e) ? "#include \"burst_gpu.h\"\n" : "");
-    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n");
-    text_add(e->out, cuda(e) ? "#include <stdlib.h>\n#include <string.h>\n\n" : "#include <string.h>\n\n");
+    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
