@@ -17,7 +17,7 @@ build_packages='gcc:gcc cmake:cmake ninja:ninja-build flex:flex bison:bison pkg-
 /usr/include/x86_64-linux-gnu/cblas.h:libopenblas-pthread-dev /usr/include/zlib.h:zlib1g-dev
 /usr/include/jansson.h:libjansson-dev mpicc:libopenmpi-dev mpirun:openmpi-bin
 /usr/lib/llvm-19/include/clang-c/Index.h:libclang-19-dev'
-test_packages='/usr/include/cmocka.h:libcmocka-dev clang-19:clang-19
+test_packages='g++:g++ /usr/include/cmocka.h:libcmocka-dev clang-19:clang-19
 /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a:libclang-rt-19-dev
 FileCheck-19:llvm-19-tools python3:python3 ip:iproute2 ctest:cmake'
 
