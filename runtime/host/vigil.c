@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { LINE = 256 };
 static const double look_every = 0.1; /* seconds between looks at the peers' processes */
@@ -53,13 +54,29 @@ static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t si
              (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
 }
 
-/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or after world steps, in a
- * circle. */
+/* A process of this host that was stopped (SIGSTOP, a debugger): the state is the letter after the name in brackets. */
+static bool is_stopped(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *name_end = strrchr(text, ')');
+    return name_end && (name_end[1] == ' ') && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
+/* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was stopped while it
+ * waited, or after world steps, in a circle. */
 static int root_of_wait(const BurstCtx *c, int rank, bool *circle)
 {
     for (int i = 0; i < c->world; i++) {
         int local = c->local_of[rank];
         int next = local < 0 ? 0 : atomic_load(&region_slot(c->region, local)->waits_for);
+        if (next != 0 && is_stopped(atomic_load(&region_slot(c->region, local)->pid)))
+            next = 0;
         *circle = next != 0;
         if (next == 0)
             return rank;
