@@ -87,20 +87,6 @@ static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const Bur
     return plan_move(s, live, op, &h, from, slot);
 }
 
-/* A slot for this rank's partial sum of the chunk, where it has none. */
-static BURST_MAYBE_UNUSED int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
-{
-    if (s->held[tensor][chunk])
-        return BURST_OK;
-    if (wait_free)
-        BURST_TRY(plan_wait_free(c, s, PLAN_COMPUTE, pool));
-    PlanSlot *slot = plan_next(&s->pool[pool]);
-    slot->chunk = chunk;
-    slot->started = false;
-    s->held[tensor][chunk] = slot;
-    return BURST_OK;
-}
-
 static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)

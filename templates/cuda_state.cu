@@ -4,7 +4,7 @@
  * keys and values, dKV for both gradients; each part of a chunk is a buffer of its own. Chunks that travel live in the
  * slots of a pool, taken in rotation. Nothing here waits on the host: order comes from the streams and from marks.
  */
-enum { PLAN_PARTS = 4, PLAN_COMPUTE = -1 };
+enum { PLAN_PARTS = 4 };
 typedef struct PlanSlot {
     char *part[PLAN_PARTS];
     int chunk;       /* what it holds */

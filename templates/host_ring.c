@@ -29,8 +29,6 @@ static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool
 
 /* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
  * process: computing ends before its call returns, and a transfer is waited for where it is needed. */
-enum { PLAN_COMPUTE = -1 };
-
 /* The next slot of the pool may be filled: what it held has been read and sent. */
 static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
@@ -108,20 +106,6 @@ static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const Bur
     slot->pending = live->recv[op];
     if (live->recv[op])
         BURST_TRY(plan_receive(c, s, h.channel, h.tensor, slot, h.from));
-    return BURST_OK;
-}
-
-/* A slot for this rank's partial sum of the chunk, where it has none. */
-static BURST_MAYBE_UNUSED int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
-{
-    if (s->held[tensor][chunk])
-        return BURST_OK;
-    if (wait_free)
-        BURST_TRY(plan_wait_free(c, s, PLAN_COMPUTE, pool));
-    PlanSlot *slot = plan_next(&s->pool[pool]);
-    slot->chunk = chunk;
-    slot->started = false;
-    s->held[tensor][chunk] = slot;
     return BURST_OK;
 }
 
