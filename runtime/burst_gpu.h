@@ -44,13 +44,25 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m);
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m); /* what follows in stream runs after m */
 
 /* ---- transfers ---- */
-typedef struct BurstBuffer { void *data; size_t bytes; } BurstBuffer;
+/* Device memory is laid out alike on all ranks: they take the same buffers in the same order. So a sender says where its data
+ * land at the receiver as the address of the same buffer at itself. The first transfer of each pair, channel and direction
+ * checks that both mean the same place.
+ *
+ * One buffer of a hop. Sends: `lands` is the receiver's buffer. Receives: NULL. */
+typedef struct BurstBuffer { void *data; size_t bytes; void *lands; } BurstBuffer;
+enum { BURST_GPU_BUFFERS = 8 }; /* of a hop, at most */
 /* On the channel's stream: sends to rank `to` and receives from rank `from` as one group; either side may have no buffers. */
 int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, int to, const BurstBuffer *receive,
                   int receives, int from);
-/* All-to-all pieces: sends[i] to and receives[i] from rank peers[i], as one group on the channel's stream. */
-int burst_gpu_exchange(BurstGpu *g, int channel, int count, const int *peers, const BurstBuffer *sends,
-                       const BurstBuffer *receives);
+/* One piece of an all-to-all: `rows` rows of `width` bytes, `pitch` bytes apart. Sends: lands and lands_pitch are where the
+ * receiver puts it. peer may be this rank itself: a copy. */
+typedef struct BurstPiece { int peer; void *data; size_t width, rows, pitch; void *lands; size_t lands_pitch; } BurstPiece;
+/* On the channel's stream. Between two ranks, pieces are sent and received in the order given, and width and rows of both
+ * sides agree. packing: device memory for what NCCL moves of pieces that are not contiguous, at least burst_gpu_packing
+ * (burst_sizes.h) of each send and receive of another rank; copy engines need none, but which of them moves a piece is
+ * decided at start-up, so the plan always has it. */
+int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
+                       void *packing, size_t packing_bytes);
 /* On the weights' stream, over the whole world: full[i*elements ...] = rank i's shard, and shard += sum over ranks of
  * full[me*elements ...] (scratch: elements floats). */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);

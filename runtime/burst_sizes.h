@@ -58,4 +58,10 @@ static inline int64_t burst_gpu_loss_bytes(int vocab)
     return burst_gpu_loss_tile(vocab) * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
+/* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */
+static inline int64_t burst_gpu_packing(int64_t width, int64_t rows, int64_t pitch)
+{
+    return rows <= 1 || pitch == width ? 0 : (width * rows + 255) / 256 * 256;
+}
+
 #endif

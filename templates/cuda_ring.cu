@@ -41,12 +41,14 @@ static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int 
     return burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->used);
 }
 
-static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, BurstBuffer *out)
+/* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's; or NULL. */
+static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
 {
     int count = 0;
     for (; count < PLAN_PARTS && plan_part_width[tensor][count]; count++) {
         out[count].data = slot->part[count];
         out[count].bytes = (size_t)(plan_part_width[tensor][count] * s->chunk[slot->chunk].tokens);
+        out[count].lands = lands ? lands->part[count] : NULL;
     }
     return count;
 }
@@ -55,8 +57,8 @@ static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, BurstBuffer *o
 static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
-    const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, out) : 0;
-    const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, in) : 0;
+    const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
+    const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
     cudaStream_t stream = burst_gpu_channel(s->gpu, h->channel);
     if (sends && from == &s->home[h->tensor])
         BURST_TRY(burst_gpu_after(s->gpu, stream, &from->used)); /* made by computing before this attention */

@@ -14,9 +14,9 @@ static Doubles exact(const Floats &x)
     return Doubles(x.begin(), x.end());
 }
 
-static BurstBuffer buffer(float *at)
+static BurstBuffer buffer(float *at, float *lands)
 {
-    return BurstBuffer{at, COUNT * sizeof *at};
+    return BurstBuffer{at, COUNT * sizeof *at, lands};
 }
 
 static float *empty(Check *k)
@@ -30,7 +30,8 @@ static void check_hop(Check *k, int world)
     const int me = burst_rank(k->c), to = (me + 1) % world, from = (me + world - 1) % world;
     BurstMark filled = {}, arrived = {}, never = {};
     float *first = empty(k), *second = empty(k);
-    BurstBuffer out[2] = {buffer(up(k, pattern(me, 0))), buffer(up(k, pattern(me, 1)))}, in[2] = {buffer(first), buffer(second)};
+    BurstBuffer out[2] = {buffer(up(k, pattern(me, 0)), first), buffer(up(k, pattern(me, 1)), second)};
+    BurstBuffer in[2] = {buffer(first, NULL), buffer(second, NULL)};
     MUST(k, burst_gpu_mark(k->g, burst_gpu_compute(k->g), &filled));
     MUST(k, burst_gpu_after(k->g, burst_gpu_channel(k->g, 0), &filled));
     MUST(k, burst_gpu_after(k->g, burst_gpu_channel(k->g, 0), &never));
@@ -45,32 +46,85 @@ static void check_hop(Check *k, int world)
 static void check_one_way(Check *k, int world)
 {
     const int me = burst_rank(k->c), last = world - 1;
+    float *at = me == 0 ? up(k, pattern(0, 2)) : empty(k); /* taken by all: memory is laid out alike */
     if (world == 1 || (me > 0 && me < last))
         return;
-    float *at = me == 0 ? up(k, pattern(0, 2)) : empty(k);
-    const BurstBuffer b = buffer(at);
+    const BurstBuffer b = buffer(at, me == 0 ? at : NULL);
     MUST(k, burst_gpu_sync(k->g));
     MUST(k, burst_gpu_hop(k->g, 1, &b, me == 0, last, &b, me == last, 0));
     MUST(k, burst_gpu_sync(k->g));
     compare(k, "hop, one way", down(k, at, COUNT), exact(pattern(0, 2)), 0);
 }
 
-/* Piece i of a rank goes to rank i, the own one too. */
+/* ---- all-to-all ---- */
+/* Rank a sends rank b some of its rows, more or fewer for each pair, and perhaps none; wide: rows of the piece are a part of
+ * wider rows at the sender, at the receiver, at both or at neither. */
+enum { WIDTH = 96, PITCH = 160, MOST_ROWS = 37 }; /* floats */
+typedef struct Shape { int rows; bool wide_there, wide_here; } Shape;
+
+static Shape shape_of(int from, int to)
+{
+    return Shape{(from * 7 + to * 11) % 5 == 4 ? 0 : 5 + (from * 13 + to * 5) % (MOST_ROWS - 5), (from + to) % 2 == 1, (from + 2 * to) % 3 == 1};
+}
+
+static float element(int from, int to, int row, int column)
+{
+    return (float)((from * 16 + to) * MOST_ROWS * WIDTH + row * WIDTH + column);
+}
+
+/* A piece's memory as the sender has it: what lies between the rows is 1. */
+static Floats piece_at_sender(int from, int to)
+{
+    const Shape s = shape_of(from, to);
+    Floats x(MOST_ROWS * PITCH, 1.0f);
+    for (int i = 0; i < s.rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            x[(size_t)(i * (s.wide_there ? PITCH : WIDTH) + j)] = element(from, to, i, j);
+    return x;
+}
+
+/* And as the receiver has it afterwards, where memory was 2 before. */
+static Doubles piece_at_receiver(int from, int to)
+{
+    const Shape s = shape_of(from, to);
+    Doubles x(MOST_ROWS * PITCH, 2.0);
+    for (int i = 0; i < s.rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            x[(size_t)(i * (s.wide_here ? PITCH : WIDTH) + j)] = element(from, to, i, j);
+    return x;
+}
+
+static BurstPiece piece(int peer, float *data, int rows, bool wide, float *lands, bool wide_there)
+{
+    const size_t one = sizeof(float);
+    return BurstPiece{peer, data, WIDTH * one, (size_t)rows, (wide ? PITCH : WIDTH) * one, lands, (wide_there ? PITCH : WIDTH) * one};
+}
+
+/* in[i] is where the piece of rank i lands, at every rank. Each goes in two parts, so that their order matters. */
 static void check_exchange(Check *k, int world)
 {
     const int me = burst_rank(k->c);
-    std::vector<BurstBuffer> out, in;
-    std::vector<int> peers;
+    std::vector<float *> from(world), in(world);
+    std::vector<BurstPiece> send, receive;
+    const size_t packing_bytes = (size_t)world * 4 * MOST_ROWS * PITCH * sizeof(float);
+    void *packing = poisoned(k, packing_bytes);
+    for (int i = 0; i < world; i++)
+        in[i] = up(k, Floats(MOST_ROWS * PITCH, 2.0f)), from[i] = up(k, piece_at_sender(me, i));
     for (int i = 0; i < world; i++) {
-        peers.push_back(i);
-        out.push_back(buffer(up(k, pattern(me, 3 + i))));
-        in.push_back(buffer(empty(k)));
+        const Shape out = shape_of(me, i), back = shape_of(i, me);
+        for (int part = 0; part < 2; part++) {
+            const int first = part ? out.rows / 3 : 0, rows = part ? out.rows - first : out.rows / 3;
+            send.push_back(piece(i, from[i] + first * (out.wide_there ? PITCH : WIDTH), rows, out.wide_there,
+                                 in[me] + first * (out.wide_here ? PITCH : WIDTH), out.wide_here));
+            const int begin = part ? back.rows / 3 : 0, count = part ? back.rows - begin : back.rows / 3;
+            receive.push_back(piece(i, in[i] + begin * (back.wide_here ? PITCH : WIDTH), count, back.wide_here, NULL, false));
+        }
     }
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_exchange(k->g, 1, world, peers.data(), out.data(), in.data()));
+    MUST(k, burst_gpu_exchange(k->g, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(), packing, packing_bytes));
     MUST(k, burst_gpu_sync(k->g));
     for (int i = 0; i < world; i++)
-        compare(k, "exchange", down(k, (float *)in[i].data, COUNT), exact(pattern(i, 3 + me)), 0);
+        compare(k, "exchange", down(k, in[i], MOST_ROWS * PITCH), piece_at_receiver(i, me), 0);
 }
 
 static void check_gather(Check *k, int world)

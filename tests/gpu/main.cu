@@ -49,7 +49,8 @@ static void check(Check *k)
 static int wait_in_vain(Check *k, bool kill_sender)
 {
     const int me = burst_rank(k->c), last = burst_world(k->c) - 1;
-    const BurstBuffer b = {burst_gpu_take(k->g, 1024), 1024};
+    void *at = burst_gpu_take(k->g, 1024);
+    const BurstBuffer b = {at, 1024, me == last ? at : NULL};
     BURST_TRY(burst_gpu_hop(k->g, 0, &b, me == last, 0, &b, me == 0, last));
     BURST_TRY(burst_gpu_sync(k->g));
     burst_doing(k->c, me == 0 ? "waiting in vain" : "sleeping");

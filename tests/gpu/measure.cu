@@ -113,7 +113,7 @@ static void measure_hop(Check *k, const Arrays &a)
     for (size_t bytes = 8u << 20; world > 1 && bytes <= 128u << 20; bytes *= 4) {
         char name[32];
         snprintf(name, sizeof name, "hop of %zu MiB", bytes >> 20);
-        const BurstBuffer out = {a.x, bytes}, in = {a.y, bytes};
+        const BurstBuffer out = {a.x, bytes, a.y}, in = {a.y, bytes, NULL};
         timed(k, name, burst_gpu_channel(k->g, 0), {0, (double)bytes}, [&] {
             return burst_gpu_hop(k->g, 0, &out, 1, (me + 1) % world, &in, 1, (me + world - 1) % world); });
     }
