@@ -58,7 +58,7 @@ static void sum_layers(const StepParts *p, int layers, Cost *c)
 Cost cost_draft(Arena *a, const Draft *d)
 {
     StepParts p = step_parts(a, d);
-    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .memory = d->memory.total};
+    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .memory = d->memory.total, .rows = p.rows};
     sum_layers(&p, d->program->model.layers, &c);
     c.exposed = fmax(0, c.step - c.compute);
     c.imbalance = imbalance(&p);

@@ -7,6 +7,7 @@
 #define BURST_COST_H
 
 #include "burst.h"
+#include "burst_parts.h"
 
 /* What time on the critical path is spent on. */
 #define COST_CLASSES(X) /* id, name */ \
@@ -107,6 +108,7 @@ typedef struct StepParts {
     double *pairs;        /* [ranks] of all layers */
     double flops;         /* of the step, all ranks */
     double step;
+    double *rows;         /* [BURST_ROW_COUNT] a step, of the rank that computes most */
 } StepParts;
 StepParts step_parts(Arena *a, const Draft *d);
 

@@ -7,17 +7,25 @@
 
 typedef struct Stepper { Arena *arena; const Draft *draft; const Program *program; bool cpu; StepParts *parts; } Stepper;
 
-/* ---- the dense part of a layer ---- */
+/* ---- the dense parts of a layer ---- */
 
 typedef struct Work { double flops, bytes; } Work; /* matrix products, memory traffic of the rest */
 
 /* Forward of what is not attention, for one token. */
-static Work dense_work(const Model *m, double e)
+typedef struct DenseWork { Work projections, ffn, norms; } DenseWork;
+static DenseWork dense_parts_work(const Model *m, double e)
 {
     double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim, d = m->hidden, f = m->ffn;
-    return (Work){.flops = 2 * d * (2 * q + kv) + 6 * d * f,
-                  /* two norms, two residual sums; rotation and layout of q, k, v, o; gate, up, product */
-                  .bytes = e * (10 * d + 4 * q + 2 * kv + 3 * f)};
+    return (DenseWork){.projections = {.flops = 2 * d * (2 * q + kv)},
+                       .ffn = {.flops = 6 * d * f, .bytes = e * 3 * f}, /* gate, up, product */
+                       /* two norms, two residual sums; rotation and layout of q, k, v, o */
+                       .norms = {.bytes = e * (10 * d + 4 * q + 2 * kv)}};
+}
+
+static Work dense_work(const Model *m, double e)
+{
+    DenseWork w = dense_parts_work(m, e);
+    return (Work){w.projections.flops + w.ffn.flops, w.ffn.bytes + w.norms.bytes};
 }
 
 static double work_seconds(const Stepper *s, int rank, Work w, double times)
@@ -192,6 +200,53 @@ static double rank_attention(const StepParts *p, int rank)
     return sum;
 }
 
+static double transfers_of(const AttentionTime *t, int rank)
+{
+    double sum = 0;
+    for (int i = 0; i < t->intervals; i++)
+        if (t->interval[i].rank == rank && t->interval[i].channel >= 0)
+            sum += t->interval[i].end - t->interval[i].begin;
+    return sum;
+}
+
+static void attention_rows(const StepParts *p, int rank)
+{
+    for (int k = 0; k < p->kinds; k++) {
+        const LayerKind *l = &p->kind[k];
+        double forward = p->sequences * l->layers * (1 + p->recomputed), backward = p->sequences * l->layers;
+        if (!l->layers)
+            continue;
+        p->rows[BURST_ROW_ATTENTION_FORWARD] += forward * l->forward.busy[rank];
+        p->rows[BURST_ROW_ATTENTION_BACKWARD] += backward * l->backward.busy[rank];
+        p->rows[BURST_ROW_PASS] += forward * transfers_of(&l->forward, rank) + backward * transfers_of(&l->backward, rank);
+    }
+}
+
+/* As the runtime's table has them: computing, and what of the step is left for waits; then what runs beside. */
+static void row_parts(const Stepper *s)
+{
+    const StepParts *p = s->parts;
+    const Cluster *c = &s->program->cluster;
+    DenseWork w = dense_parts_work(&s->program->model, s->cpu ? 4 : 2);
+    double layers = p->sequences * s->program->model.layers, dense = layers * (1 + p->recomputed + 2), computing = 0;
+    int busiest = 0;
+    for (int r = 1; r < p->ranks; r++)
+        busiest = rank_attention(p, r) > rank_attention(p, busiest) ? r : busiest;
+    attention_rows(p, busiest);
+    p->rows[BURST_ROW_PROJECTIONS] = dense * slowest(s, w.projections);
+    p->rows[BURST_ROW_FFN] = dense * slowest(s, w.ffn);
+    p->rows[BURST_ROW_NORMS] = dense * slowest(s, w.norms);
+    p->rows[BURST_ROW_LOSS] = p->sequences * p->loss;
+    p->rows[BURST_ROW_EMBEDDING] = p->sequences * p->embedding;
+    p->rows[BURST_ROW_OPTIMIZER] = p->optimizer;
+    for (int r = 0; r < BURST_ROW_WAIT; r++)
+        computing += p->rows[r];
+    p->rows[BURST_ROW_WAIT] = fmax(0, p->step - computing);
+    double ends = unit_elements(s, 0) + unit_elements(s, 2), e = s->cpu ? 4 : 2;
+    p->rows[BURST_ROW_GATHER] = 2 * layers * p->gather + p->sequences * collective_seconds(c, ends * e);
+    p->rows[BURST_ROW_REDUCE] = layers * p->reduce + p->sequences * collective_seconds(c, ends * 4);
+}
+
 static void sum_parts(Stepper *s)
 {
     StepParts *p = s->parts;
@@ -219,10 +274,12 @@ StepParts step_parts(Arena *a, const Draft *d)
     parts.recomputed = c->recompute == RECOMPUTE_FULL;
     parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
     parts.pairs = NEW_ARRAY(a, double, parts.ranks);
+    parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     Stepper s = {a, d, p, p->cluster.groups[0].device->is_cpu, &parts};
     attention_parts(&s);
     dense_parts(&s);
     weight_parts(&s);
     sum_parts(&s);
+    row_parts(&s);
     return parts;
 }

@@ -189,14 +189,17 @@ static void insert_gpu_head(Emit *e)
                          "    BURST_TRY(burst_gpu_mark(g, burst_gpu_weights(g), &s->tied_here));\n"
                          "    BURST_TRY(burst_gpu_after(g, burst_gpu_compute(g), &s->tied_here));\n");
     text_add(e->out, "    burst_doing(c, \"head and loss\");\n"
+                     "    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n"
                      "    BURST_TRY(burst_gpu_rmsnorm(g, s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd));\n");
-    text_printf(e->out, "    BURST_TRY(plan_zero_grad(s, %s));\n", tied ? "PLAN_EMBED" : "PLAN_HEAD");
+    text_printf(e->out, "    BURST_TRY(plan_zero_grad(s, %s));\n    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n",
+                tied ? "PLAN_EMBED" : "PLAN_HEAD");
     text_printf(e->out,
                 "    BURST_TRY(burst_gpu_loss(g, s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, s->label, s->label_weight, scale, s->loss, s->dh,\n"
                 "                             s->grad%s, s->loss_scratch));\n", tied ? "s->tied" : "weights + PLAN_HIDDEN",
                 tied ? "" : " + PLAN_HIDDEN");
     if (tied)
-        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, PLAN_EMBED));\n    BURST_TRY(plan_zero_grad(s, PLAN_HEAD));\n");
+        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, PLAN_EMBED));\n    BURST_TRY(plan_zero_grad(s, PLAN_HEAD));\n"
+                         "    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n");
     text_add(e->out, "    BURST_TRY(burst_gpu_rmsnorm_back(g, s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, NULL, s->dx, s->grad, s->norm_scratch));\n"
                      "    return plan_reduce(c, s, PLAN_HEAD);\n}\n");
 }
@@ -216,7 +219,7 @@ static void insert_head(Emit *e)
                  "    BURST_TRY(burst_gather_start(c, plan_world(), w->param[PLAN_EMBED], burst_unit(&burst_plan, PLAN_EMBED)->shard,\n"
                  "                                 s->tied, &s->gather[2]));\n"
                  "    BURST_TRY(burst_gather_wait(c, &s->gather[2]));\n");
-    text_add(e->out, "    burst_doing(c, \"head and loss\");\n"
+    text_add(e->out, "    burst_doing(c, \"head and loss\");\n    burst_part(c, BURST_P_LOSS, 0, 0);\n"
                      "    memset(s->dh, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
                      "    memset(s->dx, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
                      "    burst_rmsnorm(s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd);\n");
@@ -225,7 +228,8 @@ static void insert_head(Emit *e)
                 "    burst_loss(s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, b->label, b->weight, scale, loss_sum, s->dh, g%s,\n"
                 "               s->loss_scratch);\n", tied ? "s->tied" : "weights + PLAN_HIDDEN", tied ? "" : " + PLAN_HIDDEN");
     if (tied)
-        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, w, PLAN_EMBED));\n    g = plan_zero_grad(s, PLAN_HEAD);\n");
+        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, w, PLAN_EMBED));\n    g = plan_zero_grad(s, PLAN_HEAD);\n"
+                         "    burst_part(c, BURST_P_LOSS, 0, 0);\n");
     text_add(e->out, "    burst_rmsnorm_back(s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, s->dx, g);\n"
                      "    return plan_reduce(c, s, w, PLAN_HEAD);\n}\n");
 }
@@ -287,6 +291,35 @@ static void insert_units(Emit *e)
     text_add(e->out, "};\n");
 }
 
+/* What --trace shows beside what it measures, and what its rows are called. */
+static const char *channel_name(const Draft *d, int channel)
+{
+    const Schedule *both[2] = {d->forward, d->backward};
+    for (int i = 0; i < 2; i++)
+        for (int at = 0; at < both[i]->trace.n; at++) {
+            const Node *n = both[i]->trace.at[at].node;
+            if (n->kind == N_COMPUTE || n->channel != channel)
+                continue;
+            return n->kind == N_PASS && n->pool >= 0 ? both[i]->pool[n->pool].name : tensor_name(n->ref[0].tensor);
+        }
+    return NULL;
+}
+
+static void insert_watching(Emit *e)
+{
+    const double *rows = e->found->cost.rows;
+    text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
+    for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {
+        const char *name = channel_name(e->draft, i);
+        text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
+    }
+    text_add(e->out, "};\n/* Predicted seconds of a step, by rows of the table of parts. */\n"
+                     "static const double plan_predicted_rows[BURST_ROW_COUNT] = {");
+    for (int r = 0; r < BURST_ROW_COUNT; r++)
+        text_printf(e->out, "%s%.4g", r ? ", " : "", rows && isfinite(rows[r]) ? rows[r] : 0.0);
+    text_add(e->out, "};\n");
+}
+
 /* One field of burst_plan: a designated initialiser in C, an assignment in C++17, which has none. */
 static void add_field(Emit *e, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void add_field(Emit *e, const char *name, const char *fmt, ...)
@@ -333,6 +366,9 @@ static void insert_plan_values(Emit *e)
         add_field(e, real[i].name, "%.17g", real[i].value);
     add_field(e, "predicted_seconds", "%.6g", isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
+    add_field(e, "predicted_rows", "plan_predicted_rows");
+    add_field(e, "channel_names", "plan_channel_names");
+    add_field(e, "channels", "PLAN_CHANNELS");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
 }
 
@@ -380,6 +416,7 @@ static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[]
     {"masks", insert_masks},
     {"takes", insert_takes},
     {"units", insert_units},
+    {"watching", insert_watching},
     {"plan_values", insert_plan_values},
 };
 

@@ -167,6 +167,7 @@ typedef struct Cost {
     double imbalance; /* most loaded rank's pairs / mean */
     size_t memory;    /* bytes of a rank at the peak */
     const char *critical; /* what the slowest rank waits for most, for --explain */
+    const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
 Cost cost_simulate(Arena *a, const Plan *p);
 void print_cost(const Plan *p, const Cost *c, Text *out);

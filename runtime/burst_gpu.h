@@ -39,9 +39,13 @@ int burst_gpu_sync(BurstGpu *g); /* waits for all streams, with the watchdog and
 /* ---- order between streams ---- */
 /* A mark is a place in a stream: what was queued there before it. Zeroed memory is a mark that was never set: waiting for it
  * waits for nothing. Its event is made at the first set. */
-typedef struct BurstMark { cudaEvent_t event; int set; } BurstMark;
+typedef struct BurstMark { cudaEvent_t event; int set; int lane; } BurstMark; /* lane: of the stream, BURST_LANE_* */
 int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m);
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m); /* what follows in stream runs after m */
+
+/* From here on the stream does this part (BURST_P_*, the numbers of its name; IDLE: nothing) until the next call: for --trace
+ * and profilers. Waits of the compute stream cut it. */
+int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b);
 
 /* ---- transfers ---- */
 /* Device memory is laid out alike on all ranks: they take the same buffers in the same order. So a sender says where its data

@@ -10,6 +10,8 @@
 #ifndef BURST_RT_H
 #define BURST_RT_H
 
+#include "burst_parts.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +52,9 @@ size_t burst_arena_used(const BurstCtx *c);
 /* Says what this rank does now: shown by the watchdog and when a rank is lost. The text must outlive the call. */
 void burst_doing(BurstCtx *c, const char *operation);
 double burst_seconds(void); /* monotonic */
+/* From now on the rank computes this part (BURST_P_*; its name's numbers), until the next call: for --trace. Waits for
+ * messages cut it. */
+void burst_part(BurstCtx *c, int part, int a, int b);
 
 /* ---- messages: point to point, in order per (sender, receiver, channel) ---- */
 /* A channel is one stream of the plan; two concurrent streams never share one. */
@@ -224,6 +229,9 @@ typedef struct BurstPlan {
     double predicted_seconds;    /* of one step */
     double flops;                /* of one step on all ranks, backward counted twice forward */
     size_t arena_bytes;          /* a rank */
+    const double *predicted_rows;     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
+    const char *const *channel_names; /* [channels] what travels there: "kv_lane"; NULL: nothing */
+    int channels;
     int64_t (*tokens_of)(int chunk);
     int64_t (*position)(int chunk, int64_t i);
     size_t state_bytes;

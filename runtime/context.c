@@ -36,6 +36,7 @@ void context_close(BurstCtx *c)
     data_close(c);
     weights_close(c);
     messages_close(c);
+    spans_free(c->spans);
 }
 
 int burst_rank(const BurstCtx *c)

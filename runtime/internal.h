@@ -7,6 +7,7 @@
 #define BURST_INTERNAL_H
 
 #include "burst_rt.h"
+#include "spans.h"
 
 #include <stdatomic.h>
 
@@ -119,6 +120,9 @@ struct BurstCtx {
     char error[ERROR_TEXT];
     struct Data *data;
     float **weight_tables;
+    Spans *spans;            /* --trace; NULL: never */
+    Spans *watching;         /* the same while a step is traced, else NULL */
+    HostDevice device;       /* what the rank computes on, where that is not the host */
 };
 
 typedef struct Job {

@@ -2,6 +2,7 @@
 #include "checkpoint.h"
 #include "options.h"
 #include "progress.h"
+#include "timeline.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,36 +29,49 @@ static int save(BurstCtx *c, const BurstPlan *p, const Options *o, void *state, 
     return checkpoint_write(c, p, w, o->checkpoint, done, o->keep);
 }
 
+typedef struct Watch { Progress *show; Timeline *timeline; } Watch;
+
 /* done: steps behind us. */
-static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Progress *show, void *state, BurstWeights *w, int64_t done)
+static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch watch, void *state, BurstWeights *w, int64_t done)
 {
     for (; done < o->steps; done++) {
         BurstStep result = {0};
+        BURST_TRY(timeline_begin(watch.timeline, c, done));
         double begin = burst_seconds();
         atomic_store(&c->slot->step, done);
         burst_doing(c, "step");
         BURST_TRY(p->step(c, state, w, done, &result));
         BURST_TRY(check_finite(c, &result, done));
-        BURST_TRY(progress_step(show, c, p, o, done, &result, burst_seconds() - begin));
+        BURST_TRY(progress_step(watch.show, c, p, o, done, &result, burst_seconds() - begin));
+        BURST_TRY(timeline_end(watch.timeline, c, p, o, done));
         if (checkpoint_due(o, done + 1))
             BURST_TRY(save(c, p, o, state, w, done + 1));
     }
     return BURST_OK;
 }
 
+static int start_and_train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch watch, void *state, BurstWeights *w, int64_t done)
+{
+    burst_doing(c, "making the buffers");
+    BURST_TRY(p->start(c, state, w));
+    BURST_TRY(progress_open(watch.show, c, p, o, done));
+    return train(c, p, o, watch, state, w, done);
+}
+
 static int run_with(BurstCtx *c, const BurstPlan *p, const Options *o, void *state)
 {
     BurstWeights w;
     Progress show = {0};
+    Timeline timeline = {0};
     int64_t done = 0;
     burst_doing(c, "making the weights");
     BURST_TRY(burst_weights_make(c, p, &w));
     if (o->resume)
         BURST_TRY(checkpoint_read(c, p, &w, o->checkpoint, o->resume_file, &done));
-    burst_doing(c, "making the buffers");
-    BURST_TRY(p->start(c, state, &w));
-    BURST_TRY(progress_open(&show, c, p, o, done));
-    int status = train(c, p, o, &show, state, &w, done);
+    int status = timeline_open(&timeline, c, o, done);
+    if (status == BURST_OK)
+        status = start_and_train(c, p, o, (Watch){&show, &timeline}, state, &w, done);
+    status = timeline_close(&timeline, status);
     return progress_close(&show, c, status);
 }
 

@@ -21,6 +21,8 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME }; /* COUNT: at least 1; NATU
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
     X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)")                   \
     X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)")  \
+    X("--trace", PATH, "FILE", trace, "write a timeline of the second step (for Perfetto), and print a table of its parts") \
+    X("--trace-steps", COUNT, "N", trace_steps, "trace N steps, from the second on (1)")                                \
     X("--quiet", FLAG, "", quiet, "no progress lines")                                                                  \
     X("--help", FLAG, "", help, "this text")                                                                            \
     X("--version", FLAG, "", version, "what this program was made from")
@@ -38,7 +40,7 @@ void options_help(const BurstPlan *p, const char *program)
     printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d.\n\n",
            program, p->source, p->world, p->world);
     for (int i = 0; i < ROWS; i++)
-        printf("  %-10s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
+        printf("  %-13s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage.\n");
 }
 
@@ -107,7 +109,7 @@ static int read_option(Options *o, int argc, char **argv, int *i, char *text, si
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size)
 {
     const BurstTrain *t = &p->train;
-    *o = (Options){.steps = t->steps, .every = t->checkpoint_every, .seed = t->seed, .keep = 2,
+    *o = (Options){.steps = t->steps, .every = t->checkpoint_every, .seed = t->seed, .keep = 2, .trace_steps = 1,
                    .timeout = default_timeout(), .data = t->data, .checkpoint = t->checkpoint};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, argc, argv, &i, text, size));

@@ -5,9 +5,9 @@
 #include "internal.h"
 
 typedef struct Options {
-    int64_t steps, every, seed, keep, progress;
+    int64_t steps, every, seed, keep, progress, trace_steps;
     double timeout;
-    const char *data, *metrics, *checkpoint, *resume_file;
+    const char *data, *metrics, *checkpoint, *resume_file, *trace;
     bool resume, quiet, help, version;
 } Options;
 

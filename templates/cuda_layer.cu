@@ -46,6 +46,7 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstB
                                float *dk, float *dv)
 {
     s->mask = mask;
+    BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
     BURST_TRY(burst_gpu_delta(s->gpu, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, s->delta));
     BURST_TRY(burst_gpu_zero(s->gpu, dq, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
     BURST_TRY(burst_gpu_zero(s->gpu, dk, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
@@ -54,7 +55,9 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstB
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_backward(c, s));
+    BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
     return plan_order_dq(c, s, dq);
 }
 
@@ -68,16 +71,23 @@ static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
     const int32_t *position = s->tokens[s->me].position;
     BurstGpu *g = s->gpu;
     burst_doing(c, "layer forward");
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, q, s->h, w + PLAN_W_Q, NULL, s->q[keep]));
-    BURST_TRY(burst_gpu_rope(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->q[keep]));
     BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_K, NULL, s->k[keep]));
-    BURST_TRY(burst_gpu_rope(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->k[keep]));
     BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_V, NULL, s->v[keep]));
+    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
+    BURST_TRY(burst_gpu_rope(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->q[keep]));
+    BURST_TRY(burst_gpu_rope(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->k[keep]));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_attention(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep]));
     burst_doing(c, "layer forward");
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(burst_gpu_linear(g, n, q, PLAN_HIDDEN, s->o[keep], w + PLAN_W_O, s->x[layer], s->x_mid[keep]));
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
+    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
     /* gate and up lie one after the other in the unit: one product */
     BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->h, w + PLAN_W_GATE, NULL, s->gate_up[keep]));
     BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
@@ -89,13 +99,17 @@ static int plan_ffn_back(PlanState *s, int keep, const BurstBf16 *w, float *d)
 {
     const int64_t n = s->n;
     BurstGpu *g = s->gpu;
+    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
     BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
     BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, s->t, d + PLAN_W_DOWN));
     BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, w + PLAN_W_DOWN, s->t2, false));
     BURST_TRY(burst_gpu_swiglu_back(g, n, PLAN_FFN, s->gate_up[keep], s->t2, s->d_gate_up));
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
+    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
     BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, s->h, d + PLAN_W_GATE));
     BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, w + PLAN_W_GATE, s->dh, false));
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, s->rstd2[keep], s->dh, s->dx, s->dx,
                                   d + PLAN_W_NORM2, s->norm_scratch);
 }
@@ -117,18 +131,27 @@ static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const BurstBf16
     // @insert recompute
     burst_doing(c, "layer backward");
     BURST_TRY(plan_ffn_back(s, keep, w, d));
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(burst_gpu_linear_dw(g, n, q, PLAN_HIDDEN, s->dx, s->o[keep], d + PLAN_W_O));
     BURST_TRY(burst_gpu_linear_dx(g, n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->d_o, false));
     BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep],
                                   s->d_o, s->dq, s->dk, s->dv));
     burst_doing(c, "layer backward");
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
+    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
     BURST_TRY(burst_gpu_rope_back(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t));
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(plan_projection_back(s, q, s->t, w + PLAN_W_Q, d + PLAN_W_Q, false));
+    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
     BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dk, s->t));
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_K, d + PLAN_W_K, true));
+    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
     BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, 0, position, s->dv, s->t));
+    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
     BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_V, d + PLAN_W_V, true));
+    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, s->rstd1[keep], s->dh, s->dx, s->dx,
                                   d + PLAN_W_NORM1, s->norm_scratch);
 }

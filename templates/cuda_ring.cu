@@ -62,8 +62,12 @@ static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop 
     cudaStream_t stream = burst_gpu_channel(s->gpu, h->channel);
     if (sends && from == &s->home[h->tensor])
         BURST_TRY(burst_gpu_after(s->gpu, stream, &from->used)); /* made by computing before this attention */
-    if (sends || receives)
+    if (sends || receives) {
+        BURST_TRY(burst_gpu_part(s->gpu, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor, sends ? h->chunk : h->next,
+                                 s->first + (sends ? h->to : h->from)));
         BURST_TRY(burst_gpu_hop(s->gpu, h->channel, out, sends, s->first + h->to, in, receives, s->first + h->from));
+        BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_IDLE, 0, 0));
+    }
     if (sends)
         BURST_TRY(burst_gpu_mark(s->gpu, stream, &from->sent[h->channel]));
     return receives ? burst_gpu_mark(s->gpu, stream, &to->arrived) : BURST_OK;
@@ -100,12 +104,14 @@ static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 static int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
 {
     cudaStream_t compute = burst_gpu_compute(s->gpu);
+    BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     BURST_TRY(plan_start_sum(s, tensor, sum));
     BURST_TRY(burst_gpu_after(s->gpu, compute, &in->arrived));
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++)
         BURST_TRY(burst_gpu_add_floats(s->gpu, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
                                        (const float *)in->part[i], (float *)sum->part[i]));
     in->pending = false;
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->gpu, compute, &in->used));
     return burst_gpu_mark(s->gpu, compute, &sum->used);
 }
@@ -186,6 +192,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     PlanSlot *qs, *ks;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
+    BURST_TRY(plan_part(s, BURST_P_ATTEND, q, kv));
     BurstForward p;
     memset(&p, 0, sizeof p);
     p.q = plan_rows(qs->part[0], PLAN_HEADS);
@@ -203,6 +210,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     s->attended++;
     burst_doing(c, "attention forward");
     PLAN_CUDA(plan_launch_forward(s, p));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &ks->used);
 }
 
@@ -215,6 +223,7 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_DQ, q, &dq));
     BURST_TRY(plan_find(c, s, BURST_T_DKV, kv, &dkv));
+    BURST_TRY(plan_part(s, BURST_P_GRAD, q, kv));
     BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
     BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
     BurstBackward p;
@@ -236,6 +245,7 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.scale = PLAN_SCALE;
     burst_doing(c, "attention backward");
     PLAN_CUDA(plan_launch_backward(s, p));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->gpu, compute, &qs->used));
     BURST_TRY(burst_gpu_mark(s->gpu, compute, &ks->used));
     BURST_TRY(burst_gpu_mark(s->gpu, compute, &dq->used));

@@ -55,6 +55,12 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 
 // @insert mask_table
 
+/* What the compute stream does from here on, for --trace and profilers. */
+static BURST_MAYBE_UNUSED int plan_part(PlanState *s, int part, int a, int b)
+{
+    return burst_gpu_part(s->gpu, burst_gpu_compute(s->gpu), part, a, b);
+}
+
 /* ---- set-up ---- */
 
 /* Positions of every chunk, on the host with the hull of each tile, and on the device. */

@@ -6,7 +6,9 @@ static int plan_gather(PlanState *s, int visit)
     const int unit = plan_unit_at(visit);
     cudaStream_t stream = burst_gpu_weights(s->gpu);
     BURST_TRY(burst_gpu_after(s->gpu, stream, &s->gather_free[visit % 2]));
+    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_GATHER, unit, 0));
     BURST_TRY(burst_gpu_gather(s->gpu, s->weights.bf16[unit], burst_unit(&burst_plan, unit)->shard, s->weight[visit % 2]));
+    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_IDLE, 0, 0));
     return burst_gpu_mark(s->gpu, stream, &s->gathered[visit % 2]);
 }
 
@@ -15,6 +17,7 @@ static int plan_visit(BurstCtx *c, PlanState *s, int visit, const BurstBf16 **we
 {
     cudaStream_t compute = burst_gpu_compute(s->gpu);
     burst_doing(c, "gather of weights");
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     /* computing with the previous unit has been queued: its buffer is free after that */
     BURST_TRY(burst_gpu_mark(s->gpu, compute, &s->gather_free[(visit + 1) % 2]));
     if (visit == 0)
@@ -29,6 +32,7 @@ static int plan_visit(BurstCtx *c, PlanState *s, int visit, const BurstBf16 **we
 static int plan_zero_grad(PlanState *s, int unit)
 {
     const size_t elements = (size_t)(burst_unit(&burst_plan, unit)->shard * PLAN_WORLD);
+    BURST_TRY(plan_part(s, BURST_P_ZERO, 0, 0));
     BURST_TRY(burst_gpu_after(s->gpu, burst_gpu_compute(s->gpu), &s->grad_free));
     return burst_gpu_zero(s->gpu, s->grad, elements * sizeof(float));
 }
@@ -37,9 +41,12 @@ static int plan_reduce(BurstCtx *c, PlanState *s, int unit)
 {
     cudaStream_t stream = burst_gpu_weights(s->gpu);
     burst_doing(c, "reduction of gradients");
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &s->grad_ready));
     BURST_TRY(burst_gpu_after(s->gpu, stream, &s->grad_ready));
+    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_REDUCE, unit, 0));
     BURST_TRY(burst_gpu_reduce(s->gpu, s->grad, burst_unit(&burst_plan, unit)->shard, s->weights.grad[unit], s->reduced));
+    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_IDLE, 0, 0));
     return burst_gpu_mark(s->gpu, stream, &s->grad_free);
 }
 
@@ -68,6 +75,7 @@ static int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *mirror, co
     BURST_TRY(plan_inputs(s, b));
     BURST_TRY(burst_gpu_zero(s->gpu, s->loss, sizeof(double)));
     BURST_TRY(plan_visit(c, s, visit++, &weights));
+    BURST_TRY(plan_part(s, BURST_P_EMBED, 0, 0));
     BURST_TRY(burst_gpu_embed(s->gpu, s->n, PLAN_HIDDEN, s->token, weights, s->x[0]));
     for (int layer = 0; layer < PLAN_LAYERS; layer++) {
         BURST_TRY(plan_visit(c, s, visit++, &weights));
@@ -82,6 +90,7 @@ static int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *mirror, co
         BURST_TRY(plan_reduce(c, s, 1 + layer));
     }
     BURST_TRY(plan_zero_grad(s, PLAN_EMBED));
+    BURST_TRY(plan_part(s, BURST_P_EMBED, 0, 0));
     BURST_TRY(burst_gpu_embed_back(s->gpu, s->n, PLAN_HIDDEN, s->token, s->dx, s->grad));
     BURST_TRY(plan_reduce(c, s, PLAN_EMBED));
     BURST_TRY(burst_gpu_download(s->gpu, s->loss, sizeof(double), &loss));
@@ -106,6 +115,7 @@ static int plan_step(BurstCtx *c, void *state, BurstWeights *mirror, int64_t ste
     result->tokens = tokens;
     result->loss = tokens > 0 ? loss / tokens : 0;
     burst_doing(c, "optimizer");
+    BURST_TRY(plan_part(s, BURST_P_OPTIMIZER, 0, 0));
     return burst_gpu_weights_update(s->gpu, &burst_plan, &s->weights, step, &result->norm);
 }
 
@@ -137,6 +147,7 @@ static int plan_save(BurstCtx *c, void *state, BurstWeights *mirror)
 /* ---- the plan ---- */
 
 // @insert units
+// @insert watching
 
 static BurstPlan plan_values(void)
 {

@@ -65,6 +65,7 @@ static int plan_exchange(BurstCtx *c, PlanState *s, int channel, const PlanShare
     memset(out, 0, sizeof out);
     memset(in, 0, sizeof in);
     burst_doing(c, to_heads ? "all-to-all, tokens to heads" : "all-to-all, heads to tokens");
+    burst_part(c, BURST_P_EXCHANGE, 0, 0);
     for (int step = 1; step < PLAN_GROUP; step++) {
         int to = (s->me + step) % PLAN_GROUP, from = (s->me + PLAN_GROUP - step) % PLAN_GROUP;
         const float *sent = to_heads ? plan_my_heads(s, x, to) : plan_chunk_share(s, x, to);
@@ -89,6 +90,7 @@ static int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, const Plan
     BurstReq out[PLAN_GROUP], in;
     memset(out, 0, sizeof out);
     burst_doing(c, "all-to-all, sums of key heads");
+    burst_part(c, BURST_P_EXCHANGE, 0, 0);
     for (int to = 0; to < PLAN_GROUP; to++)
         if (to != s->me)
             BURST_TRY(burst_send(c, channel, s->first + to, plan_chunk_share(s, x, to), plan_share_bytes(s, x, to, s->me),
@@ -154,6 +156,7 @@ static BurstAttend plan_share_pair(PlanState *s, int q, int kv)
 static int plan_attend_all(BurstCtx *c, PlanState *s)
 {
     burst_doing(c, "attention forward");
+    burst_part(c, BURST_P_ATTENTION, 0, 0);
     for (int q = 0; q < PLAN_GROUP; q++) {
         BurstAttend start = plan_share_pair(s, q, q);
         burst_attend_start(&start);
@@ -171,6 +174,7 @@ static int plan_grad_all(BurstCtx *c, PlanState *s)
     int64_t tokens = (int64_t)PLAN_SEQUENCE * PLAN_HEAD_DIM;
     int kv_heads = plan_kv_end(s->me) - plan_kv0(s->me);
     burst_doing(c, "attention backward");
+    burst_part(c, BURST_P_ATTENTION_BACK, 0, 0);
     memset(s->xdq, 0, (size_t)(tokens * (plan_head0(s->me + 1) - plan_head0(s->me))) * sizeof(float));
     memset(s->xdk, 0, (size_t)(tokens * kv_heads) * sizeof(float));
     memset(s->xdv, 0, (size_t)(tokens * kv_heads) * sizeof(float));

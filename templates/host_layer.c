@@ -21,6 +21,7 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstT
 {
     s->mask = mask;
     s->tables = tables;
+    burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
     burst_attend_delta(PLAN_HEADS * s->n, PLAN_HEAD_DIM, o, d_o, s->delta);
     memset(dq, 0, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
     memset(dk, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
@@ -29,6 +30,7 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstT
     plan_home(s, BURST_T_KV, k, v, NULL, NULL);
     plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL);
     plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return plan_backward(c, s);
 }
 
@@ -41,20 +43,26 @@ static int plan_layer(BurstCtx *c, PlanState *s, int layer, const float *w, cons
     const int64_t *position = s->chunk[s->me].position;
     const int keep = layer % PLAN_KEPT;
     burst_doing(c, "layer forward");
+    burst_part(c, BURST_P_NORM, 0, 0);
     burst_rmsnorm(n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]);
+    burst_part(c, BURST_P_PROJECT, 0, 0); /* with the rotation */
     burst_linear(n, PLAN_HIDDEN, (int)q, s->h, w + PLAN_W_Q, s->t, false);
     burst_rope_to_heads(n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->t, s->q[keep]);
     burst_linear(n, PLAN_HIDDEN, (int)kv, s->h, w + PLAN_W_K, s->t, false);
     burst_rope_to_heads(n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->t, s->k[keep]);
     burst_linear(n, PLAN_HIDDEN, (int)kv, s->h, w + PLAN_W_V, s->t, false);
     burst_tokens_to_heads(n, PLAN_KV_HEADS, PLAN_HEAD_DIM, s->t, s->v[keep]);
+    burst_part(c, BURST_P_IDLE, 0, 0);
     BURST_TRY(plan_attention(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep],
                              s->lse[keep]));
     burst_doing(c, "layer forward");
+    burst_part(c, BURST_P_PROJECT, 0, 0);
     burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[keep], s->t);
     memcpy(s->x_mid[keep], s->x[layer], (size_t)(n * PLAN_HIDDEN) * sizeof(float));
     burst_linear(n, (int)q, PLAN_HIDDEN, s->t, w + PLAN_W_O, s->x_mid[keep], true);
+    burst_part(c, BURST_P_NORM, 0, 0);
     burst_rmsnorm(n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]);
+    burst_part(c, BURST_P_FFN, 0, 0);
     burst_linear(n, PLAN_HIDDEN, PLAN_FFN, s->h, w + PLAN_W_GATE, s->gate[keep], false);
     burst_linear(n, PLAN_HIDDEN, PLAN_FFN, s->h, w + PLAN_W_UP, s->up[keep], false);
     burst_swiglu(n * PLAN_FFN, s->gate[keep], s->up[keep], s->t);
@@ -94,7 +102,9 @@ static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const float *w,
     const int64_t *position = s->chunk[s->me].position;
     // @insert recompute
     burst_doing(c, "layer backward");
+    burst_part(c, BURST_P_FFN, 0, 0); /* with its norm */
     plan_ffn_back(s, keep, w, g);
+    burst_part(c, BURST_P_PROJECT, 0, 0);
     burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[keep], s->t);
     burst_linear_dw(n, q, PLAN_HIDDEN, s->dx, s->t, g + PLAN_W_O);
     burst_linear_dx(n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->t2, false);
@@ -102,13 +112,16 @@ static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const float *w,
     BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep],
                                   s->lse[keep], s->d_o, s->dq, s->dk, s->dv));
     burst_doing(c, "layer backward");
+    burst_part(c, BURST_P_NORM, 0, 0);
     burst_rmsnorm(n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]);
+    burst_part(c, BURST_P_PROJECT, 0, 0); /* with the rotation */
     burst_rope_back(n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t);
     plan_projection_back(s, q, s->t, w + PLAN_W_Q, g + PLAN_W_Q, false);
     burst_rope_back(n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dk, s->t);
     plan_projection_back(s, kv, s->t, w + PLAN_W_K, g + PLAN_W_K, true);
     burst_heads_to_tokens(n, PLAN_KV_HEADS, PLAN_HEAD_DIM, s->dv, s->t);
     plan_projection_back(s, kv, s->t, w + PLAN_W_V, g + PLAN_W_V, true);
+    burst_part(c, BURST_P_NORM, 0, 0);
     burst_rmsnorm_back(n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, s->rstd1[keep], s->dh, s->dx, g + PLAN_W_NORM1);
     return BURST_OK;
 }

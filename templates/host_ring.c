@@ -127,12 +127,14 @@ static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, 
                 continue;
             if (!sum)
                 return burst_fail(c, BURST_E_PLAN, "no slot for the sum of chunk %d at rank %d", chunk, burst_rank(c));
+            burst_part(c, BURST_P_MERGE, 0, 0);
             plan_start_sum(s, tensor, sum);
             for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
                 BURST_TRY(burst_wait(c, &in->arriving[i]));
                 burst_add(plan_part_width[tensor][i] * s->chunk[chunk].tokens, in->part[i], sum->part[i]);
             }
             in->pending = false;
+            burst_part(c, BURST_P_IDLE, 0, 0);
         }
     }
     return BURST_OK;
@@ -177,9 +179,11 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     BurstAttend a = plan_pair(s, q, kv);
     burst_doing(c, "attention forward");
+    burst_part(c, BURST_P_ATTEND, q, kv);
     a.o = s->home[BURST_T_O].part[0];
     a.lse = s->home[BURST_T_O].part[1];
     burst_attend_forward(&a);
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 
@@ -191,6 +195,7 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     if (!dq || !dkv)
         return burst_fail(c, BURST_E_PLAN, "no slot for the gradients of pair %d, %d at rank %d", q, kv, burst_rank(c));
     burst_doing(c, "attention backward");
+    burst_part(c, BURST_P_GRAD, q, kv);
     plan_start_sum(s, BURST_T_DQ, dq);
     plan_start_sum(s, BURST_T_DKV, dkv);
     a.d_o = qs->part[1];
@@ -200,6 +205,7 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     a.dk = dkv->part[0];
     a.dv = dkv->part[1];
     burst_attend_backward(&a);
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 

@@ -13,10 +13,12 @@ static int plan_visit(BurstCtx *c, PlanState *s, BurstWeights *w, int visit, con
     if (visit == 0)
         BURST_TRY(plan_gather(c, s, w, 0));
     burst_doing(c, "gather of weights");
+    burst_part(c, BURST_P_GATHER, plan_unit_at(visit), 0);
     BURST_TRY(burst_gather_wait(c, &s->gather[visit % 2]));
     if (visit + 1 < PLAN_VISITS)
         BURST_TRY(plan_gather(c, s, w, visit + 1));
     *weights = s->weight[visit % 2];
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 
@@ -30,7 +32,10 @@ static float *plan_zero_grad(PlanState *s, int unit)
 static int plan_reduce(BurstCtx *c, PlanState *s, BurstWeights *w, int unit)
 {
     burst_doing(c, "reduction of gradients");
-    return burst_reduce_scatter(c, plan_world(), s->grad, burst_unit(&burst_plan, unit)->shard, w->grad[unit]);
+    burst_part(c, BURST_P_REDUCE, unit, 0);
+    BURST_TRY(burst_reduce_scatter(c, plan_world(), s->grad, burst_unit(&burst_plan, unit)->shard, w->grad[unit]));
+    burst_part(c, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
 }
 
 /* ---- head and loss: forward and backward at once; dx becomes the gradient of the last layer's output ---- */
@@ -46,6 +51,7 @@ static int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const B
     int visit = 0;
     // @insert tables_changed
     BURST_TRY(plan_visit(c, s, w, visit++, &weights));
+    burst_part(c, BURST_P_EMBED, 0, 0);
     burst_embed(s->n, PLAN_HIDDEN, b->token, weights, s->x[0]);
     for (int layer = 0; layer < PLAN_LAYERS; layer++) {
         BURST_TRY(plan_visit(c, s, w, visit++, &weights));
@@ -59,6 +65,7 @@ static int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const B
         BURST_TRY(plan_layer_back(c, s, layer, weights, g, &b->tables));
         BURST_TRY(plan_reduce(c, s, w, 1 + layer));
     }
+    burst_part(c, BURST_P_EMBED, 0, 0);
     burst_embed_back(s->n, PLAN_HIDDEN, b->token, s->dx, plan_zero_grad(s, PLAN_EMBED));
     return plan_reduce(c, s, w, PLAN_EMBED);
 }
@@ -80,6 +87,7 @@ static int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, Bu
     result->tokens = tokens;
     result->loss = tokens > 0 ? loss / tokens : 0;
     burst_doing(c, "optimizer");
+    burst_part(c, BURST_P_OPTIMIZER, 0, 0);
     return burst_weights_update(c, &burst_plan, w, step, &result->norm);
 }
 
@@ -117,6 +125,7 @@ static int plan_attention_backward(BurstCtx *c, void *state, int mask, const Bur
 /* ---- the plan ---- */
 
 // @insert units
+// @insert watching
 
 const BurstPlan burst_plan = {
     .abi = BURST_RT_ABI,

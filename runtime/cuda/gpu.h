@@ -22,6 +22,7 @@ enum { SUM_BLOCKS = 512 };
 /* Of the matrix products; behind it the sums. */
 static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - (SUM_BLOCKS + 32) * sizeof(double);
 static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
+typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
 
 struct BurstGpu {
@@ -45,6 +46,8 @@ struct BurstGpu {
     int events;
     BurstMark order;   /* between compute and weights, for the optimizer */
     float **tables;    /* of the weights */
+    Watch *watch;
+    bool watched;      /* parts are traced or shown to a profiler */
     bool broken;       /* a wait failed: the device may never come to rest */
 };
 
@@ -84,6 +87,15 @@ static inline uintptr_t address(const void *p) { return (uintptr_t)p; }
 /* Waits for an event, or with NULL for all streams. */
 int gpu_wait(BurstGpu *g, cudaEvent_t event);
 int gpu_event(BurstGpu *g, cudaEvent_t *out); /* destroyed when g is closed */
+
+/* ---- watching ---- */
+int gpu_watch_open(BurstGpu *g);
+void gpu_watch_close(BurstGpu *g, bool orderly);
+int gpu_lane(const BurstGpu *g, cudaStream_t stream);
+/* What the transfer that the channel's part consists of carries. */
+void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received);
+/* Before and after the compute stream's wait for a mark; cut: what it did. */
+int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut);
 
 /* ---- matrix products on the compute stream ---- */
 /* Column-major: D[m][n] = op(A)[m][k] op(B)[k][n] + beta C; A and B bf16. All members are 64 bits: compared bytewise. */

@@ -73,6 +73,16 @@ bool host_failure_known(BurstCtx *c, double seconds)
     return c->echo;
 }
 
+bool host_traced(const BurstCtx *c)
+{
+    return c->spans != NULL;
+}
+
+void host_watch(BurstCtx *c, HostDevice d)
+{
+    c->device = d;
+}
+
 void host_nap(long microseconds)
 {
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);

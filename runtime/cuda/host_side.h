@@ -2,7 +2,7 @@
 #ifndef BURST_CUDA_HOST_SIDE_H
 #define BURST_CUDA_HOST_SIDE_H
 
-#include "burst_rt.h"
+#include "spans.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +19,8 @@ int host_vigil(BurstCtx *c, HostVigil *v, const char *what);
 /* Whether another rank's failure becomes known within this time: it is then the reason for this one's. */
 bool host_failure_known(BurstCtx *c, double seconds);
 void host_nap(long microseconds);
+bool host_traced(const BurstCtx *c);          /* whether any step of this run is */
+void host_watch(BurstCtx *c, HostDevice d);   /* from now on the context knows the device; an empty one: no longer */
 
 #ifdef __cplusplus
 }

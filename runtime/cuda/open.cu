@@ -109,7 +109,8 @@ static int open_all(BurstGpu *g)
     BURST_TRY(check_device(g));
     BURST_TRY(make_streams(g));
     BURST_TRY(make_communicators(g));
-    return make_memory(g);
+    BURST_TRY(make_memory(g));
+    return gpu_watch_open(g);
 }
 
 int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **out)
@@ -164,6 +165,7 @@ void burst_gpu_close(BurstGpu *g)
     for (int i = 0; g->comm && i <= g->channels; i++)
         if (g->comm[i])
             orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
+    gpu_watch_close(g, orderly);
     if (orderly)
         release_device(g);
     free(g->tables);

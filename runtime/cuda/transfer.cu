@@ -182,6 +182,14 @@ static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int se
 }
 
 /* ---- hops and exchanges ---- */
+static size_t all_bytes(const BurstPiece *p, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += bytes_of(p[i]);
+    return bytes;
+}
+
 static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        Packing packing)
 {
@@ -190,6 +198,7 @@ static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sen
     BURST_TRY(greet_all(g, channel, send, sends, SENDING));
     BURST_TRY(greet_all(g, channel, receive, receives, RECEIVING));
     BURST_TRY(meet(g));
+    gpu_part_bytes(g, channel, all_bytes(send, sends), all_bytes(receive, receives));
     BURST_TRY(move_by_nccl(g, channel, send, sends, receive, receives, packing));
     return copy_own(g, g->channel[channel], send, sends, receive, receives);
 }

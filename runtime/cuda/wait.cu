@@ -144,14 +144,18 @@ int burst_gpu_mark(BurstGpu *g, cudaStream_t stream, BurstMark *m)
         BURST_TRY(gpu_event(g, &m->event));
     CUDA_TRY(g, cudaEventRecord(m->event, stream));
     m->set = 1;
+    m->lane = gpu_lane(g, stream);
     return BURST_OK;
 }
 
 int burst_gpu_after(BurstGpu *g, cudaStream_t stream, const BurstMark *m)
 {
-    if (m->set)
-        CUDA_TRY(g, cudaStreamWaitEvent(stream, m->event, 0));
-    return BURST_OK;
+    BurstSpan cut = {};
+    if (!m->set)
+        return BURST_OK;
+    BURST_TRY(gpu_wait_shown(g, stream, m, 1, &cut));
+    CUDA_TRY(g, cudaStreamWaitEvent(stream, m->event, 0));
+    return gpu_wait_shown(g, stream, m, 0, &cut);
 }
 
 /* ---- copies ---- */

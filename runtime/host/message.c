@@ -280,12 +280,26 @@ int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes
     return post(c, (Op){.data = data, .bytes = bytes, .add = true}, RECEIVE, channel, peer, req);
 }
 
+/* A traced wait cuts what the rank computes, and stands in the row of the message's channel. */
+static int wait_shown(BurstCtx *c, const Op *op)
+{
+    const int channel = op->lane->channel, lane = channel < CHANNEL_GATHER ? BURST_LANE_CHANNEL + channel : BURST_LANE_WEIGHTS;
+    const BurstSpan cut = c->watching->open[BURST_LANE_COMPUTE];
+    spans_switch(c->watching, BURST_LANE_COMPUTE, burst_seconds(), BURST_P_IDLE, 0, 0);
+    spans_switch(c->watching, lane, burst_seconds(), BURST_P_WAIT_RANK, op->lane->peer, 0);
+    c->watching->open[lane].bytes = (int64_t)op->bytes;
+    int status = wait_for(c, op);
+    spans_switch(c->watching, lane, burst_seconds(), BURST_P_IDLE, 0, 0);
+    spans_switch(c->watching, BURST_LANE_COMPUTE, burst_seconds(), cut.part, cut.a, cut.b);
+    return status;
+}
+
 int burst_wait(BurstCtx *c, BurstReq *req)
 {
     if (req->kind == IDLE)
         return BURST_OK;
     Op *op = req->impl;
-    BURST_TRY(wait_for(c, op));
+    BURST_TRY(c->watching && !op->done ? wait_shown(c, op) : wait_for(c, op));
     op_free(c, op);
     req->kind = IDLE;
     return BURST_OK;

@@ -1,0 +1,197 @@
+/* watch.cu: parts of a step on the device's streams: timed events for --trace, ranges for profilers (NVTX).
+ *
+ * A stream that begins a part gets an event there; the next part's event ends it. All events are made when the device is
+ * opened and read when a traced step has come to rest. Without --trace and without a profiler nothing is recorded.
+ */
+#include "gpu.h"
+
+#include <nvtx3/nvToolsExt.h>
+
+#include <stdlib.h>
+
+enum { EVENTS = 1 << 16, NAME = 96 };
+
+struct Watch {
+    BurstGpu *gpu;
+    Spans *spans;        /* of the step that is traced, else NULL */
+    nvtxDomainHandle_t domain; /* NULL: no profiler */
+    unsigned pushed;     /* lanes whose range is open */
+    cudaEvent_t base;    /* of the traced step; its time on the host's clock: */
+    double anchor;
+    cudaEvent_t *event;  /* [events] */
+    int events, used;
+};
+
+/* ---- recording ---- */
+int gpu_lane(const BurstGpu *g, cudaStream_t stream)
+{
+    for (int i = 0; i < g->channels; i++)
+        if (stream == g->channel[i])
+            return BURST_LANE_CHANNEL + i;
+    return stream == g->weights ? BURST_LANE_WEIGHTS : BURST_LANE_COMPUTE;
+}
+
+static cudaStream_t stream_of(const BurstGpu *g, int lane)
+{
+    return lane == BURST_LANE_COMPUTE ? g->compute : lane == BURST_LANE_WEIGHTS ? g->weights : g->channel[lane - BURST_LANE_CHANNEL];
+}
+
+/* Without an event left the lane's part ends here unseen, and is counted. */
+static int record(Watch *w, int lane, int part, int a, int b)
+{
+    if (w->used == w->events) {
+        w->spans->left_out += w->spans->open[lane].part != BURST_P_IDLE;
+        w->spans->open[lane].part = BURST_P_IDLE;
+        return BURST_OK;
+    }
+    if (part == BURST_P_IDLE && w->spans->open[lane].part == BURST_P_IDLE)
+        return BURST_OK;
+    CUDA_TRY(w->gpu, cudaEventRecord(w->event[w->used], stream_of(w->gpu, lane)));
+    spans_switch(w->spans, lane, w->used++, part, a, b);
+    return BURST_OK;
+}
+
+static void show_range(Watch *w, int lane, int part, int a, int b)
+{
+    if (w->pushed & 1u << lane)
+        nvtxDomainRangePop(w->domain);
+    w->pushed &= ~(1u << lane);
+    if (part == BURST_P_IDLE)
+        return;
+    char name[NAME];
+    const BurstSpan span = {0, 0, 0, a, b, (int16_t)part, (int16_t)lane};
+    span_name(&span, name, sizeof name);
+    nvtxEventAttributes_t range = {};
+    range.version = NVTX_VERSION;
+    range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    range.message.ascii = name;
+    nvtxDomainRangePushEx(w->domain, &range);
+    w->pushed |= 1u << lane;
+}
+
+int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b)
+{
+    if (!g->watched)
+        return BURST_OK;
+    const int lane = gpu_lane(g, stream);
+    if (g->watch->domain)
+        show_range(g->watch, lane, part, a, b);
+    return g->watch->spans ? record(g->watch, lane, part, a, b) : BURST_OK;
+}
+
+void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received)
+{
+    if (g->watched && g->watch->spans)
+        g->watch->spans->open[BURST_LANE_CHANNEL + channel].bytes = (int64_t)(sent > received ? sent : received);
+}
+
+/* ---- waits of the compute stream: they cut what it does ---- */
+int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut)
+{
+    if (!g->watched || !g->watch->spans || stream != g->compute || m->lane == BURST_LANE_COMPUTE)
+        return BURST_OK;
+    if (!begins)
+        return record(g->watch, BURST_LANE_COMPUTE, cut->part, cut->a, cut->b);
+    *cut = g->watch->spans->open[BURST_LANE_COMPUTE];
+    const bool weights = m->lane == BURST_LANE_WEIGHTS;
+    return record(g->watch, BURST_LANE_COMPUTE, weights ? BURST_P_WAIT_WEIGHTS : BURST_P_WAIT,
+                  weights ? 0 : m->lane - BURST_LANE_CHANNEL, 0);
+}
+
+/* ---- a traced step ---- */
+/* The streams are at rest: the base event is passed as soon as it is queued, between the two looks at the clock. */
+static int trace_begin(void *arg, Spans *spans)
+{
+    BurstGpu *g = (BurstGpu *)arg;
+    Watch *w = g->watch;
+    const double before = burst_seconds();
+    CUDA_TRY(g, cudaEventRecord(w->base, g->compute));
+    CUDA_TRY(g, cudaEventSynchronize(w->base));
+    w->anchor = (before + burst_seconds()) / 2;
+    w->spans = spans;
+    w->used = 0;
+    g->watched = true;
+    return BURST_OK;
+}
+
+static int seconds_of(Watch *w, double *when)
+{
+    float ms = 0;
+    CUDA_TRY(w->gpu, cudaEventElapsedTime(&ms, w->base, w->event[(int)*when]));
+    *when = w->anchor + 1e-3 * (double)ms;
+    return BURST_OK;
+}
+
+/* Waits for the device; numbers of events become seconds. */
+static int trace_end(void *arg)
+{
+    BurstGpu *g = (BurstGpu *)arg;
+    Watch *w = g->watch;
+    for (int lane = 0; lane < BURST_LANE_CHANNEL + g->channels; lane++)
+        BURST_TRY(record(w, lane, BURST_P_IDLE, 0, 0));
+    BURST_TRY(gpu_wait(g, NULL));
+    for (int i = 0; i < w->spans->n; i++) {
+        BURST_TRY(seconds_of(w, &w->spans->at[i].begin));
+        BURST_TRY(seconds_of(w, &w->spans->at[i].end));
+    }
+    w->spans = NULL;
+    g->watched = w->domain != NULL;
+    return BURST_OK;
+}
+
+static int rest(void *arg)
+{
+    return gpu_wait((BurstGpu *)arg, NULL);
+}
+
+static int memory_now(void *arg, size_t *used)
+{
+    BurstGpu *g = (BurstGpu *)arg;
+    size_t available = 0, total = 0;
+    CUDA_TRY(g, cudaMemGetInfo(&available, &total));
+    *used = total - available;
+    return BURST_OK;
+}
+
+/* ---- set-up ---- */
+static int make_events(BurstGpu *g, Watch *w)
+{
+    w->event = (cudaEvent_t *)calloc(EVENTS, sizeof *w->event);
+    if (!w->event)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the trace");
+    CUDA_TRY(g, cudaEventCreate(&w->base));
+    for (; w->events < EVENTS; w->events++)
+        CUDA_TRY(g, cudaEventCreate(&w->event[w->events]));
+    return BURST_OK;
+}
+
+int gpu_watch_open(BurstGpu *g)
+{
+    Watch *w = g->watch = (Watch *)calloc(1, sizeof *w);
+    if (!w)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the trace");
+    w->gpu = g;
+    w->domain = nvtxDomainCreateA("burst");
+    g->watched = w->domain != NULL;
+    if (host_traced(g->ctx))
+        BURST_TRY(make_events(g, w));
+    host_watch(g->ctx, HostDevice{g, rest, trace_begin, trace_end, memory_now});
+    return BURST_OK;
+}
+
+void gpu_watch_close(BurstGpu *g, bool orderly)
+{
+    Watch *w = g->watch;
+    host_watch(g->ctx, HostDevice{});
+    if (!w)
+        return;
+    for (int i = 0; i < w->events && orderly; i++)
+        cudaEventDestroy(w->event[i]);
+    if (w->base && orderly)
+        cudaEventDestroy(w->base);
+    if (w->domain)
+        nvtxDomainDestroy(w->domain);
+    free(w->event);
+    free(w);
+}
