@@ -1,12 +1,13 @@
 /* harness.c: the main of an emitted program under test: attention forward and backward under every mask of the plan, on
  * all ranks, against the oracle's answers (expected.h).
  *
- *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--verbose]
+ *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--bf16] [--verbose]
  *
  * Each rank gives the plan only the tokens that it owns and compares the rows that come back; the errors are summed over
  * all ranks. Prints one line for each case that fails and a last line "cases N failed F worst o=... dv=...". Exits with
  * 0, with 1 where a case is off by more than the tolerance, with 2 on usage. --spoil adds 1e-4 of its size to an output
  * before it is compared, so that a test of this test sees it fail. --masks: the plan has the first N masks only.
+ * --bf16: outputs but lse are rounded to bf16 before they are compared, as a layer goes on with them.
  */
 #include "burst_rt.h"
 #include "expected.h"
@@ -32,7 +33,7 @@ typedef struct Options {
     double tolerance;
     int masks; /* of the plan: the first that many of the oracle's */
     int spoil; /* an output, or -1 */
-    bool verbose;
+    bool bf16, verbose;
 } Options;
 
 /* What one rank holds. */
@@ -166,6 +167,20 @@ static void spoil(Rank *r)
         r->out[out][j] *= 1.0001f;
 }
 
+/* To nearest, ties to even; infinities stay, a NaN may become one: it fails either way. */
+static void round_outputs(Rank *r)
+{
+    for (int out = 0; out < OUT_COUNT && r->o->bf16; out++) {
+        Rows rows = out_rows(r->o->e, out);
+        for (int64_t j = 0; out != OUT_lse && j < rows.heads * r->n * rows.width; j++) {
+            uint32_t bits;
+            memcpy(&bits, &r->out[out][j], sizeof bits);
+            bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+            memcpy(&r->out[out][j], &bits, sizeof bits);
+        }
+    }
+}
+
 /* The greater one; NaN is greater than all. */
 static double worse(double a, double b)
 {
@@ -176,6 +191,7 @@ static double worse(double a, double b)
 static int judge(Rank *r, const ExpectedCase *c)
 {
     double error[OUT_COUNT], worst = 0;
+    round_outputs(r);
     spoil(r);
     for (int i = 0; i < OUT_COUNT; i++)
         error[i] = squared_error(r, c, i);
@@ -253,6 +269,7 @@ static Options read_options(int argc, char **argv)
     Options o = {.e = argc > 1 ? map_answers(argv[1]) : NULL, .tolerance = 3e-6, .masks = INT_MAX, .spoil = -1};
     for (int i = 2; i < argc; i++) {
         o.verbose |= strcmp(argv[i], "--verbose") == 0;
+        o.bf16 |= strcmp(argv[i], "--bf16") == 0;
         if (i + 1 < argc && strcmp(argv[i], "--tolerance") == 0)
             o.tolerance = atof(argv[i + 1]);
         if (i + 1 < argc && strcmp(argv[i], "--masks") == 0)

@@ -1,0 +1,187 @@
+"""Loss and gradients of an emitted program beside Hugging Face transformers' LlamaForCausalLM with the same weights and tokens.
+
+Weights: random, rounded to bf16, so that both sides have the same. The truth is transformers in fp32 (TF32 off); transformers in
+bf16 shows what that precision makes of it. Gradients are compared tensor by tensor by relative L2. Then transformers' own
+save_pretrained folder starts the whole program (--weights), whose first loss must be the same.
+"""
+import json
+import re
+import struct
+
+import machine
+
+LOSS_LIMIT, GRADIENT_LIMIT = 1e-3, 2e-2
+SHAPE = dict(layers=4, hidden=512, heads=8, kv_heads=2, head_dim=64, ffn=1408, vocab=1024, tokens=2048)
+
+
+def model_text(shape, ranks, schedule="ring"):
+    return (f'import "masks";\nmodel small {{ layers {shape["layers"]}; hidden {shape["hidden"]}; heads {shape["heads"]}; '
+            f'kv_heads {shape["kv_heads"]}; head_dim {shape["head_dim"]}; ffn swiglu {shape["ffn"]}; norm rmsnorm 1e-5; '
+            f'rope 10000; vocab {shape["vocab"]}; tied no; }}\nattention {{ default causal; }}\nsequence {shape["tokens"]};\n'
+            + machine.layout(ranks, schedule) + "train { steps 1; batch 1; optimizer adamw { lr 1e-4; } seed 1; }\n")
+
+
+def make_model(torch, shape, device):
+    import transformers
+    config = transformers.LlamaConfig(
+        vocab_size=shape["vocab"], hidden_size=shape["hidden"], intermediate_size=shape["ffn"],
+        num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"], num_key_value_heads=shape["kv_heads"],
+        head_dim=shape["head_dim"], rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False,
+        max_position_embeddings=2 * shape["tokens"], attn_implementation="sdpa")
+    torch.manual_seed(1)
+    model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.copy_(parameter.bfloat16().float())
+    return model.to(device)
+
+
+def draw_tokens(torch, shape):
+    """Tokens with something to learn, one more than the sequence: the last is only a label."""
+    g = torch.Generator().manual_seed(2)
+    return (torch.randint(0, shape["vocab"], (shape["tokens"] + 1,), generator=g) ** 2 // shape["vocab"]).int()
+
+
+def loss_and_gradients(torch, model, tokens, device):
+    ids = tokens[:-1].long()[None].to(device)
+    logits = model(input_ids=ids).logits[0].float()
+    loss = torch.nn.functional.cross_entropy(logits, tokens[1:].long().to(device))
+    loss.backward()
+    gradients = {name: p.grad.detach().float().cpu() for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    return float(loss), gradients
+
+
+# ---- the plan's order ----
+
+def places(tables, known):
+    """[(name in transformers, offset, rows, cols)] of every tensor of every unit."""
+    out, begin = [], 0
+    for unit in tables:
+        for repeat in range(unit["repeat"]):
+            for tensor in unit["tensors"]:
+                name = tensor["name"] if tensor["name"] in known else f"model.layers.{repeat}.{tensor['name']}"
+                if name not in known:
+                    raise machine.Failed(f"transformers has no tensor {tensor['name']}")
+                out.append((name, begin + tensor["offset"], tensor["rows"], tensor["cols"]))
+            begin += unit["elements"]
+    if {name for name, *_ in out} != set(known):
+        raise machine.Failed(f"the plan has no {set(known) - {name for name, *_ in out}}")
+    return out, begin
+
+
+def write_weights(torch, path, where, total, weights):
+    flat = torch.zeros(total)
+    for name, offset, rows, cols in where:
+        flat[offset:offset + rows * cols] = weights[name].detach().float().cpu().flatten()
+    path.write_bytes(flat.numpy().tobytes())
+
+
+def read_gradients(torch, path, where, total):
+    flat = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32)
+    if len(flat) != total:
+        raise machine.Failed(f"{path} has {len(flat)} numbers instead of {total}")
+    return {name: flat[offset:offset + rows * cols] for name, offset, rows, cols in where}
+
+
+def errors(gradients, right):
+    """[(relative L2, tensor)], the worst first."""
+    out = []
+    for name, g in right.items():
+        mine = gradients[name].double().flatten()
+        out.append((float((mine - g.double().flatten()).norm() / g.double().norm()), name))
+    return sorted(out, reverse=True)
+
+
+def kinds(found):
+    """The worst of each kind of tensor."""
+    worst = {}
+    for error, name in found:
+        kind = re.sub(r"model\.layers\.\d+\.|\.weight|self_attn\.|mlp\.|model\.", "", name)
+        worst[kind] = max(worst.get(kind, 0), error)
+    return ", ".join(f"{kind} {error:.1e}" for kind, error in sorted(worst.items(), key=lambda x: -x[1]))
+
+
+# ---- comparing ----
+
+def compare(m, name, program, truth):
+    torch, where, total = truth["torch"], truth["where"], truth["total"]
+    out = m.work / f"{program.name}.gradients"
+    out.unlink(missing_ok=True)
+    text = m.run([program, m.work / "hf_weights", m.work / "hf_tokens", out], program.name, 120)[1]
+    loss = json.loads(re.search(r"^\{\"loss\".*\}$", text, re.M)[0])["loss"]
+    found = errors(read_gradients(torch, out, where, total), truth["gradients"])
+    apart = abs(loss / truth["loss"] - 1)
+    m.add("hf", f"{name}: loss", f"{loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}", f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
+    m.add("hf", f"{name}: gradients", f"worst {found[0][0]:.2e} ({found[0][1]}); median {found[len(found) // 2][0]:.1e}",
+          f"<= {GRADIENT_LIMIT:.0e}", found[0][0] <= GRADIENT_LIMIT)
+    print(f"    {kinds(found)}", flush=True)
+
+
+def start_from_folder(m, program, model, tokens, truth):
+    """transformers' own folder, read by the program; its file holds one window, so the first step sees these tokens."""
+    folder, data, metrics = m.work / "hf_model", m.work / "hf_data.tok", m.work / "hf.jsonl"
+    model.save_pretrained(folder, safe_serialization=True)
+    data.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, 4, len(tokens)) + tokens.numpy().tobytes())
+    metrics.unlink(missing_ok=True)
+    code, text = m.run([program, "--weights", folder, "--data", data, "--steps", 1, "--quiet", "--metrics", metrics], "hf_folder", 120,
+                       check=False)
+    if code != 0:
+        m.add("hf", "started from save_pretrained's folder", f"ended with {code}: {machine.tail(text, 1)}", "", False)
+        return
+    loss = json.loads(metrics.read_text().splitlines()[0])["loss"]
+    apart = abs(loss / truth["loss"] - 1)
+    m.add("hf", "started from save_pretrained's folder", f"first loss {loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}",
+          f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
+
+
+def find_truth(m, program, shape, device):
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model, tokens = make_model(torch, shape, device), draw_tokens(torch, shape)
+    weights = dict(model.named_parameters())
+    tables = json.loads(m.run([program, "--tables"], "hf_tables", 60)[1])
+    where, total = places(tables, weights)
+    write_weights(torch, m.work / "hf_weights", where, total, weights)
+    labels = tokens.numpy().tobytes()
+    (m.work / "hf_tokens").write_bytes(labels[:-4] + labels[4:])
+    loss, gradients = loss_and_gradients(torch, model, tokens, device)
+    return model, tokens, dict(torch=torch, where=where, total=total, loss=loss, gradients=gradients)
+
+
+def beside_bf16(m, model, tokens, truth, device):
+    import copy
+    torch = truth["torch"]
+    loss, gradients = loss_and_gradients(torch, copy.deepcopy(model).bfloat16(), tokens, device)
+    found = errors(gradients, truth["gradients"])
+    m.add("hf", "transformers in bf16", f"loss {loss:.6f}: {abs(loss / truth['loss'] - 1):.1e}; gradients worst {found[0][0]:.2e} "
+          f"({found[0][1]}); median {found[len(found) // 2][0]:.1e}")
+    print(f"    {kinds(found)}", flush=True)
+
+
+def run(m, shape=SHAPE, device="cuda", topology=machine.gpu_topology, suffix="cu"):
+    main = m.object(machine.ROOT / "tests/programs/gradients.c")
+    worlds = [w for w in (1, 2, 4) if w <= m.gpus]
+    points = [(w, s) for w in worlds for s in (("ring", "ulysses") if w == 4 else ("ring",))]
+
+    def build(point):
+        world, schedule = point
+        return m.link(m.emit(f"hf_{schedule}_{world}", topology(1, world), model_text(shape, world, schedule), suffix), [main])
+
+    programs = {}
+    for (world, schedule), program in m.all(build, points):
+        if isinstance(program, machine.Failed):
+            m.add("hf", f"{world} ranks, {schedule}", str(program).replace("\n", " | ")[:300], "", False)
+        else:
+            programs[world, schedule] = program
+    model, tokens, truth = find_truth(m, programs[1, "ring"], shape, device)
+    beside_bf16(m, model, tokens, truth, device)
+    for world, schedule in sorted(programs):
+        try:
+            compare(m, f"{world} ranks, {schedule}", programs[world, schedule], truth)
+        except machine.Failed as error:
+            m.add("hf", f"{world} ranks, {schedule}", str(error).replace("\n", " | ")[:300], "", False)
+    source = m.work / f"hf_ring_{worlds[-1]}.{suffix}"
+    start_from_folder(m, m.link(source, name="hf_whole"), model, tokens, truth)

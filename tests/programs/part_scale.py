@@ -1,0 +1,156 @@
+"""Attention alone on N GPUs against the time of one GPU's kernel for the same pairs, divided by N.
+
+Causal, 32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are
+timed by time_attention.cu. BURST_SCALE_TOKENS and BURST_SCALE_KV choose ("32K 64K", "8 32"); so does BURST_SCALE_WAYS among the
+ways below, by name. Beside it, where BURST_PEER_ATTENTION names a script for torchrun, that peer's own table.
+"""
+import json
+import os
+import re
+import sys
+import typing
+
+import machine
+
+HEADS, HEAD_DIM = 32, 128
+TOKENS = {"32K": 32768, "64K": 65536, "128K": 131072, "256K": 262144}
+WAYS = [("ring", "keys", "zigzag"), ("ring", "queries", "zigzag"), ("ulysses", "keys", "contiguous")]
+TIMER = machine.ROOT / "tests/programs/time_attention.cu"
+
+
+class Case(typing.NamedTuple):
+    schedule: str
+    travel: str
+    partition: str
+    nodes: int
+    lanes: int
+    kv_heads: int
+    tokens: int
+
+    def name(self):
+        return f"time_{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_kv{self.kv_heads}_n{self.tokens}"
+
+
+def bound(tokens):
+    return 1.15 if tokens <= 32768 else 1.05
+
+
+def model_text(case):
+    return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {case.kv_heads}; head_dim {HEAD_DIM}; '
+            f"ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default causal; }}\nsequence {case.tokens};\n"
+            + machine.layout(case.nodes * case.lanes, case.schedule, case.travel, case.partition))
+
+
+def build(m, case, topo=None):
+    source = m.emit(case.name(), topo or machine.gpu_topology(case.nodes, case.lanes), model_text(case))
+    program = m.work / case.name()
+    m.run([*m.nvcc_command(), f'-DPLAN_SOURCE="{source}"', TIMER, "-o", program, *m.libraries(True)], f"{program.name}.build", 400)
+    return program
+
+
+def read_times(text, name):
+    line = re.search(r"^\{\"forward\".*\}$", text, re.M)
+    if not line:
+        raise machine.Failed(f"{name}: no times\n    {machine.tail(text)}")
+    return json.loads(line[0])
+
+
+def measure(m, program, name, env, timeout=200):
+    return read_times(m.run([program], name, timeout, env)[1], name)
+
+
+def rate(tokens, seconds, share, factor):
+    """TFLOP/s of a GPU over unmasked pairs."""
+    return 4 * factor * tokens * (tokens + 1) / 2 * HEADS * HEAD_DIM / share / seconds / 1e12
+
+
+def single_times(m, cases):
+    """One GPU each, as many at once as there are GPUs."""
+    out = {}
+    free = list(range(m.gpus))
+
+    def one(case):
+        gpu = free.pop()
+        try:
+            return measure(m, build_of[case], case.name(), {"CUDA_VISIBLE_DEVICES": str(gpu)}, 300)
+        finally:
+            free.append(gpu)
+
+    build_of = built(m, cases)
+    for case, times in m.all(one, sorted(build_of, key=lambda c: -c.tokens), jobs=m.gpus):
+        if isinstance(times, machine.Failed):
+            m.add("scale", case.name(), str(times).replace("\n", " | ")[:300], "", False)
+            continue
+        out[case.kv_heads, case.tokens] = times
+        m.add("scale", f"1 GPU, {case.tokens // 1024}K, {HEADS}/{case.kv_heads} heads",
+              f"forward {1e3 * times['forward']:.2f} ms ({rate(case.tokens, times['forward'], 1, 1):.0f} TFLOP/s), "
+              f"backward {1e3 * times['backward']:.2f} ms ({rate(case.tokens, times['backward'], 1, 2.5):.0f})")
+    return out
+
+
+def built(m, cases):
+    out = {}
+    for case, program in m.all(lambda c: build(m, c), cases):
+        if isinstance(program, machine.Failed):
+            m.add("scale", case.name(), str(program).replace("\n", " | ")[:300], "", False)
+        else:
+            out[case] = program
+    return out
+
+
+def compare(m, case, way, times, one):
+    words, good = [], True
+    for direction in ("forward", "backward"):
+        ratio = times[direction] * m.gpus / one[direction]
+        cost = times[direction] - times[direction + "_silent"]
+        good &= ratio <= bound(case.tokens)
+        words.append(f"{direction} {1e3 * times[direction]:.2f} ms, {ratio:.3f} x, transfers cost {1e3 * cost:.2f} ms")
+    both = (times["forward"] + times["backward"]) * m.gpus / (one["forward"] + one["backward"])
+    m.add("scale", f"{m.gpus} GPUs, {case.tokens // 1024}K, {HEADS}/{case.kv_heads}, {case.schedule} {case.travel}, {way}",
+          "; ".join(words) + f"; both {both:.3f} x", f"<= {bound(case.tokens)} x one GPU's / {m.gpus}", good)
+
+
+def chosen(variable, all_names, default):
+    words = os.environ.get(variable, default).split()
+    for word in words:
+        if word not in all_names:
+            raise machine.Failed(f"{variable} has '{word}'; it may have {' '.join(all_names)}")
+    return words
+
+
+def peer(m):
+    script = os.environ.get("BURST_PEER_ATTENTION")
+    if not script:
+        m.add("scale", "peer", "none: BURST_PEER_ATTENTION names no script")
+        return
+    code, text = m.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", script], "peer_attention",
+                       240, check=False)
+    for line in text.splitlines():
+        if " fwd " in line or "p2p" in line or "all_to_all" in line:
+            m.add("scale", "peer", line.strip())
+    if code != 0:
+        m.add("scale", "peer", f"ended with {code}: {machine.tail(text, 1)}", "", False)
+
+
+def run(m):
+    if m.gpus < 2:
+        m.add("scale", "not run", "it needs 2 GPUs or more")
+        return
+    tokens = [TOKENS[word] for word in chosen("BURST_SCALE_TOKENS", TOKENS, "32K 64K 128K 256K")]
+    kv = [int(word) for word in chosen("BURST_SCALE_KV", ("8", "32"), "8")]
+    names = [f"{schedule}-{travel}" for schedule, travel, _ in WAYS]
+    ways = [WAYS[names.index(word)] for word in chosen("BURST_SCALE_WAYS", names, " ".join(names))]
+    transports = chosen("BURST_SCALE_TRANSPORTS", ("nccl", "peer"), "nccl peer")
+    cases = [Case(*way, 1, m.gpus, k, n) for way in ways for k in kv for n in tokens]
+    build_of = built(m, cases)
+    ones = single_times(m, [Case("ring", "keys", "zigzag", 1, 1, k, n) for k in kv for n in tokens])
+    for case in cases:
+        for way in transports:
+            if case not in build_of or (case.kv_heads, case.tokens) not in ones:
+                continue
+            try:
+                times = measure(m, build_of[case], f"{case.name()}.{way}", {"BURST_TRANSPORT": way})
+                compare(m, case, way, times, ones[case.kv_heads, case.tokens])
+            except machine.Failed as error:
+                m.add("scale", f"{case.name()} {way}", str(error).replace("\n", " | ")[:300], "", False)
+    peer(m)

@@ -1,0 +1,63 @@
+"""The demo's model, 300 steps on 1, 2 and 4 GPUs, against the same training by the host backend in fp32.
+
+Losses are compared as means over windows of 20 steps: single steps differ by more than one per cent where a small change of
+the weights changes what is learnt next. The greatest single-step difference is printed beside it.
+"""
+import concurrent.futures
+import json
+import re
+
+import machine
+
+STEPS, WINDOW, LIMIT = 300, 20, 0.01
+
+
+def demo_text(ranks, schedule="ring"):
+    text = (machine.ROOT / "examples/demo.burst").read_text()
+    text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(ranks, schedule).strip(), text)
+    if count != 1:
+        raise machine.Failed("examples/demo.burst has no layout to replace")
+    return text
+
+
+def train(m, program, name, timeout):
+    metrics = m.work / f"{name}.jsonl"
+    metrics.unlink(missing_ok=True)
+    m.run([program, "--steps", STEPS, "--data", m.bundle / "data/text", "--metrics", metrics, "--quiet"], name, timeout)
+    losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+    if len(losses) != STEPS:
+        raise machine.Failed(f"{name}: {len(losses)} lines of metrics instead of {STEPS}")
+    return losses
+
+
+def windows(losses):
+    return [sum(losses[i:i + WINDOW]) / WINDOW for i in range(0, STEPS, WINDOW)]
+
+
+def compare(m, name, losses, right):
+    apart = [abs(a / b - 1) for a, b in zip(windows(losses), windows(right))]
+    single = max(abs(a / b - 1) for a, b in zip(losses, right))
+    last = windows(losses)[-1] / windows(right)[-1] - 1
+    m.add("train", name, f"worst window of {WINDOW} steps {100 * max(apart):.2f} %, the last {100 * last:+.2f} %, worst single step "
+          f"{100 * single:.2f} %; last loss {losses[-1]:.4f}, host {right[-1]:.4f}", f"windows within {100 * LIMIT:.0f} %",
+          max(apart) <= LIMIT)
+
+
+def run(m):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        host = pool.submit(lambda: train(m, m.link(m.emit("train_host", (machine.ROOT / "examples/cpu8.topo").read_text(),
+                                                          (machine.ROOT / "examples/demo.burst").read_text(), "c")), "train_host", 500))
+        worlds = [w for w in (1, 2, 4) if w <= m.gpus]
+        programs = {}
+        for world, program in m.all(lambda w: m.link(m.emit(f"train_{w}", machine.gpu_topology(1, w), demo_text(w))), worlds):
+            programs[world] = program
+        losses = {}
+        for world in worlds:
+            if isinstance(programs[world], machine.Failed):
+                m.add("train", f"{world} GPUs", str(programs[world]).replace("\n", " | ")[:300], "", False)
+                continue
+            losses[world] = train(m, programs[world], f"train_{world}", 150)
+        right = host.result()
+    m.add("train", "host backend, 8 ranks", f"loss {right[0]:.4f} to {right[-1]:.4f} in {STEPS} steps")
+    for world, found in losses.items():
+        compare(m, f"{world} GPU{'s' if world > 1 else ''}", found, right)
