@@ -1,0 +1,132 @@
+"""Two "nodes" of two GPUs on one machine: four processes started by hand, NCCL told by NCCL_HOSTID that they are two hosts.
+
+Right: programs of the numerics part, run that way. Waiting: attention alone with its transfers and without them
+(time_attention.cu); the difference is what the simulation calls exposed. The simulation gets the rates of this machine, measured
+in the same run: links by links.py, kernels by the run without transfers.
+"""
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import machine
+import part_numerics
+import part_scale
+
+LIMIT = 0.20
+NODES, LANES = 2, 2
+TOKENS, KV_HEADS = 65536, 8
+WAITING = [("burst", "keys"), ("burst", "queries"), ("ring", "keys")]
+SECOND_FORWARD, SECOND_BACKWARD = 4, 10  # operations a pair and column
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def as_nodes(m, command, name, env=None, timeout=200, check=False):
+    """One process a rank, with torchrun's variables; (worst exit code, all output)."""
+    ranks, port = NODES * LANES, free_port()
+    processes = []
+    for rank in range(ranks):
+        place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": port, "NCCL_HOSTID": f"node{rank // LANES}", "NCCL_NVLS_ENABLE": 0, **(env or {})}
+        log = open(m.logs / f"{name}.rank{rank}.log", "w+", encoding="utf-8", errors="replace")
+        processes.append((subprocess.Popen([str(w) for w in command], stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                                           env=dict(os.environ, **{k: str(v) for k, v in place.items()})), log))
+    deadline, code = time.monotonic() + timeout, 0
+    for process, _ in processes:
+        try:
+            code = process.wait(max(0.1, deadline - time.monotonic())) or code
+        except subprocess.TimeoutExpired:
+            code = "timeout"
+            os.killpg(process.pid, 9)
+            process.wait()
+    text = ""
+    for _, log in processes:
+        log.seek(0)
+        text += log.read()
+        log.close()
+    if check and code != 0:
+        raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
+    return code, text
+
+
+# ---- right ----
+
+def check_numerics(m):
+    points = [p for p in part_numerics.POINTS if (p.nodes, p.lanes) == (NODES, LANES)]
+    points += [p for p in part_numerics.POINTS if (p.nodes, p.lanes, p.schedule) == (1, 4, "ulysses")][:1]
+    programs, answers = part_numerics.prepare(m, points)
+    for point, program in programs.items():
+        for way in ("nccl", "auto"):
+            name = f"nodes_{point.name()}.{way}"
+            try:
+                found = part_numerics.measure(m, program, answers[point.shape()], name, {"BURST_TRANSPORT": way},
+                                              lambda command, n, env: as_nodes(m, command, n, env))
+            except machine.Failed as error:
+                found = error
+            part_numerics.add_row(m, "nodes", f"{point.name()} {way}", found)
+
+
+# ---- waiting ----
+
+def measure_links(m):
+    """GB/s between ranks of one node and of two, by NCCL, both pairs at once."""
+    _, text = as_nodes(m, [sys.executable, machine.ROOT / "tests/programs/links.py"], "links", check=True)
+    rates = json.loads(re.search(r"^\{\"inside\".*\}$", text, re.M)[0])
+    m.add("nodes", "links by NCCL", f"inside a node {rates['inside']:.1f} GB/s, between nodes {rates['between']:.2f} GB/s each way")
+    return rates
+
+
+def topology(rates, forward, backward):
+    """This machine as two nodes: its own links and kernels."""
+    device = (f"device mine {{ arch sm_90a; memory 141 GB; hbm 4.8 TB/s; matmul bf16 790 TFLOP/s; "
+              f"attention forward {forward:.3f} TFLOP/s; attention backward {backward:.3f} TFLOP/s; }}\n")
+    link = f"link pair {{ bandwidth {rates['inside']:.3f} GB/s; latency 10 us; }}"
+    nic = f"bandwidth {rates['between']:.4f} GB/s; latency 30 us;"
+    return device + machine.gpu_topology(NODES, LANES, link, "mine", nic)
+
+
+def exposed(m, case, topo):
+    name = f"predicted_{case.name()}"
+    (m.work / f"{name}.topo").write_text(topo)
+    (m.work / f"{name}.burst").write_text(part_scale.model_text(case))
+    text = m.run([m.bundle / "bin/burstc", m.work / f"{name}.topo", m.work / f"{name}.burst", "--emit=cost"], name, 60)[1]
+    rows = [re.search(rf"attention {d}, causal\s+\d+\s+[\d.]+\s+[\d.]+\s+([\d.]+)", text) for d in ("forward", "backward")]
+    return [float(row[1]) for row in rows]
+
+
+def check_waiting(m, rates, schedule, travel):
+    case = part_scale.Case(schedule, travel, "zigzag", NODES, LANES, KV_HEADS, TOKENS)
+    program = part_scale.build(m, case, topology(rates, 370, 320))
+    code, text = as_nodes(m, [program], case.name(), {"BURST_TRANSPORT": "nccl"}, 150)
+    if code != 0:
+        raise machine.Failed(f"{case.name()}: ended with {code}\n    {machine.tail(text)}")
+    times = part_scale.read_times(text, case.name())
+    work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * LANES) / 1e12
+    predicted = exposed(m, case, topology(rates, SECOND_FORWARD * work / times["forward_silent"],
+                                          SECOND_BACKWARD * work / times["backward_silent"]))
+    for direction, should in zip(("forward", "backward"), predicted):
+        is_ = 1e3 * (times[direction] - times[direction + "_silent"])
+        apart = is_ / should - 1 if should > 0 else float(is_ > 0.05 * 1e3 * times[direction])
+        m.add("nodes", f"{schedule} {travel} {direction}", f"waits {is_:.2f} ms of {1e3 * times[direction]:.2f} ms, predicted {should:.2f} ms "
+              f"({100 * apart:+.0f} %)", f"within {100 * LIMIT:.0f} %", abs(apart) <= LIMIT)
+
+
+def run(m):
+    if m.gpus < NODES * LANES:
+        m.add("nodes", "not run", f"two nodes of two GPUs need {NODES * LANES}")
+        return
+    rates = measure_links(m)
+    for schedule, travel in WAITING:
+        try:
+            check_waiting(m, rates, schedule, travel)
+        except machine.Failed as error:
+            m.add("nodes", f"{schedule} {travel}", str(error).replace("\n", " | ")[:300], "", False)
+    check_numerics(m)
