@@ -172,6 +172,8 @@ typedef struct Train {
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint; /* directory; NULL: none */
+    const char *weights, *export_dir; /* Hugging Face folders; NULL: none */
+    bool export_f32;        /* else bf16 */
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
     bool cosine;
     Span span;

@@ -352,11 +352,14 @@ static void insert_plan_values(Emit *e)
         add_field(e, "tables", "plan_tables");
         add_field(e, "table_count", "%d", p->table_count);
     }
-    add_field(e, "train.data", "%s", quoted(e, t->data));
-    add_field(e, "train.checkpoint", "%s", quoted(e, t->checkpoint));
+    const struct { const char *name; const char *value; } path[] = {
+        {"train.data", t->data}, {"train.checkpoint", t->checkpoint}, {"train.weights", t->weights}, {"train.export_dir", t->export_dir}};
+    for (int i = 0; i < countof(path); i++)
+        add_field(e, path[i].name, "%s", quoted(e, path[i].value));
     const struct { const char *name; int64_t value; } whole[] = {
         {"train.separator", t->separator}, {"train.steps", t->steps}, {"train.batch", t->batch}, {"train.seed", t->seed},
-        {"train.checkpoint_every", t->checkpoint_every}, {"train.warmup", t->warmup}, {"train.cosine", t->cosine}};
+        {"train.checkpoint_every", t->checkpoint_every}, {"train.warmup", t->warmup}, {"train.cosine", t->cosine},
+        {"train.export_dtype", t->export_f32 ? BURST_F32 : BURST_BF16}, {"tied", p->model.tied}};
     for (int i = 0; i < countof(whole); i++)
         add_field(e, whole[i].name, "%" PRId64, whole[i].value);
     const struct { const char *name; double value; } real[] = {

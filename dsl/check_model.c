@@ -458,6 +458,28 @@ static void take_checkpoint(Checker *c, const Ast *s, const Field *f, void *to)
         t->checkpoint = path->text;
 }
 
+static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    const Ast *path = cursor_string(&u, "a Hugging Face folder in quotes, such as \"Llama-3-8B\"");
+    if (cursor_end(&u))
+        ((TrainFields *)to)->t.weights = path->text;
+}
+
+/* `export "folder";` `export "folder" f32;` */
+static void take_export(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const dtypes[] = {"bf16", "f32"};
+    Train *t = &((TrainFields *)to)->t;
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    const Ast *path = cursor_string(&u, "a folder in quotes, such as \"trained\"");
+    t->export_f32 = u.at && cursor_choice(&u, dtypes, countof(dtypes)) == 1;
+    if (cursor_end(&u))
+        t->export_dir = path->text;
+}
+
 static void take_betas(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Train *t = &((TrainFields *)to)->t;
@@ -525,6 +547,8 @@ static const Field train_fields[] = {
     {"batch", take_batch, 0, 0, UNIT_NONE, 1, 1 << 30},
     {"optimizer", take_optimizer, 0, FIELD_BLOCK},
     {"checkpoint", take_checkpoint, 0, 0, UNIT_NONE, 1, 1e15},
+    {"weights", take_weights, 0, 0},
+    {"export", take_export, 0, 0},
     {"seed", take_int64, AT(seed), 0, UNIT_NONE, 0, 9e15},
 };
 #undef AT

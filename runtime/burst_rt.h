@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 1 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 2 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -205,11 +205,14 @@ typedef struct BurstBatch {
 } BurstBatch;
 
 /* ---- the plan: constants and entry points of an emitted program ---- */
+enum { BURST_BF16, BURST_F32 }; /* what weights are written as */
 typedef struct BurstTrain {
     const char *data; /* NULL: random tokens. Token files open with "BURSTTOK"; anything else is one token a byte */
     int64_t separator; /* token that ends a document, -1: none */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint;
+    const char *weights, *export_dir; /* Hugging Face folders to start from and to write after the last step; NULL: none */
+    int export_dtype;                 /* BURST_BF16, BURST_F32 */
     double lr, lr_end, beta1, beta2, eps, decay, clip;
     int cosine;
 } BurstTrain;
@@ -220,7 +223,10 @@ typedef struct BurstPlan {
     int world, data, group;      /* data groups of `group` consecutive ranks each share one sequence */
     int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
     int64_t sequence, max_tokens;
-    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
+    double norm_eps, rope_theta;
+    const BurstMask *const *masks; /* NULL: not told */
+    const int *layer_mask;         /* [layers] -> masks */
     const BurstUnit *units;
     int unit_rows;
     const char *const *tables; /* names of the per-token tables the masks use: "doc" is filled from separators */

@@ -33,6 +33,10 @@ void layout_free(Layout *l);
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done);
 
 /* ---- files ---- */
+/* "cannot <what> <path>: <errno's reason>" */
+int io_failed(BurstCtx *c, const char *what, const char *path);
+/* Closes a file that was written, or (written false, errno says why) was not; it is on the disk when this returns BURST_OK. */
+int close_written(BurstCtx *c, int fd, bool written, const char *path);
 bool write_at(int fd, const void *data, size_t bytes, off_t at);
 /* false with errno 0: the file ends before. */
 bool read_at(int fd, void *data, size_t bytes, off_t at);

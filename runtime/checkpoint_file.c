@@ -89,6 +89,23 @@ void layout_free(Layout *l)
     *l = (Layout){0};
 }
 
+int io_failed(BurstCtx *c, const char *what, const char *path)
+{
+    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+int close_written(BurstCtx *c, int fd, bool written, const char *path)
+{
+    written = written && fsync(fd) == 0;
+    int reason = errno;
+    if (close(fd) != 0 && written) {
+        reason = errno;
+        written = false;
+    }
+    errno = reason;
+    return written ? BURST_OK : io_failed(c, "write", path);
+}
+
 bool write_at(int fd, const void *data, size_t bytes, off_t at)
 {
     const char *from = data;

@@ -11,23 +11,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static int io_failed(BurstCtx *c, const char *what, const char *path)
-{
-    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, strerror(errno));
-}
-
-static int closing(BurstCtx *c, int fd, bool written, const char *path)
-{
-    written = written && fsync(fd) == 0;
-    int reason = errno;
-    if (close(fd) != 0 && written) {
-        reason = errno;
-        written = false;
-    }
-    errno = reason;
-    return written ? BURST_OK : io_failed(c, "write", path);
-}
-
 /* The sums of all slices stand behind the footer until they have been combined. */
 static off_t slice_sums_at(const Layout *l, int rank)
 {
@@ -44,7 +27,7 @@ static int create(BurstCtx *c, const Layout *l, const char *directory, const cha
     int reason = posix_fallocate(fd, 0, slice_sums_at(l, c->world)); /* a full disk shows before anything is written */
     bool written = reason == 0 && write_at(fd, l->header, (size_t)l->data_at, 0);
     errno = reason ? reason : errno;
-    return closing(c, fd, written, path);
+    return close_written(c, fd, written, path);
 }
 
 static int64_t slice_of(const BurstUnit *u, int rank)
@@ -76,7 +59,7 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
     if (fd < 0)
         status = io_failed(c, "write", path);
     else
-        status = closing(c, fd, write_slices(c, p, w, l, fd, sums), path);
+        status = close_written(c, fd, write_slices(c, p, w, l, fd, sums), path);
     free(sums);
     return status;
 }
@@ -105,7 +88,7 @@ static int finish(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *
         status = burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
     } else {
         int fd = open(path, O_RDWR | O_CLOEXEC);
-        status = fd < 0 ? io_failed(c, "write", path) : closing(c, fd, combine(p, l, fd, footer, sums), path);
+        status = fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, combine(p, l, fd, footer, sums), path);
     }
     free(footer);
     free(sums);
@@ -120,7 +103,7 @@ static int publish(BurstCtx *c, const char *directory, const char *path, const c
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return io_failed(c, "open", directory);
-    return closing(c, fd, true, directory);
+    return close_written(c, fd, true, directory);
 }
 
 /* Newer ones than this, left by a run that was resumed from further back, stay. */

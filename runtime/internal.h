@@ -166,6 +166,12 @@ int vigil_look(BurstCtx *c, Vigil *v); /* the part that needs no message: lost r
 
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);
+/* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
+int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
+void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
+/* The elements of a unit that are of this tensor and held by this rank; end <= begin: none. */
+typedef struct Span { int64_t begin, end; } Span;
+Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
 
 /* Set by SIGTERM under mpirun, which ends the ranks so when one of them was lost. */
 void catch_termination(void);

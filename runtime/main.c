@@ -2,6 +2,7 @@
 #include "checkpoint.h"
 #include "options.h"
 #include "progress.h"
+#include "safetensors.h"
 #include "timeline.h"
 
 #include <math.h>
@@ -27,6 +28,39 @@ static int save(BurstCtx *c, const BurstPlan *p, const Options *o, void *state, 
     if (p->save)
         BURST_TRY(p->save(c, state, w));
     return checkpoint_write(c, p, w, o->checkpoint, done, o->keep);
+}
+
+/* A folder that cannot be written fails before the training, not after it. */
+static int check_export(BurstCtx *c, const Options *o)
+{
+    return o->export_dir && c->rank == 0 ? folder_free(c, o->export_dir) : BURST_OK;
+}
+
+static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, void *state, BurstWeights *w)
+{
+    if (!o->export_dir)
+        return BURST_OK;
+    if (p->save)
+        BURST_TRY(p->save(c, state, w));
+    BURST_TRY(folder_write(c, p, w, o->export_dir, o->export_dtype, ST_SHARD_BYTES));
+    if (c->rank == 0 && !o->quiet)
+        printf("wrote %s: weights as %s\n", o->export_dir, o->export_dtype == BURST_F32 ? "F32" : "BF16");
+    return BURST_OK;
+}
+
+/* Weights from the newest checkpoint, else from a folder, else from the seed. */
+static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights *w, int64_t *done)
+{
+    burst_doing(c, "making the weights");
+    BURST_TRY(weights_take(c, p, w));
+    if (o->resume)
+        BURST_TRY(checkpoint_read(c, p, w, o->checkpoint, o->resume_file, done));
+    if (*done)
+        return BURST_OK;
+    if (o->weights)
+        return folder_read(c, p, w, o->weights);
+    weights_fill(c, p, w);
+    return BURST_OK;
 }
 
 typedef struct Watch { Progress *show; Timeline *timeline; } Watch;
@@ -64,14 +98,14 @@ static int run_with(BurstCtx *c, const BurstPlan *p, const Options *o, void *sta
     Progress show = {0};
     Timeline timeline = {0};
     int64_t done = 0;
-    burst_doing(c, "making the weights");
-    BURST_TRY(burst_weights_make(c, p, &w));
-    if (o->resume)
-        BURST_TRY(checkpoint_read(c, p, &w, o->checkpoint, o->resume_file, &done));
+    BURST_TRY(check_export(c, o));
+    BURST_TRY(begin(c, p, o, &w, &done));
     int status = timeline_open(&timeline, c, o, done);
     if (status == BURST_OK)
         status = start_and_train(c, p, o, (Watch){&show, &timeline}, state, &w, done);
     status = timeline_close(&timeline, status);
+    if (status == BURST_OK)
+        status = export_weights(c, p, o, state, &w);
     return progress_close(&show, c, status);
 }
 

@@ -8,16 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME }; /* COUNT: at least 1; NATURAL: at least 0 */
+enum { COUNT, NATURAL, SECONDS, PATH, DTYPE, FLAG, RESUME }; /* COUNT: at least 1; NATURAL: at least 0 */
 
 #define OPTIONS(X)                                                                                                      \
-    X("--steps", COUNT, "N", steps, "end after step N (the learning rate's schedule stays the plan's)")                 \
+    X("--steps", NATURAL, "N", steps, "end after step N (the learning rate's schedule stays the plan's); 0: no training") \
     X("--data", PATH, "FILE", data, "tokens to train on; a file without the header of burst-tokens is read as bytes")   \
     X("--metrics", PATH, "FILE", metrics, "write one line of JSON a step")                                              \
     X("--checkpoint", PATH, "DIR", checkpoint, "write checkpoints into this directory")                                 \
     X("--every", NATURAL, "N", every, "a checkpoint every N steps (0: only after the last)")                            \
     X("--keep", COUNT, "N", keep, "keep the newest N checkpoints (2)")                                                  \
     X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
+    X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder")                          \
+    X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step")            \
+    X("--export-dtype", DTYPE, "TYPE", dtype, "of the exported weights: bf16 (default) or f32")                         \
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
     X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)")                   \
     X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)")  \
@@ -40,7 +43,7 @@ void options_help(const BurstPlan *p, const char *program)
     printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d.\n\n",
            program, p->source, p->world, p->world);
     for (int i = 0; i < ROWS; i++)
-        printf("  %-13s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
+        printf("  %-14s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage.\n");
 }
 
@@ -69,6 +72,9 @@ static bool store(Options *o, const Row *row, const char *value)
         return read_count(value, row->kind == COUNT, at);
     case SECONDS:
         return parse_seconds(value, at);
+    case DTYPE:
+        *(const char **)at = value;
+        return strcmp(value, "bf16") == 0 || strcmp(value, "f32") == 0;
     default:
         *(const char **)at = value;
         return *value != 0;
@@ -110,10 +116,16 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
 {
     const BurstTrain *t = &p->train;
     *o = (Options){.steps = t->steps, .every = t->checkpoint_every, .seed = t->seed, .keep = 2, .trace_steps = 1,
-                   .timeout = default_timeout(), .data = t->data, .checkpoint = t->checkpoint};
+                   .timeout = default_timeout(), .data = t->data, .checkpoint = t->checkpoint, .weights = t->weights,
+                   .export_dir = t->export_dir};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, argc, argv, &i, text, size));
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
+    if (o->resume && o->weights != t->weights)
+        return usage(text, size, "--resume and --weights contradict each other: a checkpoint has weights of its own");
+    if (o->dtype && !o->export_dir)
+        return usage(text, size, "--export-dtype needs --export DIR");
+    o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
     return BURST_OK;
 }

@@ -40,10 +40,7 @@ static float normal_of(uint64_t seed, int unit, int64_t element)
     return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * w));
 }
 
-typedef struct Span { int64_t begin, end; } Span; /* elements of a unit */
-
-/* The part of a tensor that a rank holds. */
-static Span overlap(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
+Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
 {
     int64_t first = c->rank * u->shard, last = first + u->shard;
     int64_t begin = t->offset > first ? t->offset : first;
@@ -55,14 +52,14 @@ static void fill(const BurstCtx *c, const BurstUnit *u, int unit, float *param)
 {
     for (int t = 0; t < u->tensors; t++) {
         const BurstTensor *tensor = &u->tensor[t];
-        Span s = overlap(c, u, tensor);
+        Span s = tensor_part(c, u, tensor);
         float *at = param - c->rank * u->shard;
         for (int64_t i = s.begin; i < s.end; i++)
             at[i] = tensor->init_std == 0 ? 1 : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
     }
 }
 
-int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     size_t units = (size_t)burst_unit_count(p);
     free(c->weight_tables);
@@ -77,8 +74,19 @@ int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
         if (!table[i])
             return BURST_E_MEMORY;
     }
+    return BURST_OK;
+}
+
+void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+{
     for (int u = 0; u < w->units; u++)
         fill(c, burst_unit(p, u), u, w->param[u]);
+}
+
+int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+{
+    BURST_TRY(weights_take(c, p, w));
+    weights_fill(c, p, w);
     return BURST_OK;
 }
 
@@ -105,7 +113,7 @@ static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW 
 {
     int64_t first = c->rank * u->shard;
     for (int t = 0; t < u->tensors; t++) {
-        Span s = overlap(c, u, &u->tensor[t]);
+        Span s = tensor_part(c, u, &u->tensor[t]);
         int64_t at = s.begin - first;
         if (s.begin < s.end)
             burst_adamw(o, s.end - s.begin, u->tensor[t].init_std != 0, w->param[unit] + at, w->grad[unit] + at,

@@ -167,6 +167,10 @@ static BurstPlan plan_values(void)
     p.head_dim = PLAN_HEAD_DIM;
     p.ffn = PLAN_FFN;
     p.vocab = PLAN_VOCAB;
+    p.norm_eps = PLAN_NORM_EPS;
+    p.rope_theta = PLAN_ROPE_THETA;
+    p.masks = plan_masks;
+    p.layer_mask = plan_layer_mask;
     p.units = plan_units;
     p.unit_rows = 3;
     // @insert plan_values

@@ -142,6 +142,10 @@ const BurstPlan burst_plan = {
     .head_dim = PLAN_HEAD_DIM,
     .ffn = PLAN_FFN,
     .vocab = PLAN_VOCAB,
+    .norm_eps = PLAN_NORM_EPS,
+    .rope_theta = PLAN_ROPE_THETA,
+    .masks = plan_masks,
+    .layer_mask = plan_layer_mask,
     .units = plan_units,
     .unit_rows = 3,
     // @insert plan_values

@@ -49,6 +49,7 @@ static void model_and_defaults(void **state)
     assert_true(l->partition.is_auto && l->travel.is_auto && l->recompute.is_auto && !l->schedule);
     const Train *t = &p->train;
     assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 && !t->checkpoint);
+    assert_true(!t->weights && !t->export_dir && !t->export_f32);
     assert_true(t->lr == 3e-4 && t->lr_end == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->decay == 0.1);
     assert_true(t->clip == 1 && t->adam_eps == 1e-8 && t->warmup == 0 && !t->cosine);
     assert_int_equal(p->mask_count, 1);
@@ -66,7 +67,7 @@ static void layout_and_training_as_given(void **state)
         "sequence 1Ki;\n"
         "layout { data 2; context 1; heads 2; partition blocks(32); schedule ulysses; travel queries; recompute full; "
         "}\n"
-        "train { data \"t.bin\"; separator 3; steps 50; batch 6; seed 9; checkpoint \"c\" every 7;\n"
+        "train { data \"t.bin\"; separator 3; steps 50; batch 6; seed 9; checkpoint \"c\" every 7; weights \"w\"; export \"x\" f32;\n"
         "  optimizer adamw { lr 1e-2; betas 0.5 0.75; eps 1e-6; decay 0; clip 2; warmup 5; cosine to 1e-3; } }\n");
     const Layout *l = &p->layout;
     assert_true(l->data.value == 2 && l->data.given && l->context.value == 1 && l->heads.value == 2);
@@ -76,6 +77,9 @@ static void layout_and_training_as_given(void **state)
     const Train *t = &p->train;
     assert_string_equal(t->data, "t.bin");
     assert_string_equal(t->checkpoint, "c");
+    assert_string_equal(t->weights, "w");
+    assert_string_equal(t->export_dir, "x");
+    assert_true(t->export_f32);
     assert_true(t->separator == 3 && t->steps == 50 && t->batch == 6 && t->seed == 9 && t->checkpoint_every == 7);
     assert_true(t->lr == 1e-2 && t->lr_end == 1e-3 && t->cosine && t->beta1 == 0.5 && t->beta2 == 0.75 &&
                 t->warmup == 5);

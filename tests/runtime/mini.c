@@ -12,9 +12,9 @@
 enum { V = MINI_VOCAB, D = MINI_HIDDEN, UNITS = 3 };
 
 static Mini facts;
-static const BurstTensor embedding[] = {{"weight", V, D, 0, 0.5f}};
-static const BurstTensor head[] = {{"norm.weight", 1, D, 0, 0}, {"weight", V, D, D, 0.5f}};
-static const BurstTensor layer[] = {{"scale", 1, D, 0, 0}};
+static const BurstTensor embedding[] = {{"model.embed_tokens.weight", V, D, 0, 0.5f}};
+static const BurstTensor head[] = {{"model.norm.weight", 1, D, 0, 0}, {"lm_head.weight", V, D, D, 0.5f}};
+static const BurstTensor layer[] = {{"scale.weight", 1, D, 0, 0}};
 static BurstUnit units[UNITS];
 static const char *const tables[] = {"doc"};
 static BurstPlan plan;
@@ -167,7 +167,7 @@ const BurstPlan *mini_plan(const Mini *m)
 {
     facts = *m;
     static const struct { const char *name; const BurstTensor *tensor; int tensors; } rows[UNITS] = {
-        {"embedding", embedding, 1}, {"layers.%d", layer, 1}, {"head", head, 2}};
+        {"embedding", embedding, 1}, {"model.layers.%d", layer, 1}, {"head", head, 2}};
     for (int u = 0; u < UNITS; u++) {
         int64_t elements = 0;
         for (int t = 0; t < rows[u].tensors; t++)
@@ -178,7 +178,7 @@ const BurstPlan *mini_plan(const Mini *m)
     plan = (BurstPlan){
         .abi = BURST_RT_ABI, .source = "mini", .world = m->world, .data = m->data, .group = m->world / m->data, .nodes = 1,
         .sequence = m->sequence, .max_tokens = m->sequence * m->data / m->world, .layers = 1, .hidden = D, .heads = 1,
-        .kv_heads = 1, .head_dim = D, .ffn = m->ffn, .vocab = V, .units = units, .unit_rows = UNITS,
+        .kv_heads = 1, .head_dim = D, .ffn = m->ffn, .vocab = V, .norm_eps = 1e-5, .rope_theta = 10000, .units = units, .unit_rows = UNITS,
         .tables = tables, .table_count = m->documents,
         .train = {.separator = m->separator, .steps = m->steps, .batch = m->batch, .seed = 3, .warmup = 4, .lr = 0.05,
                   .lr_end = 0.005, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .cosine = 1},

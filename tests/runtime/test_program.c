@@ -77,10 +77,10 @@ static void options(void **unused)
 {
     (void)unused;
     expect(run_command("$MINI_MAIN --help"), 0, "go on from the newest whole checkpoint");
-    expect(run_command("$MINI_MAIN --version"), 0, "mini, runtime interface 1");
+    expect(run_command("$MINI_MAIN --version"), 0, "mini, runtime interface 2");
     static const char *const wrong[][2] = {
         {"--stops 3", "unknown option '--stops'"}, {"3", "unknown option '3'"},    {"--steps", "--steps needs a value: N"},
-        {"--steps 0", "--steps cannot be '0'"},    {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
+        {"--steps -1", "--steps cannot be '-1'"},  {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
         {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);

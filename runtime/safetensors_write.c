@@ -1,0 +1,377 @@
+/* safetensors_write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files that rank 0 has
+ * made, and the folder gets its name when all of them are whole. */
+#include "safetensors.h"
+
+#include "checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
+
+/* ---- layout: the same on every rank ---- */
+
+typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry; /* begin: in the file's data */
+typedef struct OutFile { char name[FILE_NAME]; char *header; size_t header_bytes; int64_t bytes; int first, end; /* entries */ } OutFile;
+typedef struct Out {
+    const char *folder;
+    char part[PATH_MAX]; /* its name while it is written */
+    int dtype, size;     /* bytes an element */
+    int files, entries;
+    Entry *entry;
+    OutFile *file;
+} Out;
+
+static int count_tensors(const BurstPlan *p)
+{
+    int n = 0;
+    for (int unit = 0; unit < burst_unit_count(p); unit++)
+        n += burst_unit(p, unit)->tensors;
+    return n;
+}
+
+/* Tensors in the plan's order, a file full before the next. */
+static void place_tensors(const BurstPlan *p, Out *o, int64_t shard_bytes)
+{
+    for (int unit = 0; unit < burst_unit_count(p); unit++)
+        for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
+            const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
+            int64_t bytes = t->rows * t->cols * o->size;
+            if (o->files == 0 || (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + bytes > shard_bytes))
+                o->file[o->files++].first = o->entries;
+            OutFile *f = &o->file[o->files - 1];
+            o->entry[o->entries++] = (Entry){unit, o->files - 1, t, f->bytes, bytes};
+            f->bytes += bytes;
+            f->end = o->entries;
+        }
+    for (int i = 0; i < o->files; i++)
+        if (o->files == 1)
+            snprintf(o->file[i].name, FILE_NAME, "model.safetensors");
+        else
+            snprintf(o->file[i].name, FILE_NAME, "model-%05d-of-%05d.safetensors", i + 1, o->files);
+}
+
+static json_t *facts_of(const Out *o, const Entry *e)
+{
+    int64_t shape[2];
+    json_t *sizes = json_array();
+    int dims = tensor_shape_of(e->tensor, shape);
+    for (int i = 0; sizes && i < dims; i++)
+        json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes, "data_offsets",
+                     (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
+}
+
+/* Length and JSON, with blanks up to where the data may begin. */
+static bool make_header(const BurstPlan *p, const Out *o, OutFile *f)
+{
+    char name[ST_NAME];
+    json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
+    for (int i = f->first; all && i < f->end; i++) {
+        tensor_name_of(p, o->entry[i].unit, o->entry[i].tensor, name);
+        json_object_set_new(all, name, facts_of(o, &o->entry[i]));
+    }
+    bool all_there = json_object_size(all) == (size_t)(f->end - f->first) + 1;
+    char *text = all_there ? json_dumps(all, JSON_COMPACT) : NULL;
+    size_t n = text ? strlen(text) : 0, padded = (n + ALIGN - 1) / ALIGN * ALIGN;
+    f->header_bytes = ALIGN + padded;
+    f->header = text ? malloc(f->header_bytes) : NULL;
+    if (f->header) {
+        memset(f->header, ' ', f->header_bytes);
+        for (int i = 0; i < 8; i++)
+            f->header[i] = (char)((uint64_t)padded >> (8 * i));
+        memcpy(f->header + ALIGN, text, n);
+    }
+    free(text);
+    json_decref(all);
+    return f->header != NULL;
+}
+
+static void layout_drop(Out *o)
+{
+    for (int i = 0; i < o->files; i++)
+        free(o->file[i].header);
+    free(o->file);
+    free(o->entry);
+}
+
+/* The folder's name without slashes at its end, and ".part". */
+static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
+{
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    if (snprintf(part, PATH_MAX, "%.*s.part", (int)n, folder) + FILE_NAME < PATH_MAX)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
+}
+
+static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Out *o)
+{
+    const size_t tensors = (size_t)count_tensors(p);
+    *o = (Out){.folder = folder, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
+    BURST_TRY(part_name(c, folder, o->part));
+    o->entry = calloc(tensors, sizeof *o->entry);
+    o->file = calloc(tensors, sizeof *o->file);
+    bool made = o->entry && o->file;
+    if (made)
+        place_tensors(p, o, shard_bytes);
+    for (int i = 0; made && i < o->files; i++)
+        made = make_header(p, o, &o->file[i]);
+    return made ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "no memory for the headers of %s", folder);
+}
+
+/* A file of the folder in the making. */
+static void path_of(const Out *o, const char *name, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX - FILE_NAME - 2, o->part, name);
+}
+
+static void mark_name(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, ".written-by-%d", rank);
+}
+
+/* ---- before ---- */
+
+/* Cuts a path to the folder that holds it. */
+static void parent_of(char path[PATH_MAX])
+{
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(path, PATH_MAX, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+int folder_free(BurstCtx *c, const char *folder)
+{
+    char parent[PATH_MAX];
+    int found = 0;
+    BURST_TRY(part_name(c, folder, parent));
+    parent_of(parent);
+    if (access(parent, W_OK | X_OK) != 0)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent, strerror(errno));
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT)
+        return BURST_OK;
+    if (!d)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        found += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return found ? burst_fail(c, BURST_E_USAGE, "cannot export to %s: it is not empty; name another folder, or move this one away", folder)
+                 : BURST_OK;
+}
+
+/* Whether a file is one that an interrupted export leaves. */
+static bool ours(const char *name)
+{
+    return strncmp(name, "model", 5) == 0 || strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0;
+}
+
+/* Removes what an interrupted export has left; anything else in the way is an error. */
+static int remove_part(BurstCtx *c, const Out *o)
+{
+    char path[PATH_MAX];
+    DIR *d = opendir(o->part);
+    if (!d && errno == ENOENT)
+        return BURST_OK;
+    if (!d)
+        return io_failed(c, "open", o->part);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME) {
+            path_of(o, e->d_name, path);
+            unlink(path);
+        }
+    closedir(d);
+    return rmdir(o->part) == 0 ? BURST_OK : io_failed(c, "remove what an interrupted export left in", o->part);
+}
+
+static int create_file(BurstCtx *c, const Out *o, const OutFile *f)
+{
+    char path[PATH_MAX];
+    path_of(o, f->name, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return io_failed(c, "write", path);
+    errno = posix_fallocate(fd, 0, (off_t)f->header_bytes + f->bytes); /* a full disk shows before anything is written */
+    return close_written(c, fd, errno == 0 && write_at(fd, f->header, f->header_bytes, 0), path);
+}
+
+static int create(BurstCtx *c, const Out *o)
+{
+    BURST_TRY(folder_free(c, o->folder));
+    BURST_TRY(remove_part(c, o));
+    if (mkdir(o->part, 0777) != 0)
+        return io_failed(c, "make the folder", o->part);
+    for (int i = 0; i < o->files; i++)
+        BURST_TRY(create_file(c, o, &o->file[i]));
+    return BURST_OK;
+}
+
+/* ---- this rank's elements ---- */
+
+static bool write_elements(int fd, int dtype, const float *from, int64_t count, off_t at)
+{
+    uint16_t piece[PIECE];
+    if (dtype == BURST_F32)
+        return write_at(fd, from, (size_t)count * sizeof *from, at);
+    for (int64_t done = 0; done < count; done += PIECE) {
+        int64_t n = count - done < PIECE ? count - done : PIECE;
+        for (int64_t i = 0; i < n; i++)
+            piece[i] = to_bf16(from[done + i]);
+        if (!write_at(fd, piece, (size_t)n * sizeof *piece, at + (off_t)(done * (int64_t)sizeof *piece)))
+            return false;
+    }
+    return true;
+}
+
+static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o, const Entry *e, int fd)
+{
+    const BurstUnit *u = burst_unit(p, e->unit);
+    const Span s = tensor_part(c, u, e->tensor);
+    if (s.end <= s.begin)
+        return true;
+    off_t at = (off_t)o->file[e->file].header_bytes + e->begin + (s.begin - e->tensor->offset) * o->size;
+    return write_elements(fd, o->dtype, w->param[e->unit] + (s.begin - c->rank * u->shard), s.end - s.begin, at);
+}
+
+static int open_part(BurstCtx *c, const Out *o, const char *name, int flags, char path[PATH_MAX], int *fd)
+{
+    path_of(o, name, path);
+    *fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    if (*fd >= 0)
+        return BURST_OK;
+    if (errno != ENOENT)
+        return io_failed(c, "write", path);
+    return burst_fail(c, BURST_E_IO, "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts export to a file "
+                      "system that they share", path, c->rank);
+}
+
+static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o, const OutFile *f)
+{
+    char path[PATH_MAX];
+    bool written = true;
+    int fd;
+    BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
+    for (int i = f->first; written && i < f->end; i++)
+        written = write_entry(c, p, w, o, &o->entry[i], fd);
+    return close_written(c, fd, written, path);
+}
+
+/* An empty file says that this rank has written: rank 0 sees it only where it sees the data too. */
+static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o)
+{
+    char name[FILE_NAME], path[PATH_MAX];
+    int fd;
+    for (int i = 0; i < o->files; i++)
+        BURST_TRY(write_file(c, p, w, o, &o->file[i]));
+    mark_name(c->rank, name);
+    BURST_TRY(open_part(c, o, name, O_CREAT, path, &fd));
+    return close_written(c, fd, true, path);
+}
+
+/* ---- after: rank 0 ---- */
+
+static int take_marks(BurstCtx *c, const Out *o)
+{
+    char name[FILE_NAME], path[PATH_MAX];
+    for (int rank = 0; rank < c->world; rank++) {
+        mark_name(rank, name);
+        path_of(o, name, path);
+        if (unlink(path) != 0)
+            return burst_fail(c, BURST_E_IO, "rank %d has not written into the %s of rank 0: ranks on several hosts export to a file "
+                              "system that they share", rank, o->part);
+    }
+    return BURST_OK;
+}
+
+static int write_json(BurstCtx *c, const Out *o, const char *name, json_t *value)
+{
+    char path[PATH_MAX];
+    int fd, status;
+    /* 15 digits keep every decimal number that a plan was given; 17 would write 1e-5 as 1.0000000000000001e-05 */
+    char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    size_t n = text ? strlen(text) : 0;
+    json_decref(value);
+    if (!text)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %s", name);
+    text[n] = '\n'; /* in place of the end */
+    status = open_part(c, o, name, O_CREAT, path, &fd);
+    if (status == BURST_OK)
+        status = close_written(c, fd, write_at(fd, text, n + 1, 0), path);
+    free(text);
+    return status;
+}
+
+static json_t *index_of(const BurstPlan *p, const Out *o)
+{
+    char name[ST_NAME];
+    json_t *map = json_object();
+    int64_t bytes = 0;
+    for (int i = 0; map && i < o->entries; i++) {
+        const Entry *e = &o->entry[i];
+        tensor_name_of(p, e->unit, e->tensor, name);
+        json_object_set_new(map, name, json_string(o->file[e->file].name));
+        bytes += e->bytes;
+    }
+    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+}
+
+/* Makes sure that the names in a folder outlive a crash. */
+static int sync_folder(BurstCtx *c, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? io_failed(c, "open", path) : close_written(c, fd, true, path);
+}
+
+static int sync_parent(BurstCtx *c, const Out *o)
+{
+    char path[PATH_MAX];
+    memcpy(path, o->part, sizeof path);
+    parent_of(path);
+    return sync_folder(c, path);
+}
+
+static int finish(BurstCtx *c, const BurstPlan *p, const Out *o)
+{
+    BURST_TRY(take_marks(c, o));
+    BURST_TRY(write_json(c, o, "config.json", config_make(p, o->dtype)));
+    if (o->files > 1)
+        BURST_TRY(write_json(c, o, "model.safetensors.index.json", index_of(p, o)));
+    BURST_TRY(sync_folder(c, o->part));
+    if (rename(o->part, o->folder) != 0)
+        return io_failed(c, "rename a folder to", o->folder);
+    return sync_parent(c, o);
+}
+
+static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o)
+{
+    const BurstGroup all = {0, 1, c->world};
+    if (c->rank == 0)
+        BURST_TRY(create(c, o));
+    BURST_TRY(burst_barrier(c, all));
+    BURST_TRY(write_mine(c, p, w, o));
+    BURST_TRY(burst_barrier(c, all));
+    if (c->rank == 0)
+        BURST_TRY(finish(c, p, o));
+    return burst_barrier(c, all);
+}
+
+int folder_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const char *folder, int dtype, int64_t shard_bytes)
+{
+    Out o;
+    burst_doing(c, "exporting weights");
+    int status = lay_out(c, p, folder, dtype, shard_bytes, &o);
+    if (status == BURST_OK)
+        status = write_all(c, p, w, &o);
+    layout_drop(&o);
+    return status;
+}

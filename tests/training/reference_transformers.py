@@ -1,0 +1,47 @@
+"""What Hugging Face transformers says of a small Llama model: its folder, its loss and its gradients. Used by run_weights.py."""
+import json
+
+import safetensors.torch
+import torch
+import transformers
+
+
+def config_of(shape, sequence):
+    return transformers.LlamaConfig(
+        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.ffn, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, rms_norm_eps=1e-5,
+        rope_theta=500000.0, tie_word_embeddings=shape.tied, max_position_embeddings=sequence, initializer_range=0.1)
+
+
+def loss(model, text, sequence):
+    """Mean over the tokens of the file's first window, in float64 where the model is."""
+    token = torch.tensor(list(text.read_bytes()[:sequence + 1]))
+    logits = model(input_ids=token[None, :-1]).logits[0]
+    return torch.nn.functional.cross_entropy(logits, token[1:])
+
+
+def write(folder, shape, sequence):
+    """folder/start: the model in several files; text.bin, one window of tokens; reference.json; gradients.safetensors."""
+    torch.manual_seed(11)
+    model = transformers.LlamaForCausalLM(config_of(shape, sequence))
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:  # norms are not all ones
+            weight.data += 0.2 * torch.randn_like(weight)
+    model.save_pretrained(folder / "start", max_shard_size="300KB")
+    text = folder / "text.bin"
+    text.write_bytes(bytes(torch.randint(0, shape.vocab, (sequence + 1,), generator=torch.Generator().manual_seed(7)).tolist()))
+    model = model.double()
+    value = loss(model, text, sequence)
+    value.backward()
+    gradients = {name: weight.grad.float().contiguous() for name, weight in model.named_parameters()}
+    safetensors.torch.save_file(gradients, folder / "gradients.safetensors")
+    (folder / "reference.json").write_text(json.dumps({"loss": value.item(), "shape": shape._asdict()}))
+
+
+def loss_of(folder, text, sequence):
+    """The loss of a folder's weights; nothing may be missing in it or left over."""
+    model, info = transformers.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info[kind]:
+            raise RuntimeError(f"{folder}: {kind} {info[kind]}")
+    return loss(model.double(), text, sequence).item()

@@ -1,0 +1,230 @@
+"""Weights through Hugging Face folders, by emitted programs.
+
+    python3 run_weights.py --part folders --toolchain toolchain.json
+    python3 run_weights.py --part transformers --toolchain toolchain.json [--work FOLDER]
+    python3 run_weights.py --part compare --work FOLDER --program PROGRAM
+
+Parts: folders       what programs write is what their checkpoints hold, and starts programs of other worlds with the same bits
+       transformers  loss and gradients from weights that transformers wrote against transformers' own, and what the program
+                     writes loaded by transformers; ends with 77 where torch or transformers is missing
+       compare       loss and gradients of a program that stands already (CUDA) against the reference that `transformers` left
+                     in its work folder; needs neither
+"""
+import argparse
+import array
+import json
+import math
+import pathlib
+import struct
+import sys
+import tempfile
+import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+import emitted  # noqa: E402
+
+SEQUENCE, BETA1 = 512, 0.9
+LOSS, GRADIENT = 1e-5, 1e-4  # relative, fp32 on the host against float64
+TRAIN = f"""train {{ steps 20; batch BATCH; seed 3;
+  optimizer adamw {{ lr 1e-3; betas {BETA1} 0.95; decay 0.1; clip 1000000; }} }}
+"""  # without clipping the first moment after a step is (1 - beta1) times the gradient
+
+
+class Shape(typing.NamedTuple):
+    layers: int = 2
+    hidden: int = 128
+    heads: int = 2
+    kv_heads: int = 1
+    head_dim: int = 64
+    ffn: int = 192
+    vocab: int = 256
+    tied: bool = False
+
+
+def expect(condition, text):
+    if not condition:
+        raise emitted.Failed(text)
+
+
+def model_text(shape, ranks, data=1, schedule="ring"):
+    s, tied = shape, "yes" if shape.tied else "no"
+    return (f'import "masks";\nmodel test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; '
+            f"head_dim {s.head_dim}; ffn swiglu {s.ffn}; norm rmsnorm 1e-5; rope 500000; vocab {s.vocab}; tied {tied}; }}\n"
+            f"attention {{ default causal; }}\nsequence {SEQUENCE};\n"
+            + emitted.layout(data, ranks, schedule, "keys", "zigzag" if ranks > 1 else "contiguous")
+            + TRAIN.replace("BATCH", str(data)))
+
+
+def names_of(shape):
+    """Units of a checkpoint's sections: the names of their tensors, in order."""
+    parts = ["input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+             "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    layers = [[f"model.layers.{i}.{part}.weight" for part in parts] for i in range(shape.layers)]
+    return [["model.embed_tokens.weight"], *layers, ["model.norm.weight"] + ([] if shape.tied else ["lm_head.weight"])]
+
+
+# ---- files, read by the few lines that their formats take ----
+
+def read_file(path):
+    """{name: (dtype, shape, bytes)} of one safetensors file."""
+    blob = path.read_bytes()
+    (length,) = struct.unpack("<Q", blob[:8])
+    header, data = json.loads(blob[8:8 + length]), blob[8 + length:]
+    header.pop("__metadata__", None)
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def read_folder(folder):
+    out = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        out.update(read_file(path))
+    return out
+
+
+def read_checkpoint(path, shape, sizes):
+    """{name: (param, first moment)} as bytes of fp32; sizes: {name: elements}."""
+    blob = path.read_bytes()
+    (length,) = struct.unpack("<I", blob[12:16])
+    at, out = (16 + length + 4095) // 4096 * 4096, {}
+    for unit in names_of(shape):
+        unit_bytes = 4 * sum(sizes[name] for name in unit)
+        for name in unit:
+            n = 4 * sizes[name]
+            out[name] = blob[at:at + n], blob[at + unit_bytes:at + unit_bytes + n]
+            at += n
+        at += 2 * unit_bytes
+    return out
+
+
+def floats(blob):
+    out = array.array("f")
+    out.frombytes(blob)
+    return out
+
+
+def to_bf16(blob):
+    """fp32 bytes to bf16 bytes, to nearest, ties to even."""
+    words = array.array("I")
+    words.frombytes(blob)
+    return array.array("H", [(w + 0x7FFF + (w >> 16 & 1)) >> 16 for w in words]).tobytes()
+
+
+def distance(is_, wanted):
+    """Relative L2."""
+    return math.sqrt(sum((a - b) ** 2 for a, b in zip(is_, wanted)) / sum(b * b for b in wanted))
+
+
+# ---- running ----
+
+class Programs:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.tools = emitted.Toolchain(args.toolchain) if args.toolchain else None
+        self.environment = emitted.quiet_environment()
+        self.data = folder / "text.bin"
+
+    def build(self, name, shape, nodes=1, lanes=1, data=1, schedule="ring"):
+        text = model_text(shape, nodes * lanes // data, data, schedule)
+        return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(nodes, lanes), text))
+
+    def run(self, program, *options):
+        """Losses, by step."""
+        metrics = self.folder / "metrics.jsonl"
+        metrics.unlink(missing_ok=True)
+        emitted.run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], 300, self.environment)
+        return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+
+    # ---- parts ----
+
+    def folders(self):
+        self.data.write_bytes(bytes((i * i // 7) % 251 for i in range(3 * SEQUENCE + 1)))
+        for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True)):
+            self.folders_of(shape)
+
+    def folders_of(self, shape):
+        name = "tied" if shape.tied else "untied"
+        eight = self.build(f"{name}8", shape, 2, 4, 2, "burst")
+        one, three = self.build(f"{name}1", shape), self.build(f"{name}3", shape, 1, 3)
+        out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "bf16", "other")}
+        fresh = self.run(eight, "--steps", 3, "--checkpoint", out["ck"], "--export", out["f32"], "--export-dtype", "f32")
+        is_ = read_folder(out["f32"])
+        expect(sorted(is_) == sorted(sum(names_of(shape), [])), f"{name}: the tensors are {sorted(is_)}")
+        kept = read_checkpoint(out["ck"] / "step-00000003.burst", shape, {t: math.prod(v[1]) for t, v in is_.items()})
+        for tensor, (dtype, _, blob) in is_.items():
+            expect(dtype == "F32" and blob == kept[tensor][0], f"{name}: {tensor} is not what the checkpoint holds")
+        self.run(one, "--steps", 0, "--weights", out["f32"], "--export", out["again"], "--export-dtype", "f32")
+        self.run(three, "--steps", 0, "--weights", out["again"], "--export", out["third"], "--export-dtype", "f32")
+        for key in ("again", "third"):
+            same = all((out[key] / f).read_bytes() == (out["f32"] / f).read_bytes() for f in ("model.safetensors", "config.json"))
+            expect(same, f"{name}: {key} is not, byte for byte, what it started from")
+        self.run(three, "--steps", 0, "--weights", out["f32"], "--export", out["bf16"])
+        for tensor, (dtype, _, blob) in read_folder(out["bf16"]).items():
+            expect(dtype == "BF16" and blob == to_bf16(is_[tensor][2]), f"{name}: {tensor} is not rounded to bf16")
+        losses = [self.run(p, "--steps", 1, "--weights", out["f32"])[0] for p in (one, three)]
+        apart = abs(losses[0] / losses[1] - 1)
+        expect(apart <= LOSS and losses[0] < fresh[0] - 0.02, f"{name}: the losses are {losses}, at first {fresh[0]}")
+        print(f"{name}: 8, 1 and 3 ranks keep every bit; losses after it differ by {apart:.1e}")
+
+    def transformers(self):
+        import reference_transformers as reference  # torch is asked for only here
+        for shape in (Shape(), Shape(tied=True)):
+            name = "tied" if shape.tied else "untied"
+            folder = self.folder / name
+            folder.mkdir(exist_ok=True)
+            reference.write(folder, shape, SEQUENCE)
+            (folder / "model.burst").write_text(model_text(shape, 1))
+            for ranks, dtype in ((1, "f32"), (4, "bf16")):
+                program = self.build(f"{name}{ranks}", shape, 1, ranks)
+                after = folder / f"after{ranks}"
+                self.compare_with(program, folder, LOSS, GRADIENT, "--export", after, "--export-dtype", dtype)
+                wanted = reference.loss_of(after, folder / "text.bin", SEQUENCE)
+                is_ = self.run(program, "--steps", 1, "--weights", after)[0]
+                print(f"{name}, {ranks} ranks: what it wrote as {dtype} loads; relative difference of the loss {abs(is_ / wanted - 1):.1e}")
+                expect(abs(is_ / wanted - 1) <= LOSS, f"{name}: loss {is_} from the exported weights, {wanted} in transformers")
+
+    def compare_with(self, program, folder, loss, gradient, *options):
+        """One step of the program from folder/start; loss and gradients against those in the folder."""
+        reference = json.loads((folder / "reference.json").read_text())
+        shape = Shape(**reference["shape"])
+        wanted = read_file(folder / "gradients.safetensors")
+        self.data = folder / "text.bin"
+        with tempfile.TemporaryDirectory(dir=folder) as checkpoints:
+            is_ = self.run(program, "--weights", folder / "start", "--steps", 1, "--checkpoint", checkpoints, *options)[0]
+            kept = read_checkpoint(pathlib.Path(checkpoints) / "step-00000001.burst", shape,
+                                   {t: math.prod(v[1]) for t, v in wanted.items()})
+        apart = abs(is_ / reference["loss"] - 1)
+        gradients = {t: distance([m / (1 - BETA1) for m in floats(kept[t][1])], floats(v[2])) for t, v in wanted.items()}
+        worst = max(gradients, key=gradients.get)
+        print(f"{program.name}: loss {is_:.7f}, in transformers {reference['loss']:.7f}, relative difference {apart:.1e}; "
+              f"worst gradient {worst}, relative L2 {gradients[worst]:.1e}")
+        expect(apart <= loss, f"the loss is {is_}, in transformers {reference['loss']}")
+        expect(gradients[worst] <= gradient, f"the gradient of {worst} differs by {gradients[worst]:.2e}")
+
+    def compare(self):
+        self.compare_with(pathlib.Path(self.args.program).resolve(), self.folder, self.args.loss, self.args.gradient)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["folders", "transformers", "compare"], required=True)
+    parser.add_argument("--toolchain")
+    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
+    parser.add_argument("--program", help="compare: built for the model.burst of the work folder, or one of its layouts")
+    parser.add_argument("--loss", type=float, default=1e-3, help="compare: greatest relative difference of the loss")
+    parser.add_argument("--gradient", type=float, default=2e-2, help="compare: greatest relative L2 of a gradient")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="burst_weights_") as temporary:
+        folder = pathlib.Path(args.work or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        getattr(Programs(args, folder), args.part)()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ModuleNotFoundError as missing:
+        print(f"not tested: {missing}")
+        sys.exit(77)
+    except emitted.Failed as failure:
+        sys.exit(str(failure))
