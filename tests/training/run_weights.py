@@ -25,7 +25,7 @@ import emitted  # noqa: E402
 
 SEQUENCE, BETA1 = 512, 0.9
 LOSS, GRADIENT = 1e-5, 1e-4  # relative, fp32 on the host against float64
-TRAIN = f"""train {{ steps 20; batch BATCH; seed 3;
+TRAIN = f"""train {{ steps 20; batch BATCH seed 3;
   optimizer adamw {{ lr 1e-3; betas {BETA1} 0.95; decay 0.1; clip 1000000; }} }}
 """  # without clipping the first moment after a step is (1 - beta1) times the gradient
 
@@ -46,13 +46,13 @@ def expect(condition, text):
         raise emitted.Failed(text)
 
 
-def model_text(shape, ranks, data=1, schedule="ring"):
+def model_text(shape, ranks, data=1, schedule="ring", more=""):
     s, tied = shape, "yes" if shape.tied else "no"
     return (f'import "masks";\nmodel test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; '
             f"head_dim {s.head_dim}; ffn swiglu {s.ffn}; norm rmsnorm 1e-5; rope 500000; vocab {s.vocab}; tied {tied}; }}\n"
             f"attention {{ default causal; }}\nsequence {SEQUENCE};\n"
             + emitted.layout(data, ranks, schedule, "keys", "zigzag" if ranks > 1 else "contiguous")
-            + TRAIN.replace("BATCH", str(data)))
+            + TRAIN.replace("BATCH", f"{data}; {more}"))
 
 
 def names_of(shape):
@@ -123,8 +123,8 @@ class Programs:
         self.environment = emitted.quiet_environment()
         self.data = folder / "text.bin"
 
-    def build(self, name, shape, nodes=1, lanes=1, data=1, schedule="ring"):
-        text = model_text(shape, nodes * lanes // data, data, schedule)
+    def build(self, name, shape, nodes=1, lanes=1, data=1, schedule="ring", more=""):
+        text = model_text(shape, nodes * lanes // data, data, schedule, more)
         return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(nodes, lanes), text))
 
     def run(self, program, *options):
@@ -157,6 +157,9 @@ class Programs:
         for key in ("again", "third"):
             same = all((out[key] / f).read_bytes() == (out["f32"] / f).read_bytes() for f in ("model.safetensors", "config.json"))
             expect(same, f"{name}: {key} is not, byte for byte, what it started from")
+        told = self.build(f"{name}2", shape, 1, 2, more=f'weights "{out["f32"]}"; export "{out["other"]}" f32;')
+        self.run(told, "--steps", 0, "--resume", "--checkpoint", self.folder / "none")  # no checkpoint: the train block's weights
+        expect(read_folder(out["other"]) == is_, f"{name}: the train block's folders are not used")
         self.run(three, "--steps", 0, "--weights", out["f32"], "--export", out["bf16"])
         for tensor, (dtype, _, blob) in read_folder(out["bf16"]).items():
             expect(dtype == "BF16" and blob == to_bf16(is_[tensor][2]), f"{name}: {tensor} is not rounded to bf16")
