@@ -19,7 +19,7 @@ double cost_chunk_bytes(const Model *m, TensorId t, bool backward, bool cpu, dou
     switch (t) {
     case T_Q: return tokens * (backward ? 2 * q * e + 8.0 * m->heads : q * e); /* backward: with dO, D and lse */
     case T_KV: return tokens * kv * e;
-    case T_O: return tokens * q * e;
+    case T_O: return tokens * (q * e + 4.0 * m->heads); /* with lse */
     case T_DQ: return tokens * q * g;
     default: return tokens * kv * g;
     }
@@ -91,14 +91,6 @@ static int slowest_group(const Draft *d)
 
 /* ---- heads of a rank under head parallelism ---- */
 
-typedef struct Heads { int q, kv; } Heads;
-static Heads heads_of(const Model *m, int ranks, int rank)
-{
-    int64_t first = (int64_t)m->heads * rank / ranks, end = (int64_t)m->heads * (rank + 1) / ranks;
-    int group = m->heads / m->kv_heads;
-    return (Heads){(int)(end - first), end > first ? (int)((end - 1) / group - first / group + 1) : 0};
-}
-
 static bool by_query_heads(TensorId t)
 {
     return t == T_Q || t == T_O || t == T_DQ;
@@ -106,8 +98,8 @@ static bool by_query_heads(TensorId t)
 
 static double head_share(const Model *m, TensorId t, int ranks, int rank)
 {
-    Heads h = heads_of(m, ranks, rank);
-    return by_query_heads(t) ? (double)h.q / m->heads : (double)h.kv / m->kv_heads;
+    Share share = share_of(m, ranks, rank);
+    return by_query_heads(t) ? (double)share.heads / m->heads : (double)share.kv_heads / m->kv_heads;
 }
 
 /* ---- loads ---- */
@@ -157,7 +149,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds)
         const PosSet *k = whole ? &sequence : &of[rel_add(c, me, i->chunk[1])];
         if (!whole || r == 0)
             w = mask_work(l->map, q, k);
-        double heads = whole ? heads_of(m, c->ranks, me).q : m->heads;
+        double heads = whole ? share_of(m, c->ranks, me).heads : m->heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tile_pairs(w, q, k), heads);
         if (l->pairs && w.cover != COVER_EMPTY)
             l->pairs[r] += (double)w.pairs * heads / m->heads;

@@ -57,6 +57,15 @@ static void add_constant(Emit *e, const char *name, int64_t value, const char *c
     text_printf(e->out, comment ? " /* %s */\n" : "\n", comment);
 }
 
+static int64_t elements_of(const Emit *e, const char *buffer)
+{
+    const Memory *m = &e->draft->memory;
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->at[i].name, buffer) == 0)
+            return m->at[i].elements;
+    return 0;
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -86,6 +95,10 @@ static void emit_sizes(Emit *e)
         add_constant(e, row[i].name, row[i].value, row[i].comment);
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
     text_add(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
+    if (cuda(e) && exchanges(e)) {
+        add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
+        add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
+    }
     if (cuda(e))
         text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n", e->draft->memory.total);
 }
@@ -375,7 +388,7 @@ static void insert_plan_values(Emit *e)
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
 }
 
-/* ---- inserts of cuda_ring.cu and cuda_step.cu ---- */
+/* ---- inserts of cuda_pair.cu and cuda_step.cu ---- */
 
 static void emit_launch(Emit *e, const char *direction, const char *type)
 {
@@ -546,8 +559,10 @@ enum { MAX_PARTS = 6 };
 typedef struct Backend { const char *before[MAX_PARTS], *after[MAX_PARTS]; } Backend;
 static const Backend backends[] = {
     {{"host_attention.c", "rings.c", "host_ring.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
-    {{"host_attention.c", "host_heads.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
-    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "rings.c", "cuda_ring.cu"},
+    {{"host_attention.c", "heads.c", "host_heads.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
+    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_pair.cu", "rings.c", "cuda_ring.cu"},
+     {"cuda_layer.cu", "cuda_alone.cu", "steps.c", "cuda_step.cu"}},
+    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_pair.cu", "heads.c", "cuda_heads.cu"},
      {"cuda_layer.cu", "cuda_alone.cu", "steps.c", "cuda_step.cu"}},
 };
 
@@ -562,7 +577,7 @@ static bool emit_parts(Emit *e, const char *const *part)
 int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
 {
     Emit e = {.arena = a, .diags = d, .found = f, .draft = plan_draft(f->plan), .options = o, .out = out};
-    const Backend *b = &backends[cuda(&e) ? 2 : exchanges(&e) ? 1 : 0];
+    const Backend *b = &backends[2 * cuda(&e) + exchanges(&e)];
     emit_header(&e);
     emit_sizes(&e);
     emit_offsets(&e);

@@ -392,9 +392,10 @@ void emit_schedule(Emit *e, const Schedule *s)
     Walk k = {e, s, false};
     if (!exchanges)
         emit_trace(e, s);
-    emit_line(e, "/* %s, %s%s%s. Each operation names its line of %s; live says what the mask leaves of it. */",
+    emit_line(e, "/* %s, %s%s%s. Each operation names its line of %s%s. */",
               s->choice->schedule->name, s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
-              s->backward && !exchanges ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name));
+              s->backward && !exchanges ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name),
+              exchanges ? "" : "; live says what the mask leaves of it");
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", s->backward ? "plan_backward" : "plan_forward");
     emit_line(e, "{");
     if (!exchanges) {
@@ -403,10 +404,7 @@ void emit_schedule(Emit *e, const Schedule *s)
         emit_line(e, "int op = 0;");
     }
     emit_nodes(&k, s->body);
-    if (exchanges)
-        emit_line(e, "return BURST_OK;");
-    else
-        emit_end(&k);
+    emit_end(&k);
     emit_line(e, "}");
     emit_line(e, "%s", "");
 }

@@ -226,7 +226,7 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     add_batch(&m);
     size_t weights = weights_bytes(&units), device_weights = 0;
     if (p->cuda)
-        device_weights = add_device(&m, units);
+        device_weights = add_device(&m, part, units);
     Memory out = {.n = m.rows.n, .at = m.rows.at, .host = m.host + weights};
     out.weights = p->cuda ? device_weights : weights;
     out.total = p->cuda ? m.device + device_weights : out.host;

@@ -20,6 +20,7 @@ typedef struct MemoryMaker {
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
 void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
 void add_pools(MemoryMaker *m);
-size_t add_device(MemoryMaker *m, Units units); /* all of a rank's device buffers; the bytes of its weights come back */
+void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism, on the device */
+size_t add_device(MemoryMaker *m, const Partition *part, Units units); /* all of a rank's device buffers; the bytes of its weights come back */
 
 #endif

@@ -27,7 +27,7 @@ int64_t travel_bytes(const Program *p, TensorId t)
     case T_DQ:
         return q * FP32;
     default:
-        return (q + d->heads) * FP32;
+        return q * copy + d->heads * FP32;
     }
 }
 
@@ -81,7 +81,8 @@ static void add_temporaries(MemoryMaker *m)
     add_bf16(m, "dh", "[tokens][hidden]", m->n * d->hidden);
     add_bf16(m, "d_gate_up", "[tokens][2 * ffn]", 2 * m->n * d->ffn);
     add_bf16(m, "d_o", "[tokens][heads][head_dim]", m->n * m->q);
-    add_fp32(m, "o_sum", "[heads][tokens][head_dim], running output", m->n * m->q);
+    if (!m->choice->schedule->exchanges)
+        add_fp32(m, "o_sum", "[heads][tokens][head_dim], running output", m->n * m->q);
     add_fp32(m, "delta", "[heads][tokens]", m->n * d->heads);
     add_fp32(m, "dq", "[heads][tokens][head_dim]", m->n * m->q);
     add_fp32(m, "dk", "[kv_heads][tokens][head_dim]", m->n * m->kv);
@@ -126,10 +127,12 @@ static void add_inputs(MemoryMaker *m)
     add_buffers(m, "device_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], chunk by chunk", tables ? tables * tokens : 1);
 }
 
-/* Lists of live tiles of one pair of chunks, made before each launch; the smallest tiles have 64 tokens. */
+/* Lists of live tiles of one launch, made before it: of a pair of chunks, or of the whole sequence by itself; the smallest tiles have
+ * 64 tokens. */
 static void add_lists(MemoryMaker *m)
 {
-    const int64_t small = m->n / 64 + 1, large = m->n / 128 + 1;
+    const int64_t tokens = m->choice->schedule->exchanges ? m->program->sequence : m->n;
+    const int64_t small = tokens / 64 + 1, large = tokens / 128 + 1;
     add_buffers(m, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 2]", large * (small + 2));
     add_buffers(m, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", 2 * small);
 }
@@ -141,7 +144,7 @@ static void add_scratch(MemoryMaker *m)
     add_buffers(m, "loss_scratch", "char", 1, 1, "[tile][vocab]", burst_gpu_loss_bytes(d->vocab));
 }
 
-size_t add_device(MemoryMaker *m, Units units)
+size_t add_device(MemoryMaker *m, const Partition *part, Units units)
 {
     m->on_device = true;
     add_units(m, units);
@@ -150,7 +153,9 @@ size_t add_device(MemoryMaker *m, Units units)
     add_inputs(m);
     add_lists(m);
     add_scratch(m);
-    if (!m->choice->schedule->exchanges)
+    if (m->choice->schedule->exchanges)
+        add_shares(m, part);
+    else
         add_pools(m);
     m->on_device = false;
     return device_weights(&units);

@@ -131,6 +131,10 @@ typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
 Units units_make(Arena *a, const Program *p);
 int64_t travel_bytes(const Program *p, TensorId t); /* a token of what a pass of t sends */
+/* Head parallelism: query heads that a rank attends, key heads that those read, and whether the first of these is also the
+ * last of the rank before. Shares may be uneven. */
+typedef struct Share { int heads, kv_heads; bool again; } Share;
+Share share_of(const Model *m, int ranks, int rank);
 struct Plan;
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward, Units units);

@@ -88,8 +88,6 @@ static const char *fit_schedule(Searcher *s, Choice *c)
     if (t->exchanges && c->ranks > s->program->model.heads)
         return arena_printf(s->arena, "%d ranks share %d heads; use at most %d ranks, or a ring", c->ranks,
                             s->program->model.heads, s->program->model.heads);
-    if (t->exchanges && s->program->cuda)
-        return "all-to-all schedules are not emitted as CUDA by this version of burstc; use ring or burst";
     c->coords = t->coords;
     c->size[0] = c->ranks;
     if (t->coords == 2 && !two_levels(s->program, c->ranks, c->size))

@@ -4,16 +4,13 @@
 static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
                           BurstBf16 *o, float *lse)
 {
-    const BurstLive *live = &s->live[mask][0];
     s->mask = mask;
-    s->attended = s->to_attend = 0;
-    for (int i = 0; i < live->ops; i++)
-        s->to_attend += live->compute[i];
+    plan_count_pairs(s);
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
     BURST_TRY(plan_forward(c, s));
-    return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me); /* no key for any query: zeros, lse -inf */
+    return plan_attend_none(c, s);
 }
 
 /* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
@@ -48,11 +45,9 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstB
     s->mask = mask;
     BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
     BURST_TRY(burst_gpu_delta(s->gpu, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, s->delta));
-    BURST_TRY(burst_gpu_zero(s->gpu, dq, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
-    BURST_TRY(burst_gpu_zero(s->gpu, dk, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
-    BURST_TRY(burst_gpu_zero(s->gpu, dv, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float)));
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, s->delta, lse));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_clear(s, dq, dk, dv));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));

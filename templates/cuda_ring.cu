@@ -158,32 +158,13 @@ static int plan_settle(BurstCtx *c, PlanState *s)
 
 /* ---- computing of one pair ---- */
 
-/* The lists of live tiles of the pair, then the kernel; on the compute stream. */
-template <class MASK> static cudaError_t plan_forward_pair(PlanState *s, BurstForward p)
+/* Before a forward: how many pairs this rank folds. */
+static void plan_count_pairs(PlanState *s)
 {
-    constexpr int Q = BurstTileShape<PLAN_HEAD_DIM>::FORWARD_Q, K = BurstTileShape<PLAN_HEAD_DIM>::FORWARD_K;
-    cudaStream_t stream = burst_gpu_compute(s->gpu);
-    p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), s->lists);
-    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, true, s->tile_sides, p.lists, stream);
-    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, stream);
-}
-
-template <class MASK> static cudaError_t plan_backward_pair(PlanState *s, BurstBackward p)
-{
-    constexpr int Q = BurstTileShape<PLAN_HEAD_DIM>::BACKWARD_Q, K = BurstTileShape<PLAN_HEAD_DIM>::BACKWARD_K;
-    cudaStream_t stream = burst_gpu_compute(s->gpu);
-    p.lists = burst_lists_place(burst_tiles(p.k_tokens.n, K), burst_tiles(p.q_tokens.n, Q), s->lists);
-    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, false, s->tile_sides, p.lists, stream);
-    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
-}
-
-// @insert launches
-
-/* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
-static BurstRows plan_rows(char *at, int heads)
-{
-    BurstRows r = {(BurstBf16 *)at, (int64_t)heads * PLAN_HEAD_DIM, PLAN_HEAD_DIM};
-    return r;
+    const BurstLive *live = &s->live[s->mask][0];
+    s->attended = s->to_attend = 0;
+    for (int i = 0; i < live->ops; i++)
+        s->to_attend += live->compute[i];
 }
 
 /* Folds the pair into the running output and lse of this rank's queries; the last pair writes the output in bf16. */
@@ -212,6 +193,21 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     PLAN_CUDA(plan_launch_forward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &ks->used);
+}
+
+/* After a forward without a key for any query: zeros, lse -inf. */
+static int plan_attend_none(BurstCtx *c, PlanState *s)
+{
+    return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me);
+}
+
+/* Gradients at home are sums, from zero. */
+static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
+{
+    const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
+    BURST_TRY(burst_gpu_zero(s->gpu, dq, PLAN_HEADS * head));
+    BURST_TRY(burst_gpu_zero(s->gpu, dk, PLAN_KV_HEADS * head));
+    return burst_gpu_zero(s->gpu, dv, PLAN_KV_HEADS * head);
 }
 
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */

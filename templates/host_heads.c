@@ -4,23 +4,6 @@
  * [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without packing; what arrives is kept
  * chunk by chunk. Gradients of a key head that several shares read are summed in rank order at its owner.
  */
-enum { PLAN_KV_SHARE = PLAN_HEADS / PLAN_KV_HEADS };
-
-static int plan_head0(int rank)
-{
-    return (int)((int64_t)rank * PLAN_HEADS / PLAN_GROUP);
-}
-
-static int plan_kv0(int rank)
-{
-    return plan_head0(rank) / PLAN_KV_SHARE;
-}
-
-static int plan_kv_end(int rank)
-{
-    int end = plan_head0(rank + 1);
-    return end > plan_head0(rank) ? (end + PLAN_KV_SHARE - 1) / PLAN_KV_SHARE : plan_kv0(rank);
-}
 
 /* One tensor of an exchange: by_tokens is this rank's chunk, all heads; by_heads is every chunk in turn, this rank's
  * share. width: floats a token of one head. */
@@ -184,5 +167,12 @@ static int plan_grad_all(BurstCtx *c, PlanState *s)
             if (s->pair_live[s->mask][q * PLAN_GROUP + kv])
                 burst_attend_backward(&a);
         }
+    return BURST_OK;
+}
+
+/* The end of a direction: every exchange has been waited for. */
+static int plan_settle(BurstCtx *c, PlanState *s)
+{
+    (void)c, (void)s;
     return BURST_OK;
 }

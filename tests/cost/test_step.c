@@ -165,7 +165,8 @@ static void one_rank_sends_nothing(void **state)
     arena_free(a);
 }
 
-/* All-to-all inside a node: Q, K and V leave over one link, 3/4 of each; then the whole sequence for 2 of 8 heads. */
+/* All-to-all inside a node: Q, K and V leave over one link, 3/4 of each; then the whole sequence for 2 of 8 heads; O and lse come
+ * back. */
 static void all_to_all(void **state)
 {
     (void)state;
@@ -175,8 +176,11 @@ static void all_to_all(void **state)
     Draft d = make(a, &k);
     StepParts p = step_parts(a, &d);
     double n = 65536, s = n / 4, moved = s * 8 * 128 * 2 * 3 / 4, comp = 4 * n * n * 128 * 2 / 200e12;
-    close_to(p.kind[0].forward.seconds, 2e-6 + 3 * moved / 300e9 + comp + 2e-6 + moved / 300e9, 1e-9);
-    close_to(p.kind[0].forward.link_bytes, 4 * 4 * moved, 1e-12);
+    double lse = s * 8 * 4 * 3 / 4; /* fp32, and in backward delta */
+    close_to(p.kind[0].forward.seconds, 2e-6 + 3 * moved / 300e9 + comp + 2e-6 + (moved + lse) / 300e9, 1e-9);
+    close_to(p.kind[0].forward.link_bytes, 4 * (4 * moved + lse), 1e-12);
+    /* Q, dO, K and V; dQ, dK and dV in fp32 */
+    close_to(p.kind[0].backward.link_bytes, 4 * (4 * moved + 2 * lse + 3 * 2 * moved), 1e-12);
     arena_free(a);
 }
 

@@ -1,0 +1,98 @@
+/* kernels.h: between the cut program's types and its exchanges: attention of one launch as plain loops, causal by the tokens'
+ * positions, with the kernels' conventions of heads, layouts and flags; queued as computing. */
+#pragma once
+
+static inline void queue(PlanState *s, std::function<void()> run)
+{
+    burst_gpu_compute(s->gpu)->queue.push_back(Op{std::move(run)});
+}
+
+static inline double at(BurstRows x, int64_t i, int64_t head, int64_t column)
+{
+    return __bfloat162float(x.at[head * x.head + i * x.row + column]);
+}
+
+static inline double dot(BurstRows a, int64_t i, int64_t head_a, BurstRows b, int64_t j, int64_t head_b)
+{
+    double sum = 0;
+    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+        sum += at(a, i, head_a, x) * at(b, j, head_b, x);
+    return sum;
+}
+
+template <class P> static int64_t key_head(const P &p, int64_t head)
+{
+    const int64_t kv = (p.q_head0 + head) / p.group - p.kv_head0;
+    if (kv < 0 || kv >= PLAN_KV_HEADS)
+        world.wrong = "a query head reads no key head";
+    return kv;
+}
+
+template <class P> static bool keeps(const P &p, int64_t i, int64_t j)
+{
+    return p.q_tokens.position[i] >= p.k_tokens.position[j];
+}
+
+static inline void forward(const BurstForward &p)
+{
+    for (int64_t h = 0; h < p.q_heads; h++)
+        for (int64_t i = 0; i < p.q_tokens.n; i++) {
+            const int64_t kv = key_head(p, h);
+            double sum = 0, out[PLAN_HEAD_DIM] = {};
+            for (int64_t j = 0; j < p.k_tokens.n; j++)
+                if (keeps(p, i, j)) {
+                    const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale);
+                    sum += e;
+                    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+                        out[x] += e * at(p.v, j, kv, x);
+                }
+            p.lse[h * p.q_tokens.n + i] = (float)log(sum);
+            for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+                p.out.at[h * p.out.head + i * p.out.row + x] = __float2bfloat16((float)(out[x] / sum));
+        }
+}
+
+static inline void backward_pair(const BurstBackward &p, int64_t h, int64_t kv, int64_t i, int64_t j)
+{
+    const int64_t row = h * p.q_tokens.n + i, key = kv * p.k_tokens.n + j;
+    const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale - p.lse[row]);
+    const double ds = e * (dot(p.d_o, i, h, p.v, j, kv) - p.delta[row]);
+    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++) {
+        p.dq[row * PLAN_HEAD_DIM + x] += (float)(ds * at(p.k, j, kv, x)); /* its scale: plan_order_dq */
+        p.dk[key * PLAN_HEAD_DIM + x] += (float)(ds * at(p.q, i, h, x) * p.scale);
+        p.dv[key * PLAN_HEAD_DIM + x] += (float)(e * at(p.d_o, i, h, x));
+    }
+}
+
+static inline void backward(const BurstBackward &p)
+{
+    for (int64_t h = 0; h < p.q_heads; h++)
+        for (int64_t i = 0; i < p.q_tokens.n; i++)
+            for (int64_t j = 0; j < p.k_tokens.n; j++)
+                if (keeps(p, i, j))
+                    backward_pair(p, h, key_head(p, h), i, j);
+}
+
+static cudaError_t plan_launch_forward(PlanState *s, BurstForward p)
+{
+    if (p.flags != (BURST_FIRST | BURST_LAST))
+        world.wrong = "the only launch is the first and the last";
+    queue(s, [p] { forward(p); });
+    return cudaSuccess;
+}
+
+static cudaError_t plan_launch_backward(PlanState *s, BurstBackward p)
+{
+    queue(s, [p] { backward(p); });
+    return cudaSuccess;
+}
+
+static int plan_order_dq(BurstCtx *, PlanState *s, float *dq)
+{
+    const int64_t count = PLAN_HEADS * s->n * PLAN_HEAD_DIM;
+    queue(s, [=] {
+        for (int64_t i = 0; i < count; i++)
+            dq[i] *= PLAN_SCALE;
+    });
+    return BURST_OK;
+}

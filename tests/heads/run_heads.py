@@ -1,0 +1,167 @@
+"""Exchanges of emitted CUDA programs without a GPU: the text's own functions, on streams of this process (ranks.cc).
+
+    python3 run_heads.py --burstc BURSTC --cxx CXX --root ROOT --work FOLDER
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+import typing
+
+
+class Point(typing.NamedTuple):
+    ranks: int
+    heads: int
+    kv_heads: int
+    sequence: int
+    partition: str
+    data: int = 1
+    head_dim: int = 64
+    schedule: str = "ulysses"
+
+    def name(self):
+        return re.sub(r"[()]", "", f"{self.data}x{self.ranks}_h{self.heads}_{self.kv_heads}_d{self.head_dim}_n{self.sequence}_{self.partition}"
+                      f"_{self.schedule}")
+
+
+HERE = pathlib.Path(__file__).resolve().parent
+POINTS = [
+    Point(1, 4, 2, 19, "contiguous"),
+    Point(4, 8, 2, 37, "zigzag"),      # two ranks read the same key head
+    Point(4, 8, 1, 29, "striped"),     # all do
+    Point(3, 8, 2, 31, "contiguous"),  # uneven shares: 2, 3 and 3 heads; a key head of two ranks
+    Point(3, 8, 8, 31, "blocks(8)"),
+    Point(7, 8, 4, 23, "contiguous"),  # a share that is a half of a key head's readers
+    Point(8, 8, 4, 9, "zigzag"),       # ranks without a token
+    Point(2, 4, 2, 21, "zigzag", data=2),
+    Point(2, 2, 1, 17, "contiguous", head_dim=128),
+    Point(3, 4, 2, 22, "striped", schedule="turned"),
+]
+TURNED = """schedule turned over (r of G) {
+  forward {
+    exchange KV tokens -> heads;
+    exchange Q tokens -> heads;
+    attend Q with KV;
+    exchange O heads -> tokens;
+  }
+  backward {
+    exchange KV tokens -> heads;
+    exchange Q tokens -> heads;
+    grad Q with KV;
+    exchange dKV heads -> tokens;
+    exchange dQ heads -> tokens;
+  }
+}
+"""
+
+
+def topology(ranks):
+    return f"cluster test {{ nodes 1 {{ gpus {ranks} of h200; nics 1 of ndr; }} }}\n"
+
+
+def model(p):
+    return f"""import "masks";
+model test {{ layers 2; hidden 64; heads {p.heads}; kv_heads {p.kv_heads}; head_dim {p.head_dim}; ffn swiglu 64; vocab 32; tied yes; }}
+attention {{ default causal; }}
+sequence {p.sequence};
+layout {{ data {p.data}; schedule {p.schedule}; partition {p.partition}; recompute none; }}
+train {{ batch {p.data}; }}
+"""
+
+
+def cut(text, pattern, what):
+    found = re.search(pattern, text, re.M | re.S)
+    if not found:
+        sys.exit(f"the emitted text has no {what}")
+    return found[0] + "\n"
+
+
+def struct(text, name):
+    return cut(text, rf"^typedef struct {name} \{{.*?\}} {name};$", name)
+
+
+def function(text, name):
+    return cut(text, rf"^static [^\n;{{}}]*\b{name}\([^;{{}}]*\)\n\{{\n.*?^\}}$", name)
+
+
+def template(text, name):
+    return cut(text, rf"^/\* template: {re.escape(name)}:1 \*/$.*?^/\* template end \*/$", name)
+
+
+def program(text, root):
+    """What ranks.cc includes: types, sizes and every function between attention of a layer and the runtime."""
+    kernels = (root / "templates/cuda_attention.cuh").read_text()
+    parts = re.findall(r"^#define PLAN_.*[^\\\n]$", text, re.M)
+    parts.append(cut(text, r"^enum \{\n    PLAN_POOLS.*?^\};$", "pools"))
+    parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* mask|typedef|static const BurstMask))", "partition"))
+    parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"), struct(kernels, "BurstTileLists"),
+              cut(text, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(text, "BurstForward"), struct(text, "BurstBackward"),
+              cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
+              function(text, "plan_part"), function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
+              '#include "kernels.h"',
+              template(text, "heads.c"), template(text, "cuda_heads.cu"), function(text, "plan_forward"),
+              function(text, "plan_backward"), function(text, "plan_attention"), function(text, "plan_attention_back"),
+              "static int plan_take(BurstCtx *c, PlanState *s)\n{",
+              re.search(r"burst_gpu_weights_make[^\n]*\n(.*?)^ *BURST_TRY\(plan_chunks", text, re.M | re.S)[1],
+              "    return BURST_OK;\n}\n"]
+    return "\n".join(parts)
+
+
+def run(command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=240)
+    return done.returncode, done.stdout + done.stderr
+
+
+def build(args, what):
+    return run([args.cxx, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", *args.flags, f"-I{HERE}",
+                f"-I{HERE}/fake", f"-I{args.root}/runtime", *what])
+
+
+def check(args, point):
+    """Empty, or what went wrong."""
+    folder = args.work / point.name()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.topo").write_text(topology(point.ranks * point.data))
+    (folder / "a.burst").write_text(model(point))
+    (folder / "turned.sched").write_text(TURNED)
+    more = ["--schedule", folder / "turned.sched"] if point.schedule == "turned" else []
+    code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", *more, "-o", folder / "a.cu"])
+    if code:
+        return text
+    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root))
+    code, text = build(args, [f"-I{folder}", HERE / "ranks.cc", args.work / "streams.o", "-o", folder / "ranks"])
+    if code:
+        return text
+    code, text = run([folder / "ranks"])
+    if not code and point.ranks > 1:
+        code, without = run([folder / "ranks", "--without-waits"])
+        text += f"without waits: {without}"
+    print(f"{point.name()}: {text.strip()}", flush=True)
+    return text if code else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--burstc", required=True)
+    parser.add_argument("--cxx", required=True)
+    parser.add_argument("--root", required=True, type=pathlib.Path)
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--flags", nargs="*", default=[], help="for the C++ compiler, beside its usual ones")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    chosen = [p for p in POINTS if args.only in p.name()]
+    args.work.mkdir(parents=True, exist_ok=True)
+    code, text = build(args, ["-c", HERE / "streams.cc", "-o", args.work / "streams.o"])
+    if code:
+        sys.exit(text)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        failures = [text for text in pool.map(lambda p: check(args, p), chosen) if text]
+    for text in failures:
+        print(f"FAILED: {text}")
+    return 1 if failures or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+/* streams.h: all GPUs of a world in one process. What a program queues is kept until all ranks have queued everything; then
+ * operations run one by one, in a random order that respects nothing but streams, marks and that both ends of a transfer
+ * are there. So a wait that is missing shows as wrong numbers, and a wait in a circle as a dead end. */
+#pragma once
+#include "burst_gpu.h"
+#include "burst_sizes.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+/* version: the latest queued record; done: the latest that ran. */
+struct Event { int version = 0, done = 0; };
+
+/* An exchange under way: pieces that have not moved yet. */
+struct Exchange {
+    int channel, number;
+    std::vector<BurstPiece> send, receive;
+    std::vector<bool> sent, received;
+    std::vector<char *> send_at, receive_at; /* where they move from and to: their place, or packing memory */
+    bool started = false;
+};
+
+struct Op {
+    std::function<void()> run = nullptr;
+    Event *waits = nullptr;
+    int version = 0;
+    std::shared_ptr<Exchange> exchange = nullptr;
+};
+
+struct Stream { std::deque<Op> queue; };
+
+struct BurstGpu {
+    int rank;
+    std::vector<Stream> stream; /* channels, then computing */
+    std::vector<int> exchanges; /* queued, by channel */
+    std::vector<char> memory;   /* alike on all ranks */
+    size_t used;
+    std::vector<std::pair<size_t, size_t>> taken; /* guards follow them */
+};
+
+enum { GUARD = 512 };
+struct World {
+    std::vector<std::unique_ptr<BurstGpu>> gpu;
+    std::vector<std::unique_ptr<Event>> event;
+    std::mt19937 random;
+    bool packed;        /* pieces move as by NCCL, else as by copy engines */
+    bool without_waits; /* to see that the test notices */
+    std::string wrong;  /* the first thing that is */
+};
+extern World world;
+
+void world_make(int ranks, int channels, size_t bytes);
+void world_run();          /* all that was queued */
+void world_check_guards(); /* nobody wrote behind a buffer */
