@@ -2,10 +2,12 @@
 
 Weights: random, rounded to bf16, so that both sides have the same. The truth is transformers in fp32 (TF32 off); transformers in
 bf16 shows what that precision makes of it. Gradients are compared tensor by tensor by relative L2. Then transformers' own
-save_pretrained folder starts the whole program (--weights), whose first loss must be the same.
+save_pretrained folder starts the whole program (--weights), whose first loss must be the same, and what the program writes
+(--export) is loaded by transformers.
 """
 import json
 import re
+import shutil
 import struct
 
 import machine
@@ -137,6 +139,23 @@ def start_from_folder(m, program, model, tokens, truth):
           f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
 
 
+def export_again(m, program, model, truth):
+    """What the program writes without a step is what it has read: as f32 and, since these weights are bf16, as bf16."""
+    import transformers
+    for dtype in ("f32", "bf16"):
+        folder, case = m.work / f"hf_export_{dtype}", f"exported as {dtype}, loaded by transformers"
+        shutil.rmtree(folder, ignore_errors=True)
+        code, text = m.run([program, "--weights", m.work / "hf_model", "--steps", 0, "--quiet", "--export", folder, "--export-dtype",
+                            dtype], "hf_export", 120, check=False)
+        if code != 0:
+            m.add("hf", case, f"ended with {code}: {machine.tail(text, 1)}", "", False)
+            continue
+        there = dict(transformers.LlamaForCausalLM.from_pretrained(folder).float().named_parameters())
+        right = dict(model.named_parameters())
+        apart = [name for name, w in right.items() if name not in there or not truth["torch"].equal(w.detach().cpu(), there[name].detach())]
+        m.add("hf", case, f"{len(right)} tensors, {len(apart)} of them with other bits", "0", not apart)
+
+
 def find_truth(m, program, shape, device):
     import torch
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -184,4 +203,6 @@ def run(m, shape=SHAPE, device="cuda", topology=machine.gpu_topology, suffix="cu
         except machine.Failed as error:
             m.add("hf", f"{world} ranks, {schedule}", str(error).replace("\n", " | ")[:300], "", False)
     source = m.work / f"hf_ring_{worlds[-1]}.{suffix}"
-    start_from_folder(m, m.link(source, name="hf_whole"), model, tokens, truth)
+    whole = m.link(source, name="hf_whole")
+    start_from_folder(m, whole, model, tokens, truth)
+    export_again(m, whole, model, truth)
