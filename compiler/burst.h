@@ -142,7 +142,7 @@ typedef struct Model {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     bool tied;
-    Span span, heads_span, kv_heads_span;
+    Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
 typedef struct Table { const char *name; int64_t len_min, len_max; /* 0: planned for the worst case */ Span span; } Table;
 typedef struct Mask {

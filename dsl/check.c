@@ -22,6 +22,15 @@ static bool use_cuda(Checker *c, const FrontEnd *in)
     return in->target == TARGET_CUDA || (in->target == TARGET_CLUSTER && !cpu);
 }
 
+/* What the kernels are made for. */
+static void check_cuda(Checker *c)
+{
+    const Model *m = &c->program->model;
+    if (c->program->cuda && m->head_dim > 0 && m->head_dim != 64 && m->head_dim != 128)
+        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and CUDA attention needs 64 or 128; heads times head_dim need not be hidden",
+                   m->head_dim);
+}
+
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
 {
     int before = diags_errors(d);
@@ -39,6 +48,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     check_mask_declarations(&c);
     finish_attention(&c);
     c.program->cuda = use_cuda(&c, in);
+    check_cuda(&c);
     c.program->schedules = c.schedules.at;
     c.program->schedule_count = c.schedules.n;
     return diags_errors(d) == before ? c.program : NULL;

@@ -140,9 +140,9 @@ static void check_heads(Checker *c, ModelFields *f)
                    m->heads);
     if (!f->head_dim.src)
         m->head_dim = m->hidden / m->heads;
+    m->head_dim_span = f->head_dim.src ? f->head_dim : m->heads_span;
     if (m->head_dim % 2 != 0)
-        diag_error(c->diags, f->head_dim.src ? f->head_dim : m->heads_span,
-                   "head_dim %d is odd; rotary embedding turns pairs, so it must be even", m->head_dim);
+        diag_error(c->diags, m->head_dim_span, "head_dim %d is odd; rotary embedding turns pairs, so it must be even", m->head_dim);
     if ((int64_t)m->heads * m->head_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }

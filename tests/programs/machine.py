@@ -1,6 +1,7 @@
 """What the parts of gpu-test share: a bundle (burstc, its share folder, the runtime's libraries), this machine's compilers and
 GPUs, programs made from texts, launches with a time-out and a log, and one table of results."""
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -52,6 +53,16 @@ def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none")
             f"partition {partition}; recompute {recompute}; }}\n")
 
 
+def table(rows, path):
+    """The rows as text, which is written to the path too."""
+    wide = [max([len(row[i]) for row in rows] + [4]) for i in range(2)]
+    verdict = {None: "    ", True: "ok  ", False: "FAIL"}
+    lines = ["  ".join([verdict[row.good], *(row[i].ljust(wide[i]) for i in range(2)), row.value, f"[{row.bound}]" if row.bound else ""]).rstrip()
+             for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines)
+
+
 class Machine:
     def __init__(self, bundle, gpus, out, jobs=None):
         self.bundle, self.gpus, self.out = pathlib.Path(bundle).resolve(), gpus, pathlib.Path(out).resolve()
@@ -62,7 +73,9 @@ class Machine:
             folder.mkdir(parents=True, exist_ok=True)
         self.nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         self.arch = self.find_arch()
-        self.rows = []
+        self.rows, self.rows_file = [], self.out / "rows.json"
+        if not os.access(self.bundle / "bin/burstc", os.X_OK):  # copied without its permissions
+            (self.bundle / "bin/burstc").chmod(0o755)
 
     def find_arch(self):
         names = gpu_names()
@@ -73,14 +86,12 @@ class Machine:
 
     def add(self, *row):
         self.rows.append(Row(*row))
+        self.rows_file.write_text(json.dumps(self.rows))
         verdict = {None: "    ", True: "ok  ", False: "FAIL"}[self.rows[-1].good]
         print(verdict, *[word for word in self.rows[-1][:4] if word], flush=True)
 
-    def table(self):
-        wide = [max([len(row[i]) for row in self.rows] + [4]) for i in range(4)]
-        for row in self.rows:
-            verdict = {None: "", True: "ok", False: "FAIL"}[row.good]
-            print("  ".join(row[i].ljust(wide[i]) for i in range(4)), verdict)
+    def failed(self, part, case, error):
+        self.add(part, case, str(error).replace("\n", " | ")[:400], "", False)
 
     # ---- commands ----
 
@@ -100,9 +111,10 @@ class Machine:
             text = process.communicate()[0]
         code = "timeout" if late else process.returncode
         seconds = time.monotonic() - begin
-        with open(self.logs / f"{name}.log", "a", encoding="utf-8") as log:
-            print("$", *[f"{k}={v}" for k, v in (env or {}).items()], *command, file=log)
-            print(text, f"ended with {code} after {seconds:.1f} s", sep="\n", file=log)
+        for path in [self.logs / f"{name}.log", *([self.out / "failures.log"] if code != 0 else [])]:
+            with open(path, "a", encoding="utf-8") as log:
+                print("$", *[f"{k}={v}" for k, v in (env or {}).items()], *command, file=log)
+                print(text, f"ended with {code} after {seconds:.1f} s", sep="\n", file=log)
         if check and code != 0:
             raise Failed(f"{name}: ended with {code} after {seconds:.0f} s\n    {tail(text)}")
         return code, text
@@ -119,14 +131,18 @@ class Machine:
 
     # ---- programs ----
 
-    def emit(self, name, topo, model, suffix="cu"):
+    def emit(self, name, topo, model, suffix="cu", options=()):
         name = re.sub(r"[^\w.]", "_", name)
         for ending, text in (("topo", topo), ("burst", model)):
             (self.work / f"{name}.{ending}").write_text(text)
-        source = self.work / f"{name}.{suffix}"
-        self.run([self.bundle / "bin/burstc", self.work / f"{name}.topo", self.work / f"{name}.burst", "-o", source],
+        out = self.work / f"{name}.{suffix}"
+        self.run([self.bundle / "bin/burstc", self.work / f"{name}.topo", self.work / f"{name}.burst", "-o", out, *options],
                  f"{name}.emit", 60)
-        return source
+        return out
+
+    def cost(self, name, topo, model):
+        """The simulated step of the CUDA program: the name of the output says that it is CUDA."""
+        return self.emit(name, topo, model, "cost.cu", ["--emit=cost"]).read_text()
 
     def libraries(self, cuda):
         names = (["libburst_rt_cuda.a"] if cuda else []) + ["libburst_rt.a", "libjansson.a", "libz.a"]

@@ -192,7 +192,7 @@ def run(m, shape=SHAPE, device="cuda", topology=machine.gpu_topology, suffix="cu
     programs = {}
     for (world, schedule), program in m.all(build, points):
         if isinstance(program, machine.Failed):
-            m.add("hf", f"{world} ranks, {schedule}", str(program).replace("\n", " | ")[:300], "", False)
+            m.failed("hf", f"{world} ranks, {schedule}", program)
         else:
             programs[world, schedule] = program
     model, tokens, truth = find_truth(m, programs[1, "ring"], shape, device)
@@ -201,7 +201,7 @@ def run(m, shape=SHAPE, device="cuda", topology=machine.gpu_topology, suffix="cu
         try:
             compare(m, f"{world} ranks, {schedule}", programs[world, schedule], truth)
         except machine.Failed as error:
-            m.add("hf", f"{world} ranks, {schedule}", str(error).replace("\n", " | ")[:300], "", False)
+            m.failed("hf", f"{world} ranks, {schedule}", error)
     source = m.work / f"hf_ring_{worlds[-1]}.{suffix}"
     whole = m.link(source, name="hf_whole")
     start_from_folder(m, whole, model, tokens, truth)

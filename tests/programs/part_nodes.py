@@ -20,7 +20,7 @@ LIMIT = 0.20
 NODES, LANES = 2, 2
 TOKENS, KV_HEADS = 65536, 8
 WAITING = [("burst", "keys"), ("burst", "queries"), ("ring", "keys")]
-SECOND_FORWARD, SECOND_BACKWARD = 4, 10  # operations a pair and column
+FORWARD, BACKWARD = 4, 10  # operations a pair and column
 
 
 def free_port():
@@ -94,10 +94,7 @@ def topology(rates, forward, backward):
 
 
 def exposed(m, case, topo):
-    name = f"predicted_{case.name()}"
-    (m.work / f"{name}.topo").write_text(topo)
-    (m.work / f"{name}.burst").write_text(part_scale.model_text(case))
-    text = m.run([m.bundle / "bin/burstc", m.work / f"{name}.topo", m.work / f"{name}.burst", "--emit=cost"], name, 60)[1]
+    text = m.cost(f"predicted_{case.name()}", topo, part_scale.model_text(case))
     rows = [re.search(rf"attention {d}, causal\s+\d+\s+[\d.]+\s+[\d.]+\s+([\d.]+)", text) for d in ("forward", "backward")]
     return [float(row[1]) for row in rows]
 
@@ -110,8 +107,8 @@ def check_waiting(m, rates, schedule, travel):
         raise machine.Failed(f"{case.name()}: ended with {code}\n    {machine.tail(text)}")
     times = part_scale.read_times(text, case.name())
     work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * LANES) / 1e12
-    predicted = exposed(m, case, topology(rates, SECOND_FORWARD * work / times["forward_silent"],
-                                          SECOND_BACKWARD * work / times["backward_silent"]))
+    predicted = exposed(m, case, topology(rates, FORWARD * work / times["forward_silent"],
+                                          BACKWARD * work / times["backward_silent"]))
     for direction, should in zip(("forward", "backward"), predicted):
         is_ = 1e3 * (times[direction] - times[direction + "_silent"])
         apart = is_ / should - 1 if should > 0 else float(is_ > 0.05 * 1e3 * times[direction])
@@ -123,10 +120,14 @@ def run(m):
     if m.gpus < NODES * LANES:
         m.add("nodes", "not run", f"two nodes of two GPUs need {NODES * LANES}")
         return
-    rates = measure_links(m)
-    for schedule, travel in WAITING:
+    rates = None
+    try:
+        rates = measure_links(m)
+    except machine.Failed as error:
+        m.failed("nodes", "links", error)
+    for schedule, travel in WAITING if rates else ():
         try:
             check_waiting(m, rates, schedule, travel)
         except machine.Failed as error:
-            m.add("nodes", f"{schedule} {travel}", str(error).replace("\n", " | ")[:300], "", False)
+            m.failed("nodes", f"{schedule} {travel}", error)
     check_numerics(m)

@@ -238,7 +238,7 @@ def measure(m, program, answers, name, env, launch=None):
 
 def add_row(m, part, name, found):
     if isinstance(found, machine.Failed):
-        m.add(part, name, str(found).replace("\n", " | ")[:300], "", False)
+        m.failed(part, name, found)
         return
     worst, cases, failed = found
     shown = " ".join(f"{o} {w:.2f}" for o, w in zip(OUTPUTS, worst) if o != "lse")
@@ -257,7 +257,7 @@ def prepare(m, points):
     builds = m.all(lambda p: build(m, p, harness), points)
     for point, program in builds:
         if isinstance(program, machine.Failed):
-            m.add("numerics", point.name(), str(program).replace("\n", " | ")[:300], "", False)
+            m.failed("numerics", point.name(), program)
         else:
             programs[point] = program
     for shape in sorted({p.shape() for p in programs}):

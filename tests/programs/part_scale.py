@@ -79,7 +79,7 @@ def single_times(m, cases):
     build_of = built(m, cases)
     for case, times in m.all(one, sorted(build_of, key=lambda c: -c.tokens), jobs=m.gpus):
         if isinstance(times, machine.Failed):
-            m.add("scale", case.name(), str(times).replace("\n", " | ")[:300], "", False)
+            m.failed("scale", case.name(), times)
             continue
         out[case.kv_heads, case.tokens] = times
         m.add("scale", f"1 GPU, {case.tokens // 1024}K, {HEADS}/{case.kv_heads} heads",
@@ -92,7 +92,7 @@ def built(m, cases):
     out = {}
     for case, program in m.all(lambda c: build(m, c), cases):
         if isinstance(program, machine.Failed):
-            m.add("scale", case.name(), str(program).replace("\n", " | ")[:300], "", False)
+            m.failed("scale", case.name(), program)
         else:
             out[case] = program
     return out
@@ -152,5 +152,5 @@ def run(m):
                 times = measure(m, build_of[case], f"{case.name()}.{way}", {"BURST_TRANSPORT": way})
                 compare(m, case, way, times, ones[case.kv_heads, case.tokens])
             except machine.Failed as error:
-                m.add("scale", f"{case.name()} {way}", str(error).replace("\n", " | ")[:300], "", False)
+                m.failed("scale", f"{case.name()} {way}", error)
     peer(m)

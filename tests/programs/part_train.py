@@ -54,7 +54,7 @@ def run(m):
         losses = {}
         for world in worlds:
             if isinstance(programs[world], machine.Failed):
-                m.add("train", f"{world} GPUs", str(programs[world]).replace("\n", " | ")[:300], "", False)
+                m.failed("train", f"{world} GPUs", programs[world])
                 continue
             losses[world] = train(m, programs[world], f"train_{world}", 150)
         right = host.result()

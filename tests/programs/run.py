@@ -1,12 +1,14 @@
 """gpu-test: emitted programs on the GPUs of this machine. scripts/gpu-test starts it.
 
     run.py --bundle DIR --out DIR [--gpus N] part ...
-    run.py --list
 
 Parts print a line a case; one table of all of them comes last. Exit status: 1 where a bound is missed or something fails, 77
 without a GPU.
 """
 import argparse
+import json
+import multiprocessing
+import pathlib
 import sys
 import time
 import traceback
@@ -15,23 +17,36 @@ import machine
 
 PARTS = {"numerics": "attention against float64 and beside cuDNN", "train": "300 steps of the demo against the host backend",
          "hf": "loss and gradients beside transformers' Llama", "scale": "attention on N GPUs against one GPU's kernel",
-         "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory"}
+         "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory",
+         "memcheck": "small programs under compute-sanitizer"}
 
 
 def run_part(name, m):
-    before = len(m.rows)
-    begin = time.monotonic()
     print(f"== {name}: {PARTS[name]}", flush=True)
     try:
         __import__(f"part_{name}").run(m)
     except machine.Failed as error:
-        m.add(name, "failed", str(error).replace("\n", " | ")[:400], "", False)
+        m.failed(name, "failed", error)
     except Exception:  # one broken part leaves the others
         traceback.print_exc()
-        m.add(name, "failed", traceback.format_exc().strip().splitlines()[-1][:300], "", False)
-    if len(m.rows) == before:
-        m.add(name, "nothing was run", "", "", False)
+        m.failed(name, "failed", traceback.format_exc().strip().splitlines()[-1])
+
+
+def run_apart(name, args):
+    """In a process of its own, so that what torch holds on a GPU goes with the part; its rows."""
+    out = pathlib.Path(args.out) / name
+    (out / "rows.json").unlink(missing_ok=True)
+    begin = time.monotonic()
+    process = multiprocessing.get_context("fork").Process(
+        target=lambda: run_part(name, machine.Machine(args.bundle, args.gpus, out, args.jobs)))
+    process.start()
+    process.join()
     print(f"== {name}: {time.monotonic() - begin:.0f} s", flush=True)
+    path = out / "rows.json"
+    rows = [machine.Row(*row) for row in json.loads(path.read_text())] if path.exists() else []
+    if process.exitcode != 0 or not rows:
+        rows.append(machine.Row(name, "the part itself", f"ended with {process.exitcode} after {len(rows)} lines", "", False))
+    return rows
 
 
 def main():
@@ -49,14 +64,13 @@ def main():
     if args.gpus and args.gpus > len(names):
         print(f"gpu-test: {args.gpus} GPUs are asked for, and this machine has {len(names)}", file=sys.stderr)
         return machine.NO_GPU
-    m = machine.Machine(args.bundle, args.gpus or len(names), args.out, args.jobs)
-    print(f"{m.gpus} of {len(names)} x {names[0]}, {m.jobs} processors", flush=True)
-    for part in args.parts:
-        run_part(part, m)
+    args.gpus = args.gpus or len(names)
+    print(f"{args.gpus} of {len(names)} x {names[0]}", flush=True)
+    rows = [row for part in args.parts for row in run_apart(part, args)]
     print("\n== table")
-    m.table()
-    bad = sum(row.good is False for row in m.rows)
-    print(f"{sum(row.good is True for row in m.rows)} bounds kept, {bad} missed or failed; logs: {m.logs}")
+    print(machine.table(rows, pathlib.Path(args.out) / "table.txt"))
+    bad = sum(row.good is False for row in rows)
+    print(f"{sum(row.good is True for row in rows)} bounds kept, {bad} missed or failed; logs: {args.out}")
     return 1 if bad else 0
 
 
