@@ -143,12 +143,14 @@ static bool all_causal(const BurstPlan *p)
     return true;
 }
 
-/* [layers] texts */
+/* [layers] texts. A mask may name a file, and a path may be any bytes; JSON is UTF-8. */
 static json_t *attention_of(const BurstPlan *p)
 {
     json_t *texts = json_array();
-    for (int i = 0; texts && i < p->layers; i++)
-        json_array_append_new(texts, json_string(p->masks ? mask_text(p, i) : "causal"));
+    for (int i = 0; texts && i < p->layers; i++) {
+        json_t *text = json_string(p->masks ? mask_text(p, i) : "causal");
+        json_array_append_new(texts, text ? text : json_string("(its text is not UTF-8)"));
+    }
     return texts;
 }
 

@@ -322,9 +322,10 @@ static int causal_tile(const BurstSide *q, const BurstSide *k)
     (void)q, (void)k;
     return BURST_PARTIAL;
 }
-static const BurstMask causal = {"causal", causal_tile, NULL}, window = {"window(17)", causal_tile, NULL};
-static const BurstMask *const masks[] = {&causal, &window};
-static const int windowed_layer[LAYERS] = {0, 1, 0}, causal_layer[LAYERS];
+static const BurstMask causal = {"causal", causal_tile, NULL}, window = {"window(17)", causal_tile, NULL},
+                       odd = {"file \"\xff\" at (q, k)", causal_tile, NULL};
+static const BurstMask *const masks[] = {&causal, &window, &odd};
+static const int windowed_layer[LAYERS] = {0, 1, 2}, causal_layer[LAYERS];
 
 typedef struct Shape { BurstUnit unit[3]; BurstPlan plan; } Shape;
 
@@ -475,7 +476,8 @@ static void config_says_the_plan(void **unused)
         "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_size", 4, "num_hidden_layers", 3, "num_attention_heads", 2,
         "num_key_value_heads", 1, "head_dim", 6, "intermediate_size", 7, "vocab_size", 5, "rms_norm_eps", 1e-5, "rope_theta",
         500000.0, "tie_word_embeddings", 0, "hidden_act", "silu", "attention_bias", 0, "mlp_bias", 0, "max_position_embeddings", 64,
-        "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3, "burst_attention", "causal", "window(17)", "causal");
+        "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3, "burst_attention", "causal", "window(17)",
+        "(its text is not UTF-8)");
     assert_non_null(wanted);
     assert_true(json_equal(is_, wanted));
     json_decref(is_);
