@@ -635,6 +635,7 @@ static void program_options(void **unused)
         {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote d: weights as BF16"},
         {"--steps 3 --export-dtype f32", 2, "--export-dtype needs --export DIR"},
         {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype cannot be 'f16'"},
+        {"--steps 3 --export e --checkpoint e", 2, "--export and --checkpoint cannot both be e"},
         {"--steps 3 --export nowhere/e", 2, "cannot write in nowhere"},
         {"--steps 3 --weights nowhere", 1, "nowhere/config.json: No such file"},
     };
