@@ -234,6 +234,8 @@ typedef struct BurstPlan {
     BurstTrain train;
     double predicted_seconds;    /* of one step */
     double flops;                /* of one step on all ranks, backward counted twice forward */
+    double link_bandwidth, nic_bandwidth; /* a device's inside its node, and a network card's, each way, bytes/s; 0: not said */
+    bool on_gpu;                 /* of the CUDA backend */
     size_t arena_bytes;          /* a rank */
     const double *predicted_rows;     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
     const char *const *channel_names; /* [channels] what travels there: "kv_lane"; NULL: nothing */

@@ -143,6 +143,10 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
         printf("%s, runtime interface %d\n", p->source, p->abi);
     if (status != BURST_OK || o.help || o.version)
         return exit_code(status);
+    if (o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) {
+        fprintf(stderr, "burst: no memory for an environment variable\n");
+        return exit_code(BURST_E_MEMORY);
+    }
     BurstTrain t = with_options(p, &o);
     Run run = {&o};
     return job_run(&(Job){.plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run});

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT, NATURAL, SECONDS, PATH, DTYPE, FLAG, RESUME }; /* COUNT: at least 1; NATURAL: at least 0 */
+enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least 1; NATURAL: at least 0; CHOICE: a|b|c */
 
 #define OPTIONS(X)                                                                                                      \
     X("--steps", NATURAL, "N", steps, "end after step N (the learning rate's schedule stays the plan's); 0: no training") \
@@ -20,9 +20,10 @@ enum { COUNT, NATURAL, SECONDS, PATH, DTYPE, FLAG, RESUME }; /* COUNT: at least 
     X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
     X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder")                          \
     X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step")            \
-    X("--export-dtype", DTYPE, "TYPE", dtype, "of the exported weights: bf16 (default) or f32")                         \
+    X("--export-dtype", CHOICE, "bf16|f32", dtype, "of the exported weights (bf16)")                                    \
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
     X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)")                   \
+    X("--transport", CHOICE, "auto|nccl|peer", transport, "from GPU to GPU of one host (auto; or BURST_TRANSPORT)")     \
     X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)")  \
     X("--trace", PATH, "FILE", trace, "write a timeline of the second step (for Perfetto), and print a table of its parts") \
     X("--trace-steps", COUNT, "N", trace_steps, "trace N steps, from the second on (1)")                                \
@@ -43,7 +44,7 @@ void options_help(const BurstPlan *p, const char *program)
     printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d.\n\n",
            program, p->source, p->world, p->world);
     for (int i = 0; i < ROWS; i++)
-        printf("  %-14s %-7s %s\n", rows[i].name, rows[i].value, rows[i].help);
+        printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage.\n");
 }
 
@@ -63,6 +64,15 @@ static bool read_count(const char *text, int64_t least, int64_t *value)
     return end != text && !*end && !errno && *value >= least;
 }
 
+static bool is_choice(const char *text, const char *choices)
+{
+    const size_t n = strlen(text);
+    for (const char *c = choices; c; c = strchr(c, '|'), c += c != NULL)
+        if (n && strncmp(c, text, n) == 0 && (c[n] == '|' || !c[n]))
+            return true;
+    return false;
+}
+
 static bool store(Options *o, const Row *row, const char *value)
 {
     void *at = (char *)o + row->at;
@@ -72,9 +82,9 @@ static bool store(Options *o, const Row *row, const char *value)
         return read_count(value, row->kind == COUNT, at);
     case SECONDS:
         return parse_seconds(value, at);
-    case DTYPE:
+    case CHOICE:
         *(const char **)at = value;
-        return strcmp(value, "bf16") == 0 || strcmp(value, "f32") == 0;
+        return is_choice(value, row->value);
     default:
         *(const char **)at = value;
         return *value != 0;
@@ -109,7 +119,9 @@ static int read_option(Options *o, int argc, char **argv, int *i, char *text, si
     if (!next)
         return usage(text, size, "%s needs a value: %s", row->name, row->value);
     ++*i;
-    return store(o, row, next) ? BURST_OK : usage(text, size, "%s cannot be '%s'", row->name, next);
+    if (store(o, row, next))
+        return BURST_OK;
+    return usage(text, size, "%s cannot be '%s'%s%s", row->name, next, row->kind == CHOICE ? ": " : "", row->kind == CHOICE ? row->value : "");
 }
 
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size)
@@ -120,6 +132,8 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
                    .export_dir = t->export_dir};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, argc, argv, &i, text, size));
+    if (o->transport && !p->on_gpu)
+        return usage(text, size, "--transport says how data go from GPU to GPU, and this program computes on CPUs: leave it out");
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
     if (o->resume && o->weights != t->weights)

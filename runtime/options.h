@@ -7,7 +7,7 @@
 typedef struct Options {
     int64_t steps, every, seed, keep, progress, trace_steps;
     double timeout;
-    const char *data, *metrics, *checkpoint, *resume_file, *trace, *weights, *export_dir;
+    const char *data, *metrics, *checkpoint, *resume_file, *trace, *transport, *weights, *export_dir;
     const char *dtype; /* "bf16", "f32"; NULL: not given */
     int export_dtype;
     bool resume, quiet, help, version;

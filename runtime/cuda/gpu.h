@@ -6,6 +6,7 @@
 #include "host_side.h"
 
 #include <cublasLt.h>
+#include <cudaTypedefs.h>
 #include <nccl.h>
 
 /* Pinned memory between host and device: slots used in turn, each with an event that says when it is free again. */
@@ -19,21 +20,45 @@ typedef struct Staging {
 
 /* Blocks of a sum of squares: a constant, so that every device adds in the same order. */
 enum { SUM_BLOCKS = 512 };
+/* Behind device_bytes in the same allocation, so that one handle gives both to the peers: their flags; peer.cu. */
+static constexpr size_t FLAG_BYTES = 64u << 10;
 /* Of the matrix products; behind it the sums. */
-static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - (SUM_BLOCKS + 32) * sizeof(double);
+static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - FLAG_BYTES - (SUM_BLOCKS + 32) * sizeof(double);
 static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
+
+/* ---- transfers over peer memory ---- */
+/* What one message between two ranks fills at the receiver: both sides compute it, and it must be the same. */
+typedef struct Landing { uint64_t bytes, offset, hash; } Landing; /* offset: of the first piece; hash: of all */
+/* Ranks of a host whose memory a rank maps, itself included: what a message of the host runtime holds of their landings. */
+enum { PEERS_MOST = 16 };
+/* Another rank of this host whose memory this rank has mapped, and that has mapped this rank's. */
+typedef struct Peer {
+    int rank, local;   /* in the world, on the host */
+    char *memory;      /* its device_bytes and flags */
+} Peer;
+/* Operations on flags that wait to be queued as one. */
+typedef struct FlagOps { CUstreamBatchMemOpParams at[2 * PEERS_MOST]; unsigned count; } FlagOps;
+typedef struct Greeting { BurstReq req; int peer; Landing mine, theirs; bool compare; } Greeting;
 
 struct BurstGpu {
     BurstCtx *ctx;
     int rank, world, channels, device;
     cudaStream_t compute, weights, *channel;
     ncclComm_t *comm;  /* [channels + 1], the last for the weights; NULL entries in a world of one */
-    uint8_t *met;      /* [channels + 1][world]: which directions have been used; transfer.cu */
-    BurstReq *greeting; /* [2 * world] */
+    uint8_t *met;      /* [channels + 2][world]: which directions have been used, the last for collectives; transfer.cu */
+    Greeting *greeting; /* [2 * world] */
     int greetings;     /* under way */
-    char *memory;      /* device_bytes */
+    Peer peer[PEERS_MOST]; /* the next rank of the host first */
+    int peers;
+    bool all_peers;        /* every pair of the world: all ranks agree on that */
+    const Peer **peer_of;  /* [world], NULL: NCCL moves what goes to that rank */
+    PFN_cuStreamBatchMemOp_v11070 flag_ops;
+    uint32_t *messages;    /* [channels + 1][PEERS_MOST][sent, received]: counted */
+    uint64_t *expected;    /* [channels + 1][PEERS_MOST]: what says that a peer's message has arrived */
+    BurstPiece *pieces;    /* [2 * world]: of a gather */
+    char *memory;      /* device_bytes, FLAG_BYTES */
     size_t bytes, used;
     char *workspace;   /* WORKSPACE_BYTES; compute stream only */
     double *sums;      /* [SUM_BLOCKS + 1] on the device, the last for the total */
@@ -96,6 +121,27 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream);
 void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received);
 /* Before and after the compute stream's wait for a mark; cut: what it did. */
 int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut);
+/* ---- transfers ---- */
+/* The stream of a channel, or for g->channels of the weights. */
+static inline cudaStream_t gpu_stream(const BurstGpu *g, int channel)
+{
+    return channel < g->channels ? g->channel[channel] : g->weights;
+}
+/* Where the flags lie in the allocation. */
+static inline size_t gpu_flags_at(const BurstGpu *g) { return (g->bytes + 255) / 256 * 256; }
+static inline size_t gpu_piece_bytes(const BurstPiece *p) { return p->width * p->rows; }
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch, const BurstPiece *p);
+/* After gpu_make_memory: maps the memory of the ranks of this host, or says why not. peer.cu */
+int gpu_peers_open(BurstGpu *g);
+void gpu_peers_close(BurstGpu *g);
+/* Whether the rates to the next ranks are what the topology says; rank 0 reports what is not. link_check.cu */
+int gpu_check_links(BurstGpu *g);
+/* What the peer's pieces (bytes 0: none) fill; sending: at the peer, by lands. BURST_E_PLAN where that is not device memory. */
+int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool sending, Landing *out);
+/* Pushes what goes to peers; then, after what may lie between the two, waits for what comes from peers. peer_move.cu */
+int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives, FlagOps *ops);
+int gpu_peers_await(BurstGpu *g, int channel, const BurstPiece *receive, int receives, FlagOps *ops);
+int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops);
 
 /* ---- matrix products on the compute stream ---- */
 /* Column-major: D[m][n] = op(A)[m][k] op(B)[k][n] + beta C; A and B bf16. All members are 64 bits: compared bytewise. */

@@ -3,6 +3,7 @@
 #include "internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,6 +35,65 @@ int host_local(const BurstCtx *c)
 int host_locals(const BurstCtx *c)
 {
     return c->region->locals;
+}
+
+int host_local_of(const BurstCtx *c, int rank)
+{
+    return c->local_of[rank];
+}
+
+const struct BurstPlan *host_plan(const BurstCtx *c)
+{
+    return c->plan;
+}
+
+void *host_shared(BurstCtx *c)
+{
+    return c->slot->reduce;
+}
+
+/* Posts everything before it waits for anything; req: two for each rank of the host. */
+static int swap_locals(BurstCtx *c, size_t bytes, char *all, BurstReq *req)
+{
+    int posted = 0;
+    for (int rank = 0; rank < c->world; rank++) {
+        if (rank == c->rank || c->local_of[rank] < 0)
+            continue;
+        BURST_TRY(burst_send(c, HOST_CHANNEL, rank, c->slot->reduce, bytes, &req[posted++]));
+        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, all + (size_t)c->local_of[rank] * bytes, bytes, &req[posted++]));
+    }
+    for (int i = 0; i < posted; i++)
+        BURST_TRY(burst_wait(c, &req[i]));
+    return BURST_OK;
+}
+
+_Static_assert(sizeof((Slot *)0)->reduce >= HOST_SHARED_BYTES, "what is shared lies there");
+int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all)
+{
+    BurstReq *req = calloc(2 * (size_t)c->region->locals, sizeof *req);
+    if (!req)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %d messages", 2 * c->region->locals);
+    memcpy(c->slot->reduce, mine, bytes);
+    memcpy((char *)all + (size_t)c->local * bytes, mine, bytes);
+    int status = swap_locals(c, bytes, all, req);
+    free(req);
+    return status;
+}
+
+int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all)
+{
+    BurstReq req;
+    if (c->rank != 0) {
+        memcpy(c->slot->reduce, mine, bytes);
+        BURST_TRY(burst_send(c, HOST_CHANNEL, 0, c->slot->reduce, bytes, &req));
+        return burst_wait(c, &req);
+    }
+    memcpy(all, mine, bytes);
+    for (int rank = 1; rank < c->world; rank++) {
+        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, (char *)all + (size_t)rank * bytes, bytes, &req));
+        BURST_TRY(burst_wait(c, &req));
+    }
+    return BURST_OK;
 }
 
 /* What the other ranks of this host do: who waits for a device waits, in the end, for one of the ranks. */

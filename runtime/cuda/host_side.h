@@ -10,6 +10,15 @@ extern "C" {
 
 int host_local(const BurstCtx *c);  /* this rank's number on its host */
 int host_locals(const BurstCtx *c); /* ranks on this host */
+int host_local_of(const BurstCtx *c, int rank); /* that rank's number on this host, -1: it is on another */
+const struct BurstPlan *host_plan(const BurstCtx *c);
+/* all[i] = mine of the host's i-th rank, bytes each, at most HOST_SHARED_BYTES. Every rank of the host calls. Waits. */
+enum { HOST_SHARED_BYTES = 512, HOST_CHANNEL = 15 /* of the host's messages: free for the device's */ };
+int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all);
+/* The same from all ranks of the world to rank 0, which alone needs `all`. */
+int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all);
+/* HOST_SHARED_BYTES of memory that messages can be sent from; any collective overwrites it. */
+void *host_shared(BurstCtx *c);
 /* bytes[count] of rank 0 to all ranks; count a multiple of 4, at most 256. Waits. */
 int host_broadcast(BurstCtx *c, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for

@@ -15,6 +15,9 @@ static double gib(size_t bytes)
 static int take_device(BurstGpu *g)
 {
     int count = 0, local = host_local(g->ctx), locals = host_locals(g->ctx);
+    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold up the others. */
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
         return burst_fail(g->ctx, BURST_E_USAGE, "no CUDA device on this machine (CUDA says: %s)", cudaGetErrorString(e));
@@ -85,11 +88,9 @@ static int make_staging(BurstGpu *g)
 
 static int make_memory(BurstGpu *g)
 {
-    if (g->bytes) {
-        CUDA_TRY(g, cudaMalloc((void **)&g->memory, g->bytes));
-        CUDA_TRY(g, cudaMemset(g->memory, 0, g->bytes));
-    }
-    CUDA_TRY(g, cudaMalloc((void **)&g->workspace, BURST_GPU_OWN_BYTES));
+    CUDA_TRY(g, cudaMalloc((void **)&g->memory, gpu_flags_at(g) + FLAG_BYTES));
+    CUDA_TRY(g, cudaMemset(g->memory, 0, gpu_flags_at(g) + FLAG_BYTES));
+    CUDA_TRY(g, cudaMalloc((void **)&g->workspace, BURST_GPU_OWN_BYTES - FLAG_BYTES));
     g->sums = (double *)(g->workspace + WORKSPACE_BYTES);
     LT_TRY(g, cublasLtCreate(&g->lt));
     BURST_TRY(make_staging(g));
@@ -101,15 +102,21 @@ static int open_all(BurstGpu *g)
 {
     g->channel = (cudaStream_t *)calloc((size_t)g->channels + 1, sizeof *g->channel);
     g->comm = (ncclComm_t *)calloc((size_t)g->channels + 1, sizeof *g->comm);
-    g->met = (uint8_t *)calloc((size_t)g->channels + 1, (size_t)g->world);
-    g->greeting = (BurstReq *)calloc(2 * (size_t)g->world, sizeof *g->greeting);
-    if (!g->channel || !g->comm || !g->met || !g->greeting)
+    g->met = (uint8_t *)calloc((size_t)g->channels + 2, (size_t)g->world);
+    g->greeting = (Greeting *)calloc(2 * (size_t)g->world, sizeof *g->greeting);
+    g->peer_of = (const Peer **)calloc((size_t)g->world, sizeof *g->peer_of);
+    g->messages = (uint32_t *)calloc((size_t)g->channels + 1, PEERS_MOST * 2 * sizeof *g->messages);
+    g->expected = (uint64_t *)calloc((size_t)g->channels + 1, PEERS_MOST * sizeof *g->expected);
+    g->pieces = (BurstPiece *)calloc(2 * (size_t)g->world, sizeof *g->pieces);
+    if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected || !g->pieces)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
     BURST_TRY(take_device(g));
     BURST_TRY(check_device(g));
     BURST_TRY(make_streams(g));
     BURST_TRY(make_communicators(g));
     BURST_TRY(make_memory(g));
+    BURST_TRY(gpu_peers_open(g));
+    BURST_TRY(gpu_check_links(g));
     return gpu_watch_open(g);
 }
 
@@ -141,6 +148,13 @@ static bool came_to_rest(BurstGpu *g)
            burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) == BURST_OK;
 }
 
+/* No rank frees memory that another one has opened. */
+static bool left_peers(BurstGpu *g)
+{
+    gpu_peers_close(g);
+    return burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) == BURST_OK;
+}
+
 static void release_device(BurstGpu *g)
 {
     gpu_products_free(g);
@@ -161,7 +175,7 @@ void burst_gpu_close(BurstGpu *g)
 {
     if (!g)
         return;
-    bool orderly = came_to_rest(g);
+    bool orderly = came_to_rest(g) && left_peers(g);
     for (int i = 0; g->comm && i <= g->channels; i++)
         if (g->comm[i])
             orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
@@ -172,6 +186,10 @@ void burst_gpu_close(BurstGpu *g)
     free(g->event);
     free(g->met);
     free(g->greeting);
+    free(g->peer_of);
+    free(g->messages);
+    free(g->expected);
+    free(g->pieces);
     free(g->channel);
     free(g->comm);
     free(g);

@@ -1,34 +1,64 @@
-/* transfer.cu: hops, all-to-all pieces, and the weights' gather and reduce-scatter, by NCCL on streams of their own. */
+/* transfer.cu: hops, all-to-all pieces, and the weights' gather and reduce-scatter, on streams of their own: by copy engine
+ * where two ranks have each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
 #include "burst_sizes.h"
 #include "gpu.h"
 
-enum { SENDING = 1, RECEIVING = 2, GREETING_CHANNEL = 15 }; /* of the host's messages: free for this */
+#include <string.h>
+
+enum { SENDING = 1, RECEIVING = 2 };
 
 /* ---- meeting ---- */
-/* NCCL connects two ranks at their first message, and waits for the other's call with nobody watching. So both meet on
- * the host before, where a lost or late rank is noticed: once for each pair, channel and direction. */
-static int greet(BurstGpu *g, int channel, int peer, int direction)
+/* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and waits for the
+ * other's call with nobody watching: so both meet on the host before, where a lost or late rank is noticed. Over peer memory
+ * they tell each other what the message fills: that is how a memory that is not laid out alike is found. */
+static int greet(BurstGpu *g, int channel, const BurstPiece *p, int count, int peer, int direction)
 {
     uint8_t *met = &g->met[channel * g->world + peer];
     if (peer == g->rank || (*met & direction))
         return BURST_OK;
     *met |= (uint8_t)direction;
-    BurstReq *r = &g->greeting[g->greetings++];
-    return direction == SENDING ? burst_send(g->ctx, GREETING_CHANNEL, peer, NULL, 0, r)
-                                : burst_recv(g->ctx, GREETING_CHANNEL, peer, NULL, 0, r);
+    Greeting *r = &g->greeting[g->greetings];
+    const Peer *near = g->peer_of[peer];
+    const size_t bytes = near ? sizeof(Landing) : 0;
+    *r = Greeting{};
+    r->peer = peer;
+    r->compare = direction == RECEIVING && near;
+    if (near)
+        BURST_TRY(gpu_landing(g, p, count, peer, direction == SENDING, &r->mine));
+    g->greetings++;
+    if (direction == RECEIVING)
+        return burst_recv(g->ctx, HOST_CHANNEL, peer, &r->theirs, bytes, &r->req);
+    Landing *sent = near ? (Landing *)host_shared(g->ctx) + (near - g->peer) : NULL;
+    if (near)
+        *sent = r->mine;
+    return burst_send(g->ctx, HOST_CHANNEL, peer, sent, bytes, &r->req);
+}
+static_assert(PEERS_MOST * sizeof(Landing) <= HOST_SHARED_BYTES, "one for each peer");
+
+static int compare(BurstGpu *g, int channel, const Greeting *r)
+{
+    if (!r->compare || memcmp(&r->mine, &r->theirs, sizeof r->mine) == 0)
+        return BURST_OK;
+    return burst_fail(g->ctx, BURST_E_PLAN,
+                      "channel %d: rank %d sends rank %d %llu bytes to offset %llu of its device memory, which expects %llu at %llu",
+                      channel, r->peer, g->rank, (unsigned long long)r->theirs.bytes, (unsigned long long)r->theirs.offset,
+                      (unsigned long long)r->mine.bytes, (unsigned long long)r->mine.offset);
 }
 
-static int meet(BurstGpu *g)
+static int meet(BurstGpu *g, int channel)
 {
-    for (; g->greetings > 0; g->greetings--)
-        BURST_TRY(burst_wait(g->ctx, &g->greeting[g->greetings - 1]));
+    for (; g->greetings > 0; g->greetings--) {
+        Greeting *r = &g->greeting[g->greetings - 1];
+        BURST_TRY(burst_wait(g->ctx, &r->req));
+        BURST_TRY(compare(g, channel, r));
+    }
     return BURST_OK;
 }
 
 /* The same for a collective of the weights; direction tells gather and reduce apart. */
 static int meet_all(BurstGpu *g, int direction)
 {
-    uint8_t *met = &g->met[g->channels * g->world];
+    uint8_t *met = &g->met[(g->channels + 1) * g->world];
     if (*met & direction)
         return BURST_OK;
     *met |= (uint8_t)direction;
@@ -36,18 +66,12 @@ static int meet_all(BurstGpu *g, int direction)
 }
 
 /* ---- pieces ---- */
-static size_t bytes_of(const BurstPiece &p)
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch, const BurstPiece *p)
 {
-    return p.width * p.rows;
-}
-
-static int copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
-                     const BurstPiece &p)
-{
-    if (p.rows <= 1 || (from_pitch == p.width && to_pitch == p.width))
-        CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes_of(p), cudaMemcpyDeviceToDevice, stream));
+    if (p->rows <= 1 || (from_pitch == p->width && to_pitch == p->width))
+        CUDA_TRY(g, cudaMemcpyAsync(to, from, gpu_piece_bytes(p), cudaMemcpyDeviceToDevice, stream));
     else
-        CUDA_TRY(g, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, p.width, p.rows, cudaMemcpyDeviceToDevice, stream));
+        CUDA_TRY(g, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, p->width, p->rows, cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
 
@@ -67,18 +91,16 @@ static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, in
         if (send[i].width != receive[j].width || send[i].rows != receive[j].rows)
             return burst_fail(g->ctx, BURST_E_PLAN, "rank %d sends itself %zu rows of %zu bytes and expects %zu of %zu", g->rank,
                               send[i].rows, send[i].width, receive[j].rows, receive[j].width);
-        if (bytes_of(send[i]) && send[i].data != receive[j].data)
-            BURST_TRY(copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch, send[i]));
+        if (gpu_piece_bytes(&send[i]) && send[i].data != receive[j].data)
+            BURST_TRY(gpu_copy_rows(g, stream, send[i].data, send[i].pitch, receive[j].data, receive[j].pitch, &send[i]));
     }
     if (i < sends || j < receives)
         return burst_fail(g->ctx, BURST_E_PLAN, "rank %d does not send itself as many pieces as it expects", g->rank);
     return BURST_OK;
 }
 
-static int check_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count)
+static int check_pieces(BurstGpu *g, const BurstPiece *p, int count)
 {
-    if (channel < 0 || channel >= g->channels)
-        return burst_fail(g->ctx, BURST_E_PLAN, "the device was opened with %d channels, and channel %d is used", g->channels, channel);
     for (int i = 0; i < count; i++) {
         if (p[i].peer < 0 || p[i].peer >= g->world)
             return burst_fail(g->ctx, BURST_E_PLAN, "rank %d has no peer %d in a world of %d", g->rank, p[i].peer, g->world);
@@ -91,8 +113,8 @@ static int check_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count
 static int greet_all(BurstGpu *g, int channel, const BurstPiece *p, int count, int direction)
 {
     for (int i = 0; i < count; i++)
-        if (bytes_of(p[i]))
-            BURST_TRY(greet(g, channel, p[i].peer, direction));
+        if (gpu_piece_bytes(&p[i]))
+            BURST_TRY(greet(g, channel, p, count, p[i].peer, direction));
     return BURST_OK;
 }
 
@@ -114,7 +136,7 @@ static int place_of(BurstGpu *g, const BurstPiece &p, Packing *packing, char **a
 
 static bool by_nccl(const BurstGpu *g, const BurstPiece &p)
 {
-    return p.peer != g->rank && bytes_of(p) > 0;
+    return p.peer != g->rank && !g->peer_of[p.peer] && gpu_piece_bytes(&p) > 0;
 }
 
 static int nccl_send(BurstGpu *g, int channel, const BurstPiece *p, int count, Packing packing)
@@ -123,7 +145,7 @@ static int nccl_send(BurstGpu *g, int channel, const BurstPiece *p, int count, P
     for (int i = 0; i < count; i++)
         if (by_nccl(g, p[i])) {
             BURST_TRY(place_of(g, p[i], &packing, &at));
-            NCCL_TRY(g, ncclSend(at, bytes_of(p[i]), ncclInt8, p[i].peer, g->comm[channel], g->channel[channel]));
+            NCCL_TRY(g, ncclSend(at, gpu_piece_bytes(&p[i]), ncclInt8, p[i].peer, g->comm[channel], gpu_stream(g, channel)));
         }
     return BURST_OK;
 }
@@ -134,7 +156,7 @@ static int nccl_receive(BurstGpu *g, int channel, const BurstPiece *p, int count
     for (int i = 0; i < count; i++)
         if (by_nccl(g, p[i])) {
             BURST_TRY(place_of(g, p[i], &packing, &at));
-            NCCL_TRY(g, ncclRecv(at, bytes_of(p[i]), ncclInt8, p[i].peer, g->comm[channel], g->channel[channel]));
+            NCCL_TRY(g, ncclRecv(at, gpu_piece_bytes(&p[i]), ncclInt8, p[i].peer, g->comm[channel], gpu_stream(g, channel)));
         }
     return BURST_OK;
 }
@@ -150,9 +172,9 @@ static int pack(BurstGpu *g, cudaStream_t stream, const BurstPiece *p, int count
         if (at == p[i].data)
             continue;
         if (out)
-            BURST_TRY(copy_rows(g, stream, at, p[i].width, p[i].data, p[i].pitch, p[i]));
+            BURST_TRY(gpu_copy_rows(g, stream, at, p[i].width, p[i].data, p[i].pitch, &p[i]));
         else
-            BURST_TRY(copy_rows(g, stream, p[i].data, p[i].pitch, at, p[i].width, p[i]));
+            BURST_TRY(gpu_copy_rows(g, stream, p[i].data, p[i].pitch, at, p[i].width, &p[i]));
     }
     return BURST_OK;
 }
@@ -172,13 +194,13 @@ static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int se
     if (!any_by_nccl(g, send, sends) && !any_by_nccl(g, receive, receives))
         return BURST_OK;
     const Packing sent = packing;
-    BURST_TRY(pack(g, g->channel[channel], send, sends, false, &packing));
+    BURST_TRY(pack(g, gpu_stream(g, channel), send, sends, false, &packing));
     NCCL_TRY(g, ncclGroupStart());
     const int status = nccl_send(g, channel, send, sends, sent);
     const int both = status == BURST_OK ? nccl_receive(g, channel, receive, receives, packing) : status;
     NCCL_TRY(g, ncclGroupEnd());
     BURST_TRY(both);
-    return pack(g, g->channel[channel], receive, receives, true, &packing);
+    return pack(g, gpu_stream(g, channel), receive, receives, true, &packing);
 }
 
 /* ---- hops and exchanges ---- */
@@ -186,21 +208,34 @@ static size_t all_bytes(const BurstPiece *p, int count)
 {
     size_t bytes = 0;
     for (int i = 0; i < count; i++)
-        bytes += bytes_of(p[i]);
+        bytes += gpu_piece_bytes(&p[i]);
     return bytes;
 }
 
+static int check_channel(BurstGpu *g, int channel)
+{
+    if (channel >= 0 && channel < g->channels)
+        return BURST_OK;
+    return burst_fail(g->ctx, BURST_E_PLAN, "the device was opened with %d channels, and channel %d is used", g->channels, channel);
+}
+
+/* Peers first: the way to them is the shorter one, and should not wait for a way between hosts. */
 static int move_pieces(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        Packing packing)
 {
-    BURST_TRY(check_pieces(g, channel, send, sends));
-    BURST_TRY(check_pieces(g, channel, receive, receives));
+    FlagOps ops = {};
+    BURST_TRY(check_pieces(g, send, sends));
+    BURST_TRY(check_pieces(g, receive, receives));
     BURST_TRY(greet_all(g, channel, send, sends, SENDING));
     BURST_TRY(greet_all(g, channel, receive, receives, RECEIVING));
-    BURST_TRY(meet(g));
-    gpu_part_bytes(g, channel, all_bytes(send, sends), all_bytes(receive, receives));
+    BURST_TRY(meet(g, channel));
+    if (channel < g->channels)
+        gpu_part_bytes(g, channel, all_bytes(send, sends), all_bytes(receive, receives));
+    BURST_TRY(gpu_peers_push(g, channel, send, sends, receive, receives, &ops));
+    BURST_TRY(gpu_queue_flag_ops(g, gpu_stream(g, channel), &ops));
+    BURST_TRY(copy_own(g, gpu_stream(g, channel), send, sends, receive, receives));
     BURST_TRY(move_by_nccl(g, channel, send, sends, receive, receives, packing));
-    return copy_own(g, g->channel[channel], send, sends, receive, receives);
+    return gpu_peers_await(g, channel, receive, receives, &ops);
 }
 
 static int pieces_of(BurstGpu *g, const BurstBuffer *b, int count, int peer, BurstPiece *p)
@@ -216,6 +251,7 @@ int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, 
                   int receives, int from)
 {
     BurstPiece out[BURST_GPU_BUFFERS], in[BURST_GPU_BUFFERS];
+    BURST_TRY(check_channel(g, channel));
     BURST_TRY(pieces_of(g, send, sends, to, out));
     BURST_TRY(pieces_of(g, receive, receives, from, in));
     return move_pieces(g, channel, out, sends, in, receives, Packing{NULL, 0, 0});
@@ -224,19 +260,30 @@ int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, 
 int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        void *packing, size_t packing_bytes)
 {
+    BURST_TRY(check_channel(g, channel));
     return move_pieces(g, channel, send, sends, receive, receives, Packing{(char *)packing, packing_bytes, 0});
 }
 
 /* ---- weights ---- */
+/* Rank i's shard lies in every rank's full at the same place. */
+static int gather_over_peers(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+{
+    const size_t bytes = (size_t)elements * sizeof *shard;
+    BurstPiece *send = g->pieces, *receive = g->pieces + g->world;
+    for (int i = 0; i < g->world; i++) {
+        send[i] = BurstPiece{i, (void *)shard, bytes, 1, bytes, full + g->rank * elements, bytes};
+        receive[i] = BurstPiece{i, full + i * elements, bytes, 1, bytes, NULL, 0};
+    }
+    return move_pieces(g, g->channels, send, g->world, receive, g->world, Packing{NULL, 0, 0});
+}
+
+/* Where not all ranks are peers NCCL moves everything: its ring sends each shard between two nodes once only. */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    if (g->world > 1) {
-        BURST_TRY(meet_all(g, SENDING));
-        NCCL_TRY(g, ncclAllGather(shard, full, (size_t)elements, ncclBfloat16, g->comm[g->channels], g->weights));
-        return BURST_OK;
-    }
-    if (full != shard)
-        CUDA_TRY(g, cudaMemcpyAsync(full, shard, (size_t)elements * sizeof *shard, cudaMemcpyDeviceToDevice, g->weights));
+    if (g->all_peers)
+        return gather_over_peers(g, shard, elements, full);
+    BURST_TRY(meet_all(g, SENDING));
+    NCCL_TRY(g, ncclAllGather(shard, full, (size_t)elements, ncclBfloat16, g->comm[g->channels], g->weights));
     return BURST_OK;
 }
 

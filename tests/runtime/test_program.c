@@ -81,7 +81,9 @@ static void options(void **unused)
     static const char *const wrong[][2] = {
         {"--stops 3", "unknown option '--stops'"}, {"3", "unknown option '3'"},    {"--steps", "--steps needs a value: N"},
         {"--steps -1", "--steps cannot be '-1'"},  {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
-        {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"}};
+        {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"},
+        {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"}, {"--transport pee", "cannot be 'pee'"},
+        {"--transport ''", "cannot be ''"},        {"--transport nccl", "this program computes on CPUs"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
     Outcome o = run_command("$MINI_MAIN --steps 3 --quiet");
