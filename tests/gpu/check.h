@@ -9,6 +9,8 @@
 typedef std::vector<float> Floats;
 typedef std::vector<double> Doubles;
 
+enum { CHECK_CHANNELS = 4 };
+
 /* One rank's test: failed comparisons are counted, failed calls end it. */
 typedef struct Check {
     BurstCtx *c;
@@ -47,4 +49,5 @@ void check_transfers(Check *k);
 void check_copies(Check *k);
 void check_optimizer(Check *k);
 void measure(Check *k);
+void measure_links(BurstCtx *c, const BurstPlan *p); /* opens and closes the device itself, once a transport */
 #endif

@@ -1,4 +1,5 @@
-/* check_transfers.cu: hops, exchange, gather and reduce between all ranks, ordered by marks; host copies. */
+/* check_transfers.cu: hops, exchange, gather and reduce between all ranks, ordered by marks; long sequences of hops on many
+ * channels; host copies. The transport is BURST_TRANSPORT's. */
 #include "check.h"
 
 enum { COUNT = 3001 };
@@ -127,18 +128,120 @@ static void check_exchange(Check *k, int world)
         compare(k, "exchange", down(k, in[i], MOST_ROWS * PITCH), piece_at_receiver(i, me), 0);
 }
 
+/* ---- sequences of hops ---- */
+/* On each channel numbers go round and round through two slots a rank, other ones in each round, from and to other places,
+ * and each arrival is counted up by one: whoever reads too early or writes too early leaves a wrong number behind. Nothing
+ * waits in between; streams are held up here and there so that ranks run apart. The host does the same to its model. */
+enum { ROUNDS = 120, SLOT = 40000, PARTS = 2 };
+typedef struct Part { int from, to, count; } Part; /* elements of the sender's and the receiver's slot */
+typedef std::vector<Floats> Slots;                 /* [rank * 2 + slot] */
+
+static Part part_of(int channel, int round, int part)
+{
+    const int half = SLOT / 2, count = 1 + (round * 7919 + channel * 104729 + part * 15485863) % (half / 2);
+    return Part{part * half + (round * 31 + channel) % (half / 2), (1 - part) * half + (round * 17 + part) % (half / 2), count};
+}
+
+static int hop_length(int channel, int round, int world)
+{
+    return 1 + (channel + round / 3) % (world - 1);
+}
+
+static __global__ void count_up_kernel(float *x, int n)
+{
+    for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n; i += (int)(gridDim.x * blockDim.x))
+        x[i] += 1;
+}
+
+static __global__ void hold_kernel(long long ticks)
+{
+    for (const long long begin = clock64(); clock64() - begin < ticks;)
+        ;
+}
+
+static float first_number(int rank, int channel, int slot, int i)
+{
+    return (float)(((rank * 4 + channel) * 2 + slot) * SLOT + i);
+}
+
+static void model_round(Slots &s, int channel, int round, int world)
+{
+    const int from = round % 2, to = 1 - from, length = hop_length(channel, round, world);
+    for (int rank = 0; rank < world; rank++)
+        for (int p = 0; p < PARTS; p++) {
+            const Part part = part_of(channel, round, p);
+            const Floats &out = s[(size_t)(rank * 2 + from)];
+            Floats &in = s[(size_t)((rank + length) % world * 2 + to)];
+            for (int i = 0; i < part.count; i++)
+                in[(size_t)(part.to + i)] = out[(size_t)(part.from + i)] + 1;
+        }
+}
+
+static void queue_round(Check *k, float *const slot[2], int channel, int round, int world)
+{
+    const int me = burst_rank(k->c), length = hop_length(channel, round, world);
+    const cudaStream_t stream = burst_gpu_channel(k->g, channel);
+    float *from = slot[round % 2], *to = slot[1 - round % 2];
+    BurstBuffer out[PARTS], in[PARTS];
+    for (int p = 0; p < PARTS; p++) {
+        const Part part = part_of(channel, round, p);
+        out[p] = BurstBuffer{from + part.from, (size_t)part.count * sizeof(float), to + part.to};
+        in[p] = BurstBuffer{to + part.to, (size_t)part.count * sizeof(float), NULL};
+    }
+    if ((round + channel) % 5 == me % 5)
+        hold_kernel<<<1, 1, 0, stream>>>(300000);
+    MUST(k, burst_gpu_hop(k->g, channel, out, PARTS, (me + length) % world, in, PARTS, (me + world - length) % world));
+    for (int p = 0; p < PARTS; p++)
+        count_up_kernel<<<4, 256, 0, stream>>>((float *)in[p].data, part_of(channel, round, p).count);
+    if (cudaGetLastError() != cudaSuccess)
+        MUST(k, burst_fail(k->c, BURST_E_PLAN, "a launch failed"));
+}
+
+static void check_sequences(Check *k, int world)
+{
+    const int me = burst_rank(k->c);
+    if (world == 1)
+        return;
+    float *slot[CHECK_CHANNELS][2];
+    std::vector<Slots> model((size_t)CHECK_CHANNELS, Slots((size_t)world * 2, Floats(SLOT)));
+    for (int channel = 0; channel < CHECK_CHANNELS; channel++) {
+        for (int at = 0; at < world * 2; at++)
+            for (int i = 0; i < SLOT; i++)
+                model[(size_t)channel][(size_t)at][(size_t)i] = first_number(at / 2, channel, at % 2, i);
+        for (int i = 0; i < 2; i++)
+            slot[channel][i] = up(k, model[(size_t)channel][(size_t)(me * 2 + i)]);
+    }
+    MUST(k, burst_gpu_sync(k->g));
+    for (int round = 0; round < ROUNDS; round++)
+        for (int channel = 0; channel < CHECK_CHANNELS; channel++) {
+            queue_round(k, slot[channel], channel, round, world);
+            model_round(model[(size_t)channel], channel, round, world);
+        }
+    MUST(k, burst_gpu_sync(k->g));
+    for (int channel = 0; channel < CHECK_CHANNELS; channel++)
+        for (int i = 0; i < 2; i++)
+            compare(k, "sequence of hops", down(k, slot[channel][i], SLOT), exact(model[(size_t)channel][(size_t)(me * 2 + i)]), 0);
+}
+
+/* Twice into the same memory, with what came first copied away in between; nothing waits. */
 static void check_gather(Check *k, int world)
 {
     const int me = burst_rank(k->c);
-    BurstBf16 *shard = up_bf16(k, pattern(me, 6)), *full = (BurstBf16 *)poisoned(k, (size_t)world * COUNT * sizeof *full);
-    Doubles want;
-    for (int i = 0; i < world; i++)
-        for (float f : pattern(i, 6))
-            want.push_back(to_bf16(f));
+    const size_t count = (size_t)world * COUNT;
+    BurstBf16 *shard[2] = {up_bf16(k, pattern(me, 6)), up_bf16(k, pattern(me, 5))};
+    BurstBf16 *full = (BurstBf16 *)poisoned(k, count * sizeof *full), *first = (BurstBf16 *)poisoned(k, count * sizeof *first);
+    Doubles want[2];
+    for (int i = 0; i < 2 * world; i++)
+        for (float f : pattern(i % world, i < world ? 6 : 5))
+            want[i / world].push_back(to_bf16(f));
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_gather(k->g, shard, COUNT, full));
+    MUST(k, burst_gpu_gather(k->g, shard[0], COUNT, full));
+    hold_kernel<<<1, 1, 0, burst_gpu_weights(k->g)>>>(1000000 * me);
+    cudaMemcpyAsync(first, full, count * sizeof *full, cudaMemcpyDeviceToDevice, burst_gpu_weights(k->g));
+    MUST(k, burst_gpu_gather(k->g, shard[1], COUNT, full));
     MUST(k, burst_gpu_sync(k->g));
-    compare(k, "gather", down_bf16(k, full, want.size()), want, 0);
+    compare(k, "gather", down_bf16(k, first, count), want[0], 0);
+    compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
 }
 
 /* Rank i's full is pattern(i, 7), pattern(i, 8) and so on; the sum over ranks is added to pattern(me, 9). */
@@ -176,6 +279,7 @@ void check_transfers(Check *k)
     check_hop(k, world);
     check_one_way(k, world);
     check_exchange(k, world);
+    check_sequences(k, world);
     check_gather(k, world);
     check_reduce(k, world);
 }

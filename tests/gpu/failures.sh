@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a rank says when a message never comes, a peer is killed, or devices are too few. 77: no device, or not two.
+# What a rank says when a message never comes, a peer is killed, a link is slow, memory is not laid out alike, or devices are
+# too few, with both transports. 77: no device, or not two.
 set -uo pipefail
 program=$1
 
@@ -24,5 +25,17 @@ if "$program" check 2 2>&1 | grep -q "need as many CUDA devices"; then
     echo "one CUDA device: what needs two is left out"
     exit 77
 fi
-expect stuck "stuck for .* waiting for the device: channel 0 unfinished.*rank 1, step 0 (sleeping)" 2 --timeout 8
-expect lost "lost rank 1.*killed by signal 9" 2 --timeout 60
+for transport in nccl peer; do
+    export BURST_TRANSPORT=$transport
+    if "$program" transfers 2 2>&1 | grep "transport peer was asked for"; then
+        echo "no peer memory here: its failures are left out"
+        break
+    fi
+    expect stuck "stuck for .* waiting for the device: channel 0 unfinished.*rank 1, step 0 (sleeping)" 2 --timeout 8
+    expect lost "lost rank 1.*killed by signal 9" 2 --timeout 60
+    expect slow "rank 0 -> 1: .* GB/s over .*, the topology says 1e+06 GB/s" 2
+    if [ $transport = peer ]; then
+        expect apart "channel 0: rank . sends rank . 1024 bytes to offset .* of its device memory, which expects 1024 at" 2
+    fi
+done
+BURST_TRANSPORT=pear expect transfers "BURST_TRANSPORT is 'pear', and must be auto, nccl or peer" 2

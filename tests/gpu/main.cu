@@ -1,9 +1,10 @@
 /* main.cu: the runtime's device functions on one rank or more, against references on the host.
  *
- *     gpu_check [check | measure | stuck | lost | crowd] [ranks]
+ *     gpu_check [check | transfers | mixed | measure | links | stuck | lost | apart | slow | crowd] [ranks]
  *
- * stuck and lost end with an error on purpose: a message that nobody sends, a rank that is killed; crowd has a rank more
- * than the machine has devices. Without a device: 77. */
+ * transfers: only these; mixed: with the ranks on two "hosts", so that some use peer memory and some NCCL; links: rates of
+ * both transports. stuck, lost and apart end with an error on purpose: a message that nobody sends, a rank that is killed,
+ * ranks whose memory is not laid out alike, a topology that promises too much; crowd has a rank more than the machine has devices. Without a device: 77. */
 #include "check.h"
 
 #include <signal.h>
@@ -13,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SKIPPED = 77, CHANNELS = 2, COLUMNS = 7, SLEEP = 60 };
+enum { SKIPPED = 77, COLUMNS = 7, SLEEP = 60 };
 static constexpr size_t CHECK_BYTES = (size_t)3 << 30, MEASURE_BYTES = (size_t)14 << 30;
 
 /* Shards of odd sizes that begin in the middle of tensors. */
@@ -62,22 +63,47 @@ static int wait_in_vain(Check *k, bool kill_sender)
     return burst_gpu_sync(k->g);
 }
 
+/* Rank 0 has taken a buffer that the others have not. */
+static int disagree(Check *k)
+{
+    const int me = burst_rank(k->c), world = burst_world(k->c);
+    if (me == 0)
+        burst_gpu_take(k->g, 4096);
+    void *at = burst_gpu_take(k->g, 1024);
+    const BurstBuffer out = {at, 1024, at}, in = {at, 1024, NULL};
+    BURST_TRY(burst_gpu_hop(k->g, 0, &out, 1, (me + 1) % world, &in, 1, (me + world - 1) % world));
+    return burst_gpu_sync(k->g);
+}
+
 static int run(Check *k, const char *mode)
 {
+    if (strcmp(mode, "apart") == 0)
+        return disagree(k);
+    if (strcmp(mode, "slow") == 0)
+        return burst_fail(k->c, BURST_E_PLAN, "the device is open");
     if (strcmp(mode, "stuck") == 0 || strcmp(mode, "lost") == 0)
         return wait_in_vain(k, mode[0] == 'l');
     if (strcmp(mode, "measure") == 0)
         measure(k);
+    else if (strcmp(mode, "transfers") == 0 || strcmp(mode, "mixed") == 0)
+        check_transfers(k);
     else
         check(k);
     return k->failures ? burst_fail(k->c, BURST_E_NUMERIC, "%d comparisons failed", k->failures) : BURST_OK;
 }
 
-static int body(BurstCtx *c, const BurstPlan *p, void *mode)
+static int body(BurstCtx *c, const BurstPlan *p, void *argument)
 {
+    const char *mode = (const char *)argument;
     Check k = {c, p, NULL, 0};
-    BURST_TRY(burst_gpu_open(c, CHANNELS, strcmp((char *)mode, "measure") == 0 ? MEASURE_BYTES : CHECK_BYTES, &k.g));
-    int status = run(&k, (char *)mode);
+    if (strcmp(mode, "links") == 0) {
+        measure_links(c, p);
+        return BURST_OK;
+    }
+    if (strcmp(mode, "mixed") == 0)
+        setenv("NCCL_HOSTID", burst_rank(c) < (burst_world(c) + 1) / 2 ? "one" : "other", 1);
+    BURST_TRY(burst_gpu_open(c, CHECK_CHANNELS, strcmp(mode, "measure") == 0 ? MEASURE_BYTES : CHECK_BYTES, &k.g));
+    int status = run(&k, mode);
     burst_gpu_close(k.g);
     return status;
 }
@@ -103,8 +129,10 @@ int main(int argc, char **argv)
         printf("no CUDA device\n");
         return SKIPPED;
     }
-    int world = argc > 2 ? atoi(argv[2]) : found < 2 ? found : 2;
+    const int most = strcmp(mode, "check") == 0 ? 2 : 4, world = argc > 2 ? atoi(argv[2]) : found < most ? found : most;
     BurstPlan p = plan_for(strcmp(mode, "crowd") == 0 ? found + 1 : world);
+    if (strcmp(mode, "slow") == 0)
+        p.link_bandwidth = 1e15;
     int code = burst_launch(&p, argc, argv, body, (void *)mode);
     printf("%s on %d ranks: %s\n", mode, p.world, code == 0 ? "ok" : "failed");
     return code;
