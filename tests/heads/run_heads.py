@@ -135,7 +135,7 @@ def check(args, point):
     if code:
         return text
     code, text = run([folder / "ranks"])
-    if not code and point.ranks > 1:
+    if not code and point is args.doubted:
         code, without = run([folder / "ranks", "--without-waits"])
         text += f"without waits: {without}"
     print(f"{point.name()}: {text.strip()}", flush=True)
@@ -152,6 +152,7 @@ def main():
     parser.add_argument("--only", default="")
     args = parser.parse_args()
     chosen = [p for p in POINTS if args.only in p.name()]
+    args.doubted = max(chosen, key=lambda p: p.ranks, default=None)  # whose test is tested
     args.work.mkdir(parents=True, exist_ok=True)
     code, text = build(args, ["-c", HERE / "streams.cc", "-o", args.work / "streams.o"])
     if code:
