@@ -155,7 +155,7 @@ typedef struct Mask {
 typedef struct Setting { int64_t value; bool is_auto, given; Span span; } Setting;
 typedef enum PartitionKind { PART_CONTIGUOUS, PART_ZIGZAG, PART_STRIPED, PART_BLOCKS, PART_KINDS } PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
-typedef enum Recompute { RECOMPUTE_NONE, RECOMPUTE_FULL, RECOMPUTES } Recompute;
+typedef enum Recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTES } Recompute; /* keeps less and less */
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
 extern const char *const recompute_names[RECOMPUTES]; /* schedule.c */

@@ -48,8 +48,8 @@ static void sum_layers(const StepParts *p, int layers, Cost *c)
         const LayerKind *l = &p->kind[k];
         c->attention_forward += l->layers * l->forward.seconds / layers;
         c->attention_backward += l->layers * l->backward.seconds / layers;
-        link += l->layers * ((1 + p->recomputed) * l->forward.link_bytes + l->backward.link_bytes);
-        nic += l->layers * ((1 + p->recomputed) * l->forward.nic_bytes + l->backward.nic_bytes);
+        link += l->layers * ((1 + p->attention_again) * l->forward.link_bytes + l->backward.link_bytes);
+        nic += l->layers * ((1 + p->attention_again) * l->forward.nic_bytes + l->backward.nic_bytes);
     }
     c->bytes_link = p->sequences * (link / p->ranks + p->weight_link);
     c->bytes_nic = p->sequences * (nic / p->ranks + p->weight_nic);

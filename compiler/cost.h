@@ -97,8 +97,8 @@ typedef struct StepParts {
     int kinds;
     LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
     double sequences;     /* that one group runs in a step */
-    double recomputed;    /* 1 where backward repeats forward */
-    double dense_forward, dense_backward; /* one layer, the rest of it: slowest rank */
+    double attention_again; /* 1 where backward repeats attention forward */
+    double dense_forward, dense_again, dense_backward; /* one layer, the rest of it: slowest rank; again: what is recomputed */
     double loss, embedding, optimizer;    /* a sequence, a sequence, a step */
     double gather, reduce; /* weights of a layer, their gradients: on the wire */
     double weights;       /* a sequence: what of all gathers and reductions is not hidden */

@@ -38,7 +38,7 @@ static void print_row(const char *what, double times, double seconds, double com
 static void print_kind(Arena *a, const StepParts *p, const char *mask, const LayerKind *l, Text *out)
 {
     double times = p->sequences * l->layers;
-    print_row(arena_printf(a, "attention forward, %s", mask), times * (1 + p->recomputed), l->forward.seconds,
+    print_row(arena_printf(a, "attention forward, %s", mask), times * (1 + p->attention_again), l->forward.seconds,
               most(l->forward.busy, p->ranks), out);
     print_row(arena_printf(a, "attention backward, %s", mask), times, l->backward.seconds,
               most(l->backward.busy, p->ranks), out);
@@ -51,7 +51,9 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, Text *out)
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
             print_kind(a, p, d->program->masks[k].text, &p->kind[k], out);
-    print_row("rest of a layer, forward", layers * (1 + p->recomputed), p->dense_forward, p->dense_forward, out);
+    print_row("rest of a layer, forward", layers, p->dense_forward, p->dense_forward, out);
+    if (p->dense_again > 0)
+        print_row("rest of a layer, recomputed", layers, p->dense_again, p->dense_again, out);
     print_row("rest of a layer, backward", layers, p->dense_backward, p->dense_backward, out);
     print_row("embedding", p->sequences, p->embedding, p->embedding, out);
     print_row("loss", p->sequences, p->loss, p->loss, out);

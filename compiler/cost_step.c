@@ -22,9 +22,21 @@ static DenseWork dense_parts_work(const Model *m, double e)
                        .norms = {.bytes = e * (10 * d + 4 * q + 2 * kv)}};
 }
 
-static Work dense_work(const Model *m, double e)
+/* What backward makes again of it, for one token: all products but down's. Backward normalises x_mid and multiplies gate by
+ * up in any case; full recomputation normalises x once more than selective, where h is still there. */
+static DenseWork again_parts_work(const Model *m, double e, Recompute r)
 {
-    DenseWork w = dense_parts_work(m, e);
+    double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim, d = m->hidden, f = m->ffn;
+    if (r == RECOMPUTE_NONE)
+        return (DenseWork){0};
+    return (DenseWork){.projections = {.flops = 2 * d * (2 * q + kv)},
+                       .ffn = {.flops = 4 * d * f},
+                       /* the first residual sum; rotation and layout of q, k, v, o; a norm */
+                       .norms = {.bytes = e * (3 * d + 4 * q + 2 * kv + (r == RECOMPUTE_FULL ? 2 * d : 0))}};
+}
+
+static Work sum_work(DenseWork w)
+{
     return (Work){w.projections.flops + w.ffn.flops, w.ffn.bytes + w.norms.bytes};
 }
 
@@ -49,8 +61,9 @@ static void dense_parts(Stepper *s)
 {
     const Model *m = &s->program->model;
     double e = s->cpu ? 4 : 2, d = m->hidden;
-    Work layer = dense_work(m, e), twice = {2 * layer.flops, 2 * layer.bytes};
+    Work layer = sum_work(dense_parts_work(m, e)), twice = {2 * layer.flops, 2 * layer.bytes};
     s->parts->dense_forward = slowest(s, layer);
+    s->parts->dense_again = slowest(s, sum_work(again_parts_work(m, e, s->draft->choice.recompute)));
     s->parts->dense_backward = slowest(s, twice);
     s->parts->loss = slowest(s, (Work){6 * d * m->vocab, e * 4 * d}); /* logits, and both gradients from them */
     s->parts->embedding = slowest(s, (Work){0, e * 4 * d});
@@ -134,9 +147,10 @@ static void weight_parts(Stepper *s)
             continue;
         double f = l->forward.seconds + p->dense_forward, b = l->backward.seconds + p->dense_backward;
         double wire = wire_seconds(s, &l->forward);
+        b += p->dense_again + p->attention_again * l->forward.seconds;
         p->weights += l->layers * uncovered(s, p->gather, f, wire);
-        p->weights += l->layers * uncovered(s, p->gather + p->reduce, b + p->recomputed * f,
-                                            wire_seconds(s, &l->backward) + p->recomputed * wire);
+        p->weights += l->layers * uncovered(s, p->gather + p->reduce, b,
+                                            wire_seconds(s, &l->backward) + p->attention_again * wire);
     }
     /* The first gather and the last reduction have nothing to hide behind; the head's have the loss. */
     p->weights += collective_seconds(c, unit_elements(s, 0) * e) + collective_seconds(c, unit_elements(s, 0) * 4);
@@ -184,7 +198,7 @@ static void attention_parts(Stepper *s)
             p->pairs[r] += l->layers * pairs[r];
         p->flops += 3 * 4.0 * l->layers * sequence_pairs(s, k, pairs) * m->head_dim * m->heads;
         for (int c = 0; c < COST_CLASS_COUNT; c++)
-            p->path[c] += p->sequences * l->layers * ((1 + p->recomputed) * l->forward.path[c] + l->backward.path[c]);
+            p->path[c] += p->sequences * l->layers * ((1 + p->attention_again) * l->forward.path[c] + l->backward.path[c]);
     }
 }
 
@@ -196,7 +210,7 @@ static double rank_attention(const StepParts *p, int rank)
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
             sum += p->kind[k].layers *
-                   ((1 + p->recomputed) * p->kind[k].forward.busy[rank] + p->kind[k].backward.busy[rank]);
+                   ((1 + p->attention_again) * p->kind[k].forward.busy[rank] + p->kind[k].backward.busy[rank]);
     return sum;
 }
 
@@ -213,7 +227,7 @@ static void attention_rows(const StepParts *p, int rank)
 {
     for (int k = 0; k < p->kinds; k++) {
         const LayerKind *l = &p->kind[k];
-        double forward = p->sequences * l->layers * (1 + p->recomputed), backward = p->sequences * l->layers;
+        double forward = p->sequences * l->layers * (1 + p->attention_again), backward = p->sequences * l->layers;
         if (!l->layers)
             continue;
         p->rows[BURST_ROW_ATTENTION_FORWARD] += forward * l->forward.busy[rank];
@@ -228,14 +242,15 @@ static void row_parts(const Stepper *s)
     const StepParts *p = s->parts;
     const Cluster *c = &s->program->cluster;
     DenseWork w = dense_parts_work(&s->program->model, s->cpu ? 4 : 2);
-    double layers = p->sequences * s->program->model.layers, dense = layers * (1 + p->recomputed + 2), computing = 0;
+    DenseWork again = again_parts_work(&s->program->model, s->cpu ? 4 : 2, s->draft->choice.recompute);
+    double layers = p->sequences * s->program->model.layers, computing = 0;
     int busiest = 0;
     for (int r = 1; r < p->ranks; r++)
         busiest = rank_attention(p, r) > rank_attention(p, busiest) ? r : busiest;
     attention_rows(p, busiest);
-    p->rows[BURST_ROW_PROJECTIONS] = dense * slowest(s, w.projections);
-    p->rows[BURST_ROW_FFN] = dense * slowest(s, w.ffn);
-    p->rows[BURST_ROW_NORMS] = dense * slowest(s, w.norms);
+    p->rows[BURST_ROW_PROJECTIONS] = layers * (3 * slowest(s, w.projections) + slowest(s, again.projections));
+    p->rows[BURST_ROW_FFN] = layers * (3 * slowest(s, w.ffn) + slowest(s, again.ffn));
+    p->rows[BURST_ROW_NORMS] = layers * (3 * slowest(s, w.norms) + slowest(s, again.norms));
     p->rows[BURST_ROW_LOSS] = p->sequences * p->loss;
     p->rows[BURST_ROW_EMBEDDING] = p->sequences * p->embedding;
     p->rows[BURST_ROW_OPTIMIZER] = p->optimizer;
@@ -253,14 +268,14 @@ static void sum_parts(Stepper *s)
     const Model *m = &s->program->model;
     double attention = 0, busy = 0;
     for (int k = 0; k < p->kinds; k++)
-        attention += p->kind[k].layers * ((1 + p->recomputed) * p->kind[k].forward.seconds + p->kind[k].backward.seconds);
+        attention += p->kind[k].layers * ((1 + p->attention_again) * p->kind[k].forward.seconds + p->kind[k].backward.seconds);
     for (int r = 0; r < p->ranks; r++)
         busy = fmax(busy, rank_attention(p, r));
-    double dense = m->layers * ((1 + p->recomputed) * p->dense_forward + p->dense_backward) + p->loss + p->embedding;
+    double dense = m->layers * (p->dense_forward + p->dense_again + p->dense_backward) + p->loss + p->embedding;
     p->slowest_compute = p->sequences * (busy + dense) + p->optimizer;
     p->step = p->sequences * (attention + dense + p->weights) + p->optimizer;
     p->path[COST_WEIGHTS] = p->sequences * p->weights;
-    double matrices = m->layers * dense_work(m, 0).flops + 2.0 * m->hidden * m->vocab;
+    double matrices = m->layers * sum_work(dense_parts_work(m, 0)).flops + 2.0 * m->hidden * m->vocab;
     p->flops = (double)s->program->train.batch * (p->flops + 3 * matrices * (double)s->draft->partition->sequence);
 }
 
@@ -271,7 +286,7 @@ StepParts step_parts(Arena *a, const Draft *d)
     StepParts parts = {.ranks = cost_simulated_ranks(d), .kinds = p->mask_count};
     int64_t groups = c->data > 0 ? c->data : 1;
     parts.sequences = (double)((p->train.batch + groups - 1) / groups);
-    parts.recomputed = c->recompute == RECOMPUTE_FULL;
+    parts.attention_again = c->recompute == RECOMPUTE_FULL;
     parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
     parts.pairs = NEW_ARRAY(a, double, parts.ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);

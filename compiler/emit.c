@@ -70,6 +70,7 @@ static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
     const Choice *c = &e->draft->choice;
+    const Kept kept = kept_layers(e->draft->program, c);
     const struct { const char *name; int64_t value; const char *comment; } row[] = {
         {"PLAN_WORLD", e->draft->program->cluster.world, "ranks"},
         {"PLAN_NODES", e->draft->program->cluster.nodes, NULL},
@@ -87,7 +88,8 @@ static void emit_sizes(Emit *e)
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
         {"PLAN_FFN", m->ffn, NULL},
         {"PLAN_VOCAB", m->vocab, NULL},
-        {"PLAN_KEPT", c->recompute == RECOMPUTE_FULL ? 1 : m->layers, "layers whose activations are kept"},
+        {"PLAN_KEPT", kept.rest, "layers whose activations are kept"},
+        {"PLAN_KEPT_O", kept.attention, "layers whose o and lse are kept"},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
     };
@@ -177,13 +179,61 @@ static void insert_live_make(Emit *e)
 
 /* ---- inserts of host_layer.c and host_step.c ---- */
 
+/* A call in plan_layer_back of a function of forward: on the device it has a status and needs no context. */
+static void add_again(Emit *e, const char *function)
+{
+    text_printf(e->out, cuda(e) ? "    BURST_TRY(%s(s, layer, w));\n" : "    %s(c, s, layer, w);\n", function);
+}
+
+/* Before the FFN's backward. What is not kept is made again from x[layer] and, under selective checkpoint++
+ * (arXiv 2406.18485), from o and lse. */
 static void insert_recompute(Emit *e)
 {
-    if (e->draft->choice.recompute != RECOMPUTE_FULL)
+    Recompute r = e->draft->choice.recompute;
+    if (r == RECOMPUTE_NONE)
         return;
-    text_printf(e->out,
-                "    /* full recomputation: only x[layer] was kept; x[layer + 1], which no one needs any more, is made again */\n"
-                "    BURST_TRY(plan_layer(c, s, layer, w%s));\n", cuda(e) ? "" : ", tables");
+    text_printf(e->out, "    /* recompute %s: of each layer only %s kept */\n", recompute_names[r],
+                r == RECOMPUTE_FULL ? "x was" : "x, o and lse were");
+    if (r == RECOMPUTE_FULL) {
+        add_again(e, "plan_before_attention");
+        text_printf(e->out, "    BURST_TRY(plan_layer_attention(c, s, layer%s));\n    burst_doing(c, \"layer backward\");\n",
+                    cuda(e) ? "" : ", tables");
+    }
+    add_again(e, "plan_after_attention");
+}
+
+/* Before attention's backward, so that h stays x[layer]'s norm for the gradients of q, k and v's weights. */
+static void insert_recompute_qkv(Emit *e)
+{
+    if (e->draft->choice.recompute == RECOMPUTE_SELECTIVE)
+        add_again(e, "plan_before_attention");
+}
+
+/* h, one for all layers, becomes a layer's norm again where recomputation has not just left it there. */
+static void add_norm(Emit *e, const char *x, int number)
+{
+    if (cuda(e))
+        text_add(e->out, "    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));\n");
+    text_printf(e->out, "    %sn, PLAN_HIDDEN, %s, w + PLAN_W_NORM%d, PLAN_NORM_EPS, s->h, s->rstd%d[keep])%s;\n",
+                cuda(e) ? "BURST_TRY(burst_gpu_rmsnorm(g, " : "burst_rmsnorm(", x, number, number, cuda(e) ? ")" : "");
+}
+
+static void insert_norm2_again(Emit *e)
+{
+    if (e->draft->choice.recompute != RECOMPUTE_NONE)
+        return;
+    add_norm(e, "s->x_mid[keep]", 2);
+    if (cuda(e))
+        text_add(e->out, "    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));\n");
+}
+
+static void insert_norm1_again(Emit *e)
+{
+    if (e->draft->choice.recompute == RECOMPUTE_SELECTIVE)
+        return;
+    if (!cuda(e))
+        text_add(e->out, "    burst_part(c, BURST_P_NORM, 0, 0);\n");
+    add_norm(e, "s->x[layer]", 1);
 }
 
 static void insert_tables_changed(Emit *e)
@@ -440,6 +490,9 @@ static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[]
     {"live_fill", insert_live_fill},
     {"live_make", insert_live_make},
     {"recompute", insert_recompute},
+    {"recompute_qkv", insert_recompute_qkv},
+    {"norm1_again", insert_norm1_again},
+    {"norm2_again", insert_norm2_again},
     {"tables_changed", insert_tables_changed},
     {"head", insert_head},
     {"launches", insert_launches},

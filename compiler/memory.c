@@ -83,18 +83,28 @@ static void add_kept(MemoryMaker *m, int kept, const char *name, const char *sha
     add_array(m, name, "float", sizeof(float), kept, shape, elements);
 }
 
-/* What forward leaves for backward: a copy a layer, or one that full recomputation fills again. */
+/* Full recomputation keeps x alone of each layer; selective checkpoint++ (LoongTrain, arXiv 2406.18485) attention's output
+ * and statistics too, so that neither attention nor its transfers are repeated. */
+Kept kept_layers(const Program *p, const Choice *c)
+{
+    static const struct { bool attention, rest; } keeps[RECOMPUTES] = {
+        [RECOMPUTE_NONE] = {true, true}, [RECOMPUTE_SELECTIVE] = {true, false}, [RECOMPUTE_FULL] = {false, false}};
+    const int layers = p->model.layers;
+    return (Kept){keeps[c->recompute].attention ? layers : 1, keeps[c->recompute].rest ? layers : 1};
+}
+
+/* What forward leaves for backward: a copy a layer, or one that recomputation fills again. */
 static void add_activations(MemoryMaker *m)
 {
     const Model *d = &m->program->model;
-    int kept = m->choice->recompute == RECOMPUTE_FULL ? 1 : d->layers;
+    const int kept = kept_layers(m->program, m->choice).rest, kept_o = kept_layers(m->program, m->choice).attention;
     add_kept(m, d->layers + 1, "x", "[tokens][hidden], input of each layer", m->n * d->hidden);
     add_kept(m, kept, "rstd1", "[tokens]", m->n);
     add_kept(m, kept, "q", "[heads][tokens][head_dim]", m->n * m->q);
     add_kept(m, kept, "k", "[kv_heads][tokens][head_dim]", m->n * m->kv);
     add_kept(m, kept, "v", "[kv_heads][tokens][head_dim]", m->n * m->kv);
-    add_kept(m, kept, "o", "[heads][tokens][head_dim]", m->n * m->q);
-    add_kept(m, kept, "lse", "[heads][tokens]", m->n * d->heads);
+    add_kept(m, kept_o, "o", "[heads][tokens][head_dim]", m->n * m->q);
+    add_kept(m, kept_o, "lse", "[heads][tokens]", m->n * d->heads);
     add_kept(m, kept, "x_mid", "[tokens][hidden], after attention", m->n * d->hidden);
     add_kept(m, kept, "rstd2", "[tokens]", m->n);
     add_kept(m, kept, "gate", "[tokens][ffn]", m->n * d->ffn);

@@ -56,14 +56,14 @@ static void keep_fp32(MemoryMaker *m, int kept, const char *name, const char *sh
 static void add_kept(MemoryMaker *m)
 {
     const Model *d = &m->program->model;
-    int kept = m->choice->recompute == RECOMPUTE_FULL ? 1 : d->layers;
+    const int kept = kept_layers(m->program, m->choice).rest, kept_o = kept_layers(m->program, m->choice).attention;
     keep_bf16(m, d->layers + 1, "x", "[tokens][hidden], input of each layer", m->n * d->hidden);
     keep_fp32(m, kept, "rstd1", "[tokens]", m->n);
     keep_bf16(m, kept, "q", "[tokens][heads][head_dim]", m->n * m->q);
     keep_bf16(m, kept, "k", "[tokens][kv_heads][head_dim]", m->n * m->kv);
     keep_bf16(m, kept, "v", "[tokens][kv_heads][head_dim]", m->n * m->kv);
-    keep_bf16(m, kept, "o", "[tokens][heads][head_dim]", m->n * m->q);
-    keep_fp32(m, kept, "lse", "[heads][tokens]", m->n * d->heads);
+    keep_bf16(m, kept_o, "o", "[tokens][heads][head_dim]", m->n * m->q);
+    keep_fp32(m, kept_o, "lse", "[heads][tokens]", m->n * d->heads);
     keep_bf16(m, kept, "x_mid", "[tokens][hidden], after attention", m->n * d->hidden);
     keep_fp32(m, kept, "rstd2", "[tokens]", m->n);
     keep_bf16(m, kept, "gate_up", "[tokens][2 * ffn]", 2 * m->n * d->ffn);

@@ -129,6 +129,9 @@ typedef struct Memory { int n; const Buffer *at; size_t weights, total, host; } 
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
+/* Of how many layers a rank keeps attention's o and lse, and the rest of what forward leaves for backward. */
+typedef struct Kept { int attention, rest; } Kept;
+Kept kept_layers(const Program *p, const Choice *c);
 Units units_make(Arena *a, const Program *p);
 int64_t travel_bytes(const Program *p, TensorId t); /* a token of what a pass of t sends */
 /* Head parallelism: query heads that a rank attends, key heads that those read, and whether the first of these is also the
@@ -153,6 +156,7 @@ typedef struct Draft {
 } Draft;
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
+bool memory_fits(const Draft *draft); /* proof 6 */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask);

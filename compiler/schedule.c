@@ -9,7 +9,7 @@
 #include <string.h>
 
 const char *const travel_names[TRAVELS] = {"keys", "queries"};
-const char *const recompute_names[RECOMPUTES] = {"none", "full"};
+const char *const recompute_names[RECOMPUTES] = {"none", "selective", "full"};
 
 typedef struct Tensor { const char *name; bool accumulator; } Tensor;
 static const Tensor tensors[TENSOR_COUNT] = {

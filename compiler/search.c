@@ -11,7 +11,8 @@ typedef struct Candidate {
     const Plan *plan;
     Cost cost;
     const char *why_not;
-    int order; /* of being thought of */
+    bool tried, too_large; /* proof 6 fails: keeping less may help */
+    int order; /* of being thought of; the same for what differs in recomputation alone */
 } Candidate;
 
 typedef struct Searcher {
@@ -140,9 +141,10 @@ static void add_candidates(Searcher *s, const SchedText *t, Travel travel, Recom
     }
 }
 
-static void all_candidates(Searcher *s, Recompute recompute)
+static void all_candidates(Searcher *s)
 {
     const Layout *l = &s->program->layout;
+    Recompute recompute = l->recompute.is_auto ? RECOMPUTE_NONE : (Recompute)l->recompute.value;
     for (int i = 0; i < s->program->schedule_count; i++) {
         const SchedText *t = s->program->schedules[i];
         if (!wants_schedule(s, t))
@@ -171,6 +173,20 @@ static void try_candidate(Searcher *s, Candidate *x, Diags *d)
         x->cost = cost_simulate(s->arena, x->plan);
     else
         x->why_not = first_error(s, d);
+    x->tried = true;
+    x->too_large = t.forward && !memory_fits(&t);
+}
+
+/* Left open, recomputation is what the least memory needs: none where all fits, then selective, then full. */
+static bool can_keep_less(const Searcher *s, const Candidate *x)
+{
+    return s->program->layout.recompute.is_auto && x->too_large && x->choice.recompute + 1 < RECOMPUTES;
+}
+
+static void add_keeping_less(Searcher *s, Candidate x)
+{
+    x.choice.recompute++;
+    *vec_push(s->arena, &s->all) = (Candidate){.choice = x.choice, .order = x.order};
 }
 
 /* What is simpler comes first and wins unless another is faster by more than the tie. */
@@ -181,7 +197,9 @@ static int simpler_first(const void *a, const void *b)
     const Candidate *x = a, *y = b;
     if (x->choice.schedule != y->choice.schedule && x->choice.schedule->coords != y->choice.schedule->coords)
         return x->choice.schedule->coords - y->choice.schedule->coords;
-    return x->order - y->order;
+    if (x->order != y->order)
+        return x->order - y->order;
+    return (int)x->choice.recompute - (int)y->choice.recompute;
 }
 
 static Candidate *best_of(Searcher *s)
@@ -232,19 +250,36 @@ static void report_none(Searcher *s)
         return; /* the only candidate's own errors are the user's */
     diag_error(s->diags, l->schedule ? l->schedule_span : l->span, "no layout works for %d ranks and %lld tokens",
                ranks_of(s->program), (long long)s->program->sequence);
-    for (int i = 0; i < s->all.n; i++)
-        diag_note(s->diags, (Span){0}, "%s, %s: %s", s->all.at[i].choice.schedule->name,
-                  partition_names[s->all.at[i].choice.partition], s->all.at[i].why_not);
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *x = &s->all.at[i];
+        if (!can_keep_less(s, x))
+            diag_note(s->diags, (Span){0}, "%s, %s%s%s: %s", x->choice.schedule->name, partition_names[x->choice.partition],
+                      x->too_large ? ", recompute " : "", x->too_large ? recompute_names[x->choice.recompute] : "", x->why_not);
+    }
 }
 
-/* last: nothing is tried after this, so that the errors of a single candidate are the user's. */
-static Candidate *try_all(Searcher *s, bool last)
+static void sort_candidates(Searcher *s)
 {
-    bool one = s->all.n == 1 && last;
     if (s->all.n)
         qsort(s->all.at, (size_t)s->all.n, sizeof *s->all.at, simpler_first);
-    for (int i = 0; i < s->all.n; i++)
-        try_candidate(s, &s->all.at[i], one ? s->diags : diags_new(s->arena));
+}
+
+/* The list grows while it is gone through. The errors of a single candidate are the user's: those of its last form. */
+static Candidate *try_all(Searcher *s)
+{
+    const bool one = s->all.n == 1, open = s->program->layout.recompute.is_auto;
+    sort_candidates(s);
+    for (int i = 0; i < s->all.n; i++) {
+        try_candidate(s, &s->all.at[i], one && !open ? s->diags : diags_new(s->arena));
+        if (can_keep_less(s, &s->all.at[i]))
+            add_keeping_less(s, s->all.at[i]);
+    }
+    Candidate *last = one ? &s->all.at[s->all.n - 1] : NULL;
+    if (one && open && !last->plan && last->tried) {
+        last->why_not = NULL;
+        try_candidate(s, last, s->diags);
+    }
+    sort_candidates(s);
     return best_of(s);
 }
 
@@ -258,14 +293,8 @@ Found search(Arena *a, Diags *d, const Program *p)
 {
     Searcher s = {.arena = a, .diags = d, .program = p};
     start_search(&s);
-    bool open = p->layout.recompute.is_auto;
-    all_candidates(&s, open ? RECOMPUTE_NONE : (Recompute)p->layout.recompute.value);
-    Candidate *best = try_all(&s, !open);
-    if (!best && open) { /* nothing fits: keep less */
-        s.all.n = 0;
-        all_candidates(&s, RECOMPUTE_FULL);
-        best = try_all(&s, true);
-    }
+    all_candidates(&s);
+    Candidate *best = try_all(&s);
     if (!best) {
         report_none(&s);
         return (Found){0};

@@ -439,14 +439,24 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 
 /* ---- proof 6 ---- */
 
-static bool check_memory(Diags *d, const Draft *t)
+static const Device *least_memory(const Cluster *c)
 {
-    const Cluster *c = &t->program->cluster;
     const Device *least = c->groups[0].device;
     for (int g = 1; g < c->group_count; g++)
         if (c->groups[g].device->memory < least->memory)
             least = c->groups[g].device;
-    if ((double)t->memory.total <= least->memory)
+    return least;
+}
+
+bool memory_fits(const Draft *t)
+{
+    return (double)t->memory.total <= least_memory(&t->program->cluster)->memory;
+}
+
+static bool check_memory(Diags *d, const Draft *t)
+{
+    const Device *least = least_memory(&t->program->cluster);
+    if (memory_fits(t))
         return true;
     Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;
     diag_error(d, at, "proof %d (%s) fails: a rank needs %.2f GiB and a %s has %.2f GiB", PROOF_MEMORY,
@@ -456,9 +466,12 @@ static bool check_memory(Diags *d, const Draft *t)
         if ((double)t->memory.at[i].bytes > 0.05 * (double)t->memory.total)
             diag_note(d, (Span){0}, "alive at the peak: %s %s, %.3f GiB", t->memory.at[i].name, t->memory.at[i].shape,
                       (double)t->memory.at[i].bytes / (1 << 30));
-    diag_note(d, at, "%s", t->choice.recompute == RECOMPUTE_NONE
-              ? "`recompute full` keeps one layer's activations; more context ranks or a shorter sequence need less"
-              : "more context ranks or a shorter sequence need less");
+    static const char *const less[RECOMPUTES] = {
+        [RECOMPUTE_NONE] = "`recompute selective` keeps only the input and attention's output of each layer, `recompute full` "
+                           "only the input; ",
+        [RECOMPUTE_SELECTIVE] = "`recompute full` keeps only the input of each layer; ",
+        [RECOMPUTE_FULL] = ""};
+    diag_note(d, at, "%smore context ranks or a shorter sequence need less", less[t->choice.recompute]);
     return false;
 }
 

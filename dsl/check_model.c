@@ -248,9 +248,9 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    static const char *const use = "none, full or auto";
+    static const char *const use = "none, selective, full or auto";
     const Ast *value = s->args.first;
-    if (value && (strcmp(value->text, "selective") == 0 || (value->kind == A_CALL && strcmp(value->text, "tail") == 0)))
+    if (value && value->kind == A_CALL && strcmp(value->text, "tail") == 0)
         not_planned(c, s->span, arena_printf(c->arena, "recompute %s", value->text), use);
     else
         take_named(c, s, &((Layout *)to)->recompute, recompute_names, RECOMPUTES);

@@ -58,14 +58,15 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstB
 
 /* ---- one layer ---- */
 
-/* x[layer] to x[layer + 1]; w: the layer's weights, gathered. */
-static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
+/* w: the layer's weights, gathered. Recomputation calls parts of forward again: the first three functions. */
+
+/* q, k, v from x[layer]; h becomes its norm. */
+static int plan_before_attention(PlanState *s, int layer, const BurstBf16 *w)
 {
     const int64_t n = s->n;
     const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
     const int32_t *position = s->tokens[s->me].position;
     BurstGpu *g = s->gpu;
-    burst_doing(c, "layer forward");
     BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
     BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
@@ -75,16 +76,42 @@ static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
     BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
     BURST_TRY(burst_gpu_rope(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->q[keep]));
     BURST_TRY(burst_gpu_rope(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->k[keep]));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(plan_attention(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep]));
-    burst_doing(c, "layer forward");
+    return plan_part(s, BURST_P_IDLE, 0, 0);
+}
+
+/* o and lse from q, k, v. */
+static int plan_layer_attention(BurstCtx *c, PlanState *s, int layer)
+{
+    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
+    return plan_attention(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep_o], s->lse[keep_o]);
+}
+
+/* x_mid, gate and up from o and x[layer]; h becomes x_mid's norm. */
+static int plan_after_attention(PlanState *s, int layer, const BurstBf16 *w)
+{
+    const int64_t n = s->n;
+    const int q = PLAN_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
+    BurstGpu *g = s->gpu;
     BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(burst_gpu_linear(g, n, q, PLAN_HIDDEN, s->o[keep], w + PLAN_W_O, s->x[layer], s->x_mid[keep]));
+    BURST_TRY(burst_gpu_linear(g, n, q, PLAN_HIDDEN, s->o[keep_o], w + PLAN_W_O, s->x[layer], s->x_mid[keep]));
     BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
     BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
     BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
     /* gate and up lie one after the other in the unit: one product */
-    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->h, w + PLAN_W_GATE, NULL, s->gate_up[keep]));
+    return burst_gpu_linear(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->h, w + PLAN_W_GATE, NULL, s->gate_up[keep]);
+}
+
+/* x[layer] to x[layer + 1]. */
+static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
+{
+    const int64_t n = s->n;
+    const int keep = layer % PLAN_KEPT;
+    BurstGpu *g = s->gpu;
+    burst_doing(c, "layer forward");
+    BURST_TRY(plan_before_attention(s, layer, w));
+    BURST_TRY(plan_layer_attention(c, s, layer));
+    burst_doing(c, "layer forward");
+    BURST_TRY(plan_after_attention(s, layer, w));
     BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
     return burst_gpu_linear(g, n, PLAN_FFN, PLAN_HIDDEN, s->t, w + PLAN_W_DOWN, s->x_mid[keep], s->x[layer + 1]);
 }
@@ -99,9 +126,7 @@ static int plan_ffn_back(PlanState *s, int keep, const BurstBf16 *w, float *d)
     BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, s->t, d + PLAN_W_DOWN));
     BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, w + PLAN_W_DOWN, s->t2, false));
     BURST_TRY(burst_gpu_swiglu_back(g, n, PLAN_FFN, s->gate_up[keep], s->t2, s->d_gate_up));
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
-    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
+    // @insert norm2_again
     BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, s->h, d + PLAN_W_GATE));
     BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, w + PLAN_W_GATE, s->dh, false));
     BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
@@ -120,20 +145,21 @@ static int plan_projection_back(PlanState *s, int out, const BurstBf16 *dt, cons
 static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w, float *d)
 {
     const int64_t n = s->n;
-    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
+    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM;
+    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
     const int32_t *position = s->tokens[s->me].position;
     BurstGpu *g = s->gpu;
-    // @insert recompute
     burst_doing(c, "layer backward");
+    // @insert recompute
     BURST_TRY(plan_ffn_back(s, keep, w, d));
     BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(burst_gpu_linear_dw(g, n, q, PLAN_HIDDEN, s->dx, s->o[keep], d + PLAN_W_O));
+    BURST_TRY(burst_gpu_linear_dw(g, n, q, PLAN_HIDDEN, s->dx, s->o[keep_o], d + PLAN_W_O));
     BURST_TRY(burst_gpu_linear_dx(g, n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->d_o, false));
-    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep], s->lse[keep],
-                                  s->d_o, s->dq, s->dk, s->dv));
+    // @insert recompute_qkv
+    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep_o],
+                                  s->lse[keep_o], s->d_o, s->dq, s->dk, s->dv));
     burst_doing(c, "layer backward");
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
+    // @insert norm1_again
     BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
     BURST_TRY(burst_gpu_rope_back(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t));
     BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));

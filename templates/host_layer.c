@@ -36,13 +36,14 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstT
 
 /* ---- one layer ---- */
 
-/* x[layer] to x[layer + 1]; w: the layer's weights, gathered. */
-static int plan_layer(BurstCtx *c, PlanState *s, int layer, const float *w, const BurstTables *tables)
+/* w: the layer's weights, gathered. Recomputation calls parts of forward again: the first three functions. */
+
+/* q, k, v from x[layer]; h becomes its norm. */
+static void plan_before_attention(BurstCtx *c, PlanState *s, int layer, const float *w)
 {
     const int64_t n = s->n, q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM;
     const int64_t *position = s->chunk[s->me].position;
     const int keep = layer % PLAN_KEPT;
-    burst_doing(c, "layer forward");
     burst_part(c, BURST_P_NORM, 0, 0);
     burst_rmsnorm(n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]);
     burst_part(c, BURST_P_PROJECT, 0, 0); /* with the rotation */
@@ -53,11 +54,23 @@ static int plan_layer(BurstCtx *c, PlanState *s, int layer, const float *w, cons
     burst_linear(n, PLAN_HIDDEN, (int)kv, s->h, w + PLAN_W_V, s->t, false);
     burst_tokens_to_heads(n, PLAN_KV_HEADS, PLAN_HEAD_DIM, s->t, s->v[keep]);
     burst_part(c, BURST_P_IDLE, 0, 0);
-    BURST_TRY(plan_attention(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep],
-                             s->lse[keep]));
-    burst_doing(c, "layer forward");
+}
+
+/* o and lse from q, k, v. */
+static int plan_layer_attention(BurstCtx *c, PlanState *s, int layer, const BurstTables *tables)
+{
+    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
+    return plan_attention(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep_o],
+                          s->lse[keep_o]);
+}
+
+/* x_mid, gate and up from o and x[layer]; h becomes x_mid's norm. */
+static void plan_after_attention(BurstCtx *c, PlanState *s, int layer, const float *w)
+{
+    const int64_t n = s->n, q = PLAN_HEADS * PLAN_HEAD_DIM;
+    const int keep = layer % PLAN_KEPT;
     burst_part(c, BURST_P_PROJECT, 0, 0);
-    burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[keep], s->t);
+    burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[layer % PLAN_KEPT_O], s->t);
     memcpy(s->x_mid[keep], s->x[layer], (size_t)(n * PLAN_HIDDEN) * sizeof(float));
     burst_linear(n, (int)q, PLAN_HIDDEN, s->t, w + PLAN_W_O, s->x_mid[keep], true);
     burst_part(c, BURST_P_NORM, 0, 0);
@@ -65,6 +78,18 @@ static int plan_layer(BurstCtx *c, PlanState *s, int layer, const float *w, cons
     burst_part(c, BURST_P_FFN, 0, 0);
     burst_linear(n, PLAN_HIDDEN, PLAN_FFN, s->h, w + PLAN_W_GATE, s->gate[keep], false);
     burst_linear(n, PLAN_HIDDEN, PLAN_FFN, s->h, w + PLAN_W_UP, s->up[keep], false);
+}
+
+/* x[layer] to x[layer + 1]. */
+static int plan_layer(BurstCtx *c, PlanState *s, int layer, const float *w, const BurstTables *tables)
+{
+    const int64_t n = s->n;
+    const int keep = layer % PLAN_KEPT;
+    burst_doing(c, "layer forward");
+    plan_before_attention(c, s, layer, w);
+    BURST_TRY(plan_layer_attention(c, s, layer, tables));
+    burst_doing(c, "layer forward");
+    plan_after_attention(c, s, layer, w);
     burst_swiglu(n * PLAN_FFN, s->gate[keep], s->up[keep], s->t);
     memcpy(s->x[layer + 1], s->x_mid[keep], (size_t)(n * PLAN_HIDDEN) * sizeof(float));
     burst_linear(n, PLAN_FFN, PLAN_HIDDEN, s->t, w + PLAN_W_DOWN, s->x[layer + 1], true);
@@ -79,7 +104,7 @@ static void plan_ffn_back(PlanState *s, int keep, const float *w, float *g)
     burst_linear_dw(n, PLAN_FFN, PLAN_HIDDEN, s->dx, s->t, g + PLAN_W_DOWN);
     burst_linear_dx(n, PLAN_FFN, PLAN_HIDDEN, s->dx, w + PLAN_W_DOWN, s->t2, false);
     burst_swiglu_back(n * PLAN_FFN, s->gate[keep], s->up[keep], s->t2, s->d_gate, s->d_up);
-    burst_rmsnorm(n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]);
+    // @insert norm2_again
     burst_linear_dw(n, PLAN_HIDDEN, PLAN_FFN, s->d_gate, s->h, g + PLAN_W_GATE);
     burst_linear_dw(n, PLAN_HIDDEN, PLAN_FFN, s->d_up, s->h, g + PLAN_W_UP);
     burst_linear_dx(n, PLAN_HIDDEN, PLAN_FFN, s->d_gate, w + PLAN_W_GATE, s->dh, false);
@@ -98,22 +123,23 @@ static void plan_projection_back(PlanState *s, int out, const float *dt, const f
 static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const float *w, float *g, const BurstTables *tables)
 {
     const int64_t n = s->n;
-    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
+    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM;
+    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
     const int64_t *position = s->chunk[s->me].position;
-    // @insert recompute
     burst_doing(c, "layer backward");
+    // @insert recompute
     burst_part(c, BURST_P_FFN, 0, 0); /* with its norm */
     plan_ffn_back(s, keep, w, g);
     burst_part(c, BURST_P_PROJECT, 0, 0);
-    burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[keep], s->t);
+    burst_heads_to_tokens(n, PLAN_HEADS, PLAN_HEAD_DIM, s->o[keep_o], s->t);
     burst_linear_dw(n, q, PLAN_HIDDEN, s->dx, s->t, g + PLAN_W_O);
     burst_linear_dx(n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->t2, false);
     burst_tokens_to_heads(n, PLAN_HEADS, PLAN_HEAD_DIM, s->t2, s->d_o);
-    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep],
-                                  s->lse[keep], s->d_o, s->dq, s->dk, s->dv));
+    // @insert recompute_qkv
+    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], tables, s->q[keep], s->k[keep], s->v[keep], s->o[keep_o],
+                                  s->lse[keep_o], s->d_o, s->dq, s->dk, s->dv));
     burst_doing(c, "layer backward");
-    burst_part(c, BURST_P_NORM, 0, 0);
-    burst_rmsnorm(n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]);
+    // @insert norm1_again
     burst_part(c, BURST_P_PROJECT, 0, 0); /* with the rotation */
     burst_rope_back(n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t);
     plan_projection_back(s, q, s->t, w + PLAN_W_Q, g + PLAN_W_Q, false);

@@ -16,8 +16,9 @@ typedef struct Case {
     const char *sequence, *mask, *device, *schedule, *recompute;
     PartitionKind partition;
     Travel travel;
+    bool cuda;
 } Case;
-static const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS};
+static const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false};
 
 static void write_texts(const Case *k)
 {
@@ -42,17 +43,25 @@ static void two_levels(Choice *c, const Case *k)
     c->size[1] = c->coords == 2 ? k->gpus : 0;
 }
 
+static Recompute recompute_named(const char *name)
+{
+    int r = 0;
+    while (strcmp(recompute_names[r], name) != 0)
+        assert_true(++r < RECOMPUTES);
+    return (Recompute)r;
+}
+
 static Draft make(Arena *a, const Case *k)
 {
     write_texts(k);
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = "cost_case.topo", .model_path = "cost_case.burst", .stock_dir = STOCK_DIR};
+    FrontEnd in = {.topo_path = "cost_case.topo", .model_path = "cost_case.burst", .stock_dir = STOCK_DIR, .target = k->cuda ? TARGET_CUDA : TARGET_C};
     const Program *p = front_end(a, d, &in);
     if (!p)
         diags_print(d, stdout);
     assert_non_null(p);
     Choice c = {.data = 1, .ranks = p->cluster.world, .partition = k->partition, .travel = k->travel,
-                .recompute = strcmp(k->recompute, "full") == 0 ? RECOMPUTE_FULL : RECOMPUTE_NONE};
+                .recompute = recompute_named(k->recompute)};
     for (int i = 0; i < p->schedule_count; i++)
         if (strcmp(p->schedules[i]->name, k->schedule) == 0)
             c.schedule = p->schedules[i];
@@ -110,7 +119,8 @@ static void parts_add_up(const Case *k)
     Draft d = make(a, k);
     Cost c = cost_draft(a, &d);
     StepParts p = step_parts(a, &d);
-    double layer = (1 + p.recomputed) * (c.attention_forward + p.dense_forward) + c.attention_backward + p.dense_backward;
+    double layer = (1 + p.attention_again) * c.attention_forward + p.dense_forward + p.dense_again + c.attention_backward +
+                   p.dense_backward;
     close_to(c.step, k->layers * layer + p.loss + p.embedding + p.weights + p.optimizer, 1e-9);
     assert_true(c.compute > 0 && c.compute <= c.step && c.exposed >= 0);
     close_to(c.compute + c.exposed, c.step, 1e-9);
@@ -122,6 +132,8 @@ static void steps_add_up(void **state)
 {
     (void)state;
     Case k = usual;
+    parts_add_up(&k);
+    k.recompute = "selective";
     parts_add_up(&k);
     k.recompute = "full";
     k.nodes = 2;
@@ -135,7 +147,10 @@ static void steps_add_up(void **state)
     parts_add_up(&k);
 }
 
-static void recomputing_adds_a_forward(void **state)
+/* hidden 1024 = heads * head_dim, ffn 4096. Again: q, k, v, o, gate and up, not down; the
+ * residual sum 3, rotation and layout of q and o 4, of k and v 2 each, in units of 2 bytes a token and channel; with full
+ * one norm more, and attention. */
+static void recomputing_adds_what_it_repeats(void **state)
 {
     (void)state;
     Case k = usual;
@@ -143,13 +158,44 @@ static void recomputing_adds_a_forward(void **state)
     Arena *a = arena_new();
     Draft none = make(a, &k);
     Cost without = cost_draft(a, &none);
+    k.recompute = "selective";
+    Draft selective = make(a, &k);
+    Cost some = cost_draft(a, &selective);
     k.recompute = "full";
     Draft full = make(a, &k);
-    Cost with = cost_draft(a, &full);
-    double dense = step_parts(a, &none).dense_forward;
-    close_to(with.step - without.step, 4 * (without.attention_forward + dense), 1e-9);
-    close_to(with.flops, without.flops, 0);
+    Cost all = cost_draft(a, &full);
+    const Device *d = none.program->cluster.groups[0].device;
+    double n = 65536, products = 2 * n * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) / d->matmul, channel = 2 * n * 1024 / d->hbm;
+    close_to(some.step - without.step, 4 * (products + 11 * channel), 1e-9);
+    close_to(all.step - without.step, 4 * (without.attention_forward + products + 13 * channel), 1e-9);
+    assert_true(some.flops == without.flops && all.flops == without.flops);
     arena_free(a);
+}
+
+/* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. e: bytes of an activation. */
+static void kept_bytes(bool cuda, double e)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    double bytes[3], n = 65536.0 / 4;
+    Arena *a = arena_new();
+    for (int i = 0; i < 3; i++) {
+        Case k = usual;
+        k.recompute = names[i];
+        k.cuda = cuda;
+        bytes[i] = (double)make(a, &k).memory.total / n;
+    }
+    /* q, k, v, x_mid; gate, up; two rstd. o; lse */
+    double rest = e * (4.0 * 1024 + 2 * 4096) + 2 * 4, attention = e * 1024 + 8 * 4;
+    close_to(bytes[0] - bytes[1], 3 * rest, 1e-12);
+    close_to(bytes[1] - bytes[2], 3 * attention, 1e-12);
+    arena_free(a);
+}
+
+static void keeping_less_takes_less_memory(void **state)
+{
+    (void)state;
+    kept_bytes(false, 4);
+    kept_bytes(true, 2);
 }
 
 static void one_rank_sends_nothing(void **state)
@@ -217,9 +263,10 @@ static void weights_that_show(void **state)
     const LayerKind *l = &p.kind[0];
     double layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024, table = 1024.0 * 32000, head = table + 1024;
     double gather = ring_seconds(2 * layer), reduce = ring_seconds(4 * layer);
-    double f = l->forward.seconds + p.dense_forward, b = l->backward.seconds + p.dense_backward;
+    double f = l->forward.seconds + p.dense_forward, again = l->forward.seconds + p.dense_again;
+    double b = l->backward.seconds + p.dense_backward + again;
     double wire_f = l->forward.link_bytes / 4 / 300e9, wire_b = l->backward.link_bytes / 4 / 300e9;
-    double first = fmax(0, gather + wire_f - f), second = fmax(0, gather + reduce + wire_b + wire_f - b - f);
+    double first = fmax(0, gather + wire_f - f), second = fmax(0, gather + reduce + wire_b + wire_f - b);
     assert_true(second > 0); /* or the case shows nothing */
     double ends = ring_seconds(2 * table) + ring_seconds(4 * table) + fmax(0, ring_seconds(6 * head) - p.loss);
     close_to(p.weights, 4 * (first + second) + ends, 1e-9);
@@ -287,7 +334,7 @@ static void parts_stand_for_the_whole(void **state)
         for (int s = 0; s < countof(schedules); s++)
             for (int i = 0; i < 4; i += 3) { /* forward with keys, backward with queries */
                 Case k = {24, 8, 1, 8, 8, "384Ki", masks[m], "a100", schedules[s], "none",
-                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS};
+                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS, false};
                 int ranks;
                 double ratio = part_against_whole(&k, i & 2, &ranks);
                 assert_true(ranks < 192);
@@ -307,7 +354,7 @@ static void thousand_ranks_are_quick(void **state)
     (void)state;
     static const char *const schedules[] = {"ring", "burst"};
     for (int s = 0; s < countof(schedules); s++) {
-        Case k = {128, 8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES};
+        Case k = {128, 8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES, false};
         Arena *a = arena_new();
         Draft d = make(a, &k);
         clock_t start = clock();
@@ -345,7 +392,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_in_figures),   cmocka_unit_test(operations),
-        cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_a_forward),
+        cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
+        cmocka_unit_test(keeping_less_takes_less_memory),
         cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
         cmocka_unit_test(weight_bytes),      cmocka_unit_test(weights_that_show),
         cmocka_unit_test(whole_tiles),       cmocka_unit_test(windows_send_less),

@@ -4,6 +4,7 @@
 
 Parts: gradients  of every weight, on many layouts, against the float64 oracle
        curve      training steps against the same training in float64
+       recompute  losses and gradient norms of none, selective and full: the same bits
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -69,9 +70,15 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "striped", lanes=3), Shape(heads=6, kv_heads=2, tied="yes")),
     (Layout("ring", "keys", "zigzag", 2, 2, 4, "full"), Shape(masks=("document", "causal"))),
     (Layout("burst", "queries", "striped", 2, 2, 4), Shape(tied="yes")),
+    (ONE._replace(recompute="selective"), Shape(heads=6, kv_heads=2, masks=("causal", "document", "full"))),
+    (Layout("ring", "queries", "zigzag", lanes=3, recompute="selective"), Shape(tied="yes", masks=("document", "causal"))),
+    (Layout("burst", "keys", "striped", nodes=2, lanes=2, recompute="selective"), Shape(kv_heads=8)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective"), Shape(masks=("window(17)", "document", "full"))),
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4), Shape(kv_heads=4)),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
+RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
+              Layout("ulysses", "keys", "contiguous", lanes=4)]
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
   optimizer adamw {{ lr 5e-3; betas 0.9 0.95; decay 0.1; clip 0.7; warmup 8; cosine to 5e-4; }} }}
@@ -161,6 +168,15 @@ class Training:
             expect(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: {done.stdout.strip()}")
 
+    def recompute(self):
+        """What is computed again is computed from the same numbers in the same order."""
+        for layout in RECOMPUTED:
+            runs = [self.train(self.program(layout._replace(recompute=r), NEAR_STEPS)) for r in ("none", "selective", "full")]
+            rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+            expect(len(rows[0]) == NEAR_STEPS and len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
+            expect(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on recomputation\n{rows}")
+            print(f"{layout.name()}: {NEAR_STEPS} losses and norms are the same bits with selective and full")
+
     def equality(self):
         right = self.train(self.program(ONE))
         expect(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
@@ -247,7 +263,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "equality", "failure", "mpi"]
 
 
 def main():
