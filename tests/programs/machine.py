@@ -47,9 +47,9 @@ def gpu_topology(nodes, lanes, more="", device="h200", nic=""):
     return f"cluster test {{ nodes {nodes} {{ gpus {lanes} of {device};{nics} }} {link} }}\n{card}"
 
 
-def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none"):
+def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none", data=1):
     context, heads = (1, ranks) if schedule == "ulysses" else (ranks, 1)
-    return (f"layout {{ data 1; context {context}; heads {heads}; schedule {schedule}; travel {travel}; "
+    return (f"layout {{ data {data}; context {context}; heads {heads}; schedule {schedule}; travel {travel}; "
             f"partition {partition}; recompute {recompute}; }}\n")
 
 

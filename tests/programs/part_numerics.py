@@ -33,6 +33,7 @@ class Point(typing.NamedTuple):
     kv_heads: int
     head_dim: int
     long: bool = False
+    data: int = 1  # groups with the same sequence
 
     def length(self):
         return LONG if self.long else LENGTH[self.kv_heads, self.head_dim]
@@ -45,7 +46,7 @@ class Point(typing.NamedTuple):
 
     def name(self):
         text = (f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{HEADS}_{self.kv_heads}"
-                f"_d{self.head_dim}_n{self.length()}")
+                f"_d{self.head_dim}_n{self.length()}" + (f"_data{self.data}" if self.data > 1 else ""))
         return re.sub(r"[()]", "", text)
 
 
@@ -65,6 +66,7 @@ POINTS = [Point(*words) for words in [
     ("burst", "keys", "blocks(64)", 2, 2, 1, 64), ("burst", "queries", "zigzag", 2, 2, 8, 64),
     ("ulysses", "keys", "contiguous", 1, 4, 8, 64), ("ulysses", "keys", "zigzag", 1, 4, 2, 128),
     ("ulysses", "keys", "blocks(64)", 1, 4, 8, 128), ("ulysses", "keys", "striped", 1, 4, 1, 64),
+    ("ulysses", "keys", "zigzag", 1, 3, 2, 64), ("ulysses", "keys", "contiguous", 1, 4, 8, 128, False, 2),
 ]]
 
 
@@ -74,7 +76,8 @@ def model_text(point, masks=None):
              f"model test {{ layers {len(masks)}; hidden 64; heads {HEADS}; kv_heads {point.kv_heads}; "
              f"head_dim {point.head_dim}; ffn swiglu 64; vocab {VOCAB}; tied yes; }}",
              f"attention {{ default {masks[0]};", *[f"  layers {i}: {mask};" for i, mask in enumerate(masks) if i > 0], "}",
-             f"sequence {point.length()};", machine.layout(point.ranks(), point.schedule, point.travel, point.partition)]
+             f"sequence {point.length()};", machine.layout(point.ranks() // point.data, point.schedule, point.travel, point.partition,
+                                                                data=point.data), f"train {{ batch {point.data}; }}"]
     return "\n".join(lines)
 
 
