@@ -16,11 +16,15 @@ LOSS_LIMIT, GRADIENT_LIMIT = 1e-3, 2e-2
 SHAPE = dict(layers=4, hidden=512, heads=8, kv_heads=2, head_dim=64, ffn=1408, vocab=1024, tokens=2048)
 
 
-def model_text(shape, ranks, schedule="ring"):
+def model_text(shape, ranks, schedule="ring", recompute="none"):
     return (f'import "masks";\nmodel small {{ layers {shape["layers"]}; hidden {shape["hidden"]}; heads {shape["heads"]}; '
             f'kv_heads {shape["kv_heads"]}; head_dim {shape["head_dim"]}; ffn swiglu {shape["ffn"]}; norm rmsnorm 1e-5; '
             f'rope 10000; vocab {shape["vocab"]}; tied no; }}\nattention {{ default causal; }}\nsequence {shape["tokens"]};\n'
-            + machine.layout(ranks, schedule) + "train { steps 1; batch 1; optimizer adamw { lr 1e-4; } seed 1; }\n")
+            + machine.layout(ranks, schedule, recompute=recompute) + "train { steps 1; batch 1; optimizer adamw { lr 1e-4; } seed 1; }\n")
+
+
+def case(world, schedule, recompute):
+    return f"{world} ranks, {schedule}" + ("" if recompute == "none" else f", recompute {recompute}")
 
 
 def make_model(torch, shape, device):
@@ -183,25 +187,27 @@ def beside_bf16(m, model, tokens, truth, device):
 def run(m, shape=SHAPE, device="cuda", topology=machine.gpu_topology, suffix="cu"):
     main = m.object(machine.ROOT / "tests/programs/gradients.c")
     worlds = [w for w in (1, 2, 4) if w <= m.gpus]
-    points = [(w, s) for w in worlds for s in (("ring", "ulysses") if w == 4 else ("ring",))]
+    points = [(w, s, "none") for w in worlds for s in (("ring", "ulysses") if w == 4 else ("ring",))]
+    points += [(worlds[-1], "ring", recompute) for recompute in ("selective", "full")]
 
     def build(point):
-        world, schedule = point
-        return m.link(m.emit(f"hf_{schedule}_{world}", topology(1, world), model_text(shape, world, schedule), suffix), [main])
+        world, schedule, recompute = point
+        name = f"hf_{schedule}_{world}" + ("" if recompute == "none" else f"_{recompute}")
+        return m.link(m.emit(name, topology(1, world), model_text(shape, world, schedule, recompute), suffix), [main])
 
     programs = {}
-    for (world, schedule), program in m.all(build, points):
+    for point, program in m.all(build, points):
         if isinstance(program, machine.Failed):
-            m.failed("hf", f"{world} ranks, {schedule}", program)
+            m.failed("hf", case(*point), program)
         else:
-            programs[world, schedule] = program
-    model, tokens, truth = find_truth(m, programs[1, "ring"], shape, device)
+            programs[point] = program
+    model, tokens, truth = find_truth(m, programs[1, "ring", "none"], shape, device)
     beside_bf16(m, model, tokens, truth, device)
-    for world, schedule in sorted(programs):
+    for point in sorted(programs):
         try:
-            compare(m, f"{world} ranks, {schedule}", programs[world, schedule], truth)
+            compare(m, case(*point), programs[point], truth)
         except machine.Failed as error:
-            m.failed("hf", f"{world} ranks, {schedule}", error)
+            m.failed("hf", case(*point), error)
     source = m.work / f"hf_ring_{worlds[-1]}.{suffix}"
     whole = m.link(source, name="hf_whole")
     start_from_folder(m, whole, model, tokens, truth)
