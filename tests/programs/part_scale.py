@@ -2,7 +2,7 @@
 
 Causal, 32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are
 timed by time_attention.cu. BURST_SCALE_TOKENS and BURST_SCALE_KV choose ("32K 64K", "8 32"); so does BURST_SCALE_WAYS among the
-ways below, by name. Beside it, where BURST_PEER_ATTENTION names a script for torchrun, that peer's own table.
+ways below, by name. Beside it benchmarks/attention_torch.py and, where BURST_PEER_ATTENTION names another script for torchrun, that one.
 """
 import json
 import os
@@ -118,18 +118,21 @@ def chosen(variable, all_names, default):
     return words
 
 
-def peer(m):
-    script = os.environ.get("BURST_PEER_ATTENTION")
-    if not script:
-        m.add("scale", "peer", "none: BURST_PEER_ATTENTION names no script")
-        return
-    code, text = m.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", script], "peer_attention",
-                       240, check=False)
-    for line in text.splitlines():
-        if " fwd " in line or "p2p" in line or "all_to_all" in line:
-            m.add("scale", "peer", line.strip())
-    if code != 0:
-        m.add("scale", "peer", f"ended with {code}: {machine.tail(text, 1)}", "", False)
+def torchrun(m, script, name, *words):
+    code, text = m.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", script, *words], name, 240,
+                       check=False)
+    lines = [line.strip() for line in text.splitlines() if "fwd " in line or "forward " in line or "p2p" in line]
+    for line in lines:
+        m.add("scale", "peer", line)
+    if code != 0 or not lines:
+        m.add("scale", "peer", f"{script} ended with {code}: {machine.tail(text, 1)}", "", False)
+
+
+def peers(m, tokens, kv):
+    """Ours in PyTorch, in the same run; and one of the user's."""
+    torchrun(m, machine.ROOT / "benchmarks/attention_torch.py", "peer_torch", *tokens, "--kv", *kv)
+    if os.environ.get("BURST_PEER_ATTENTION"):
+        torchrun(m, os.environ["BURST_PEER_ATTENTION"], "peer_attention")
 
 
 def run(m):
@@ -153,4 +156,4 @@ def run(m):
                 compare(m, case, way, times, ones[case.kv_heads, case.tokens])
             except machine.Failed as error:
                 m.failed("scale", f"{case.name()} {way}", error)
-    peer(m)
+    peers(m, tokens, kv)
