@@ -9,7 +9,7 @@
 typedef std::vector<float> Floats;
 typedef std::vector<double> Doubles;
 
-enum { CHECK_CHANNELS = 4 };
+enum { CHECK_CHANNELS = 4 }; /* as traffic.h has */
 
 /* One rank's test: failed comparisons are counted, failed calls end it. */
 typedef struct Check {

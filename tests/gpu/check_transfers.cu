@@ -1,6 +1,7 @@
 /* check_transfers.cu: hops, exchange, gather and reduce between all ranks, ordered by marks; long sequences of hops on many
  * channels; host copies. The transport is BURST_TRANSPORT's. */
 #include "check.h"
+#include "traffic.h"
 
 enum { COUNT = 3001 };
 
@@ -58,94 +59,28 @@ static void check_one_way(Check *k, int world)
 }
 
 /* ---- all-to-all ---- */
-/* Rank a sends rank b some of its rows, more or fewer for each pair, and perhaps none; wide: rows of the piece are a part of
- * wider rows at the sender, at the receiver, at both or at neither. */
-enum { WIDTH = 96, PITCH = 160, MOST_ROWS = 37 }; /* floats */
-typedef struct Shape { int rows; bool wide_there, wide_here; } Shape;
-
-static Shape shape_of(int from, int to)
-{
-    return Shape{(from * 7 + to * 11) % 5 == 4 ? 0 : 5 + (from * 13 + to * 5) % (MOST_ROWS - 5), (from + to) % 2 == 1, (from + 2 * to) % 3 == 1};
-}
-
-static float element(int from, int to, int row, int column)
-{
-    return (float)((from * 16 + to) * MOST_ROWS * WIDTH + row * WIDTH + column);
-}
-
-/* A piece's memory as the sender has it: what lies between the rows is 1. */
-static Floats piece_at_sender(int from, int to)
-{
-    const Shape s = shape_of(from, to);
-    Floats x(MOST_ROWS * PITCH, 1.0f);
-    for (int i = 0; i < s.rows; i++)
-        for (int j = 0; j < WIDTH; j++)
-            x[(size_t)(i * (s.wide_there ? PITCH : WIDTH) + j)] = element(from, to, i, j);
-    return x;
-}
-
-/* And as the receiver has it afterwards, where memory was 2 before. */
-static Doubles piece_at_receiver(int from, int to)
-{
-    const Shape s = shape_of(from, to);
-    Doubles x(MOST_ROWS * PITCH, 2.0);
-    for (int i = 0; i < s.rows; i++)
-        for (int j = 0; j < WIDTH; j++)
-            x[(size_t)(i * (s.wide_here ? PITCH : WIDTH) + j)] = element(from, to, i, j);
-    return x;
-}
-
-static BurstPiece piece(int peer, float *data, int rows, bool wide, float *lands, bool wide_there)
-{
-    const size_t one = sizeof(float);
-    return BurstPiece{peer, data, WIDTH * one, (size_t)rows, (wide ? PITCH : WIDTH) * one, lands, (wide_there ? PITCH : WIDTH) * one};
-}
-
-/* in[i] is where the piece of rank i lands, at every rank. Each goes in two parts, so that their order matters. */
 static void check_exchange(Check *k, int world)
 {
     const int me = burst_rank(k->c);
     std::vector<float *> from(world), in(world);
     std::vector<BurstPiece> send, receive;
-    const size_t packing_bytes = (size_t)world * 4 * MOST_ROWS * PITCH * sizeof(float);
+    const size_t packing_bytes = (size_t)world * 4 * PIECE * sizeof(float);
     void *packing = poisoned(k, packing_bytes);
-    for (int i = 0; i < world; i++)
-        in[i] = up(k, Floats(MOST_ROWS * PITCH, 2.0f)), from[i] = up(k, piece_at_sender(me, i));
     for (int i = 0; i < world; i++) {
-        const Shape out = shape_of(me, i), back = shape_of(i, me);
-        for (int part = 0; part < 2; part++) {
-            const int first = part ? out.rows / 3 : 0, rows = part ? out.rows - first : out.rows / 3;
-            send.push_back(piece(i, from[i] + first * (out.wide_there ? PITCH : WIDTH), rows, out.wide_there,
-                                 in[me] + first * (out.wide_here ? PITCH : WIDTH), out.wide_here));
-            const int begin = part ? back.rows / 3 : 0, count = part ? back.rows - begin : back.rows / 3;
-            receive.push_back(piece(i, in[i] + begin * (back.wide_here ? PITCH : WIDTH), count, back.wide_here, NULL, false));
-        }
+        in[i] = up(k, Floats(PIECE, 2.0f));
+        from[i] = up(k, piece_memory(me, i, false));
     }
+    pieces_of_rank(me, world, from, in, &send, &receive);
     MUST(k, burst_gpu_sync(k->g));
     MUST(k, burst_gpu_exchange(k->g, 1, send.data(), (int)send.size(), receive.data(), (int)receive.size(), packing, packing_bytes));
     MUST(k, burst_gpu_sync(k->g));
     for (int i = 0; i < world; i++)
-        compare(k, "exchange", down(k, in[i], MOST_ROWS * PITCH), piece_at_receiver(i, me), 0);
+        compare(k, "exchange", down(k, in[i], PIECE), exact(piece_memory(i, me, true)), 0);
 }
 
 /* ---- sequences of hops ---- */
-/* On each channel numbers go round and round through two slots a rank, other ones in each round, from and to other places,
- * and each arrival is counted up by one: whoever reads too early or writes too early leaves a wrong number behind. Nothing
- * waits in between; streams are held up here and there so that ranks run apart. The host does the same to its model. */
-enum { ROUNDS = 120, SLOT = 40000, PARTS = 2 };
-typedef struct Part { int from, to, count; } Part; /* elements of the sender's and the receiver's slot */
-typedef std::vector<Floats> Slots;                 /* [rank * 2 + slot] */
-
-static Part part_of(int channel, int round, int part)
-{
-    const int half = SLOT / 2, count = 1 + (round * 7919 + channel * 104729 + part * 15485863) % (half / 2);
-    return Part{part * half + (round * 31 + channel) % (half / 2), (1 - part) * half + (round * 17 + part) % (half / 2), count};
-}
-
-static int hop_length(int channel, int round, int world)
-{
-    return 1 + (channel + round / 3) % (world - 1);
-}
+/* Nothing waits in between; streams are held up here and there so that ranks run apart. The host does the same to its model. */
+enum { ROUNDS = 120 };
 
 static __global__ void count_up_kernel(float *x, int n)
 {
@@ -159,35 +94,12 @@ static __global__ void hold_kernel(long long ticks)
         ;
 }
 
-static float first_number(int rank, int channel, int slot, int i)
-{
-    return (float)(((rank * 4 + channel) * 2 + slot) * SLOT + i);
-}
-
-static void model_round(Slots &s, int channel, int round, int world)
-{
-    const int from = round % 2, to = 1 - from, length = hop_length(channel, round, world);
-    for (int rank = 0; rank < world; rank++)
-        for (int p = 0; p < PARTS; p++) {
-            const Part part = part_of(channel, round, p);
-            const Floats &out = s[(size_t)(rank * 2 + from)];
-            Floats &in = s[(size_t)((rank + length) % world * 2 + to)];
-            for (int i = 0; i < part.count; i++)
-                in[(size_t)(part.to + i)] = out[(size_t)(part.from + i)] + 1;
-        }
-}
-
 static void queue_round(Check *k, float *const slot[2], int channel, int round, int world)
 {
     const int me = burst_rank(k->c), length = hop_length(channel, round, world);
     const cudaStream_t stream = burst_gpu_channel(k->g, channel);
-    float *from = slot[round % 2], *to = slot[1 - round % 2];
     BurstBuffer out[PARTS], in[PARTS];
-    for (int p = 0; p < PARTS; p++) {
-        const Part part = part_of(channel, round, p);
-        out[p] = BurstBuffer{from + part.from, (size_t)part.count * sizeof(float), to + part.to};
-        in[p] = BurstBuffer{to + part.to, (size_t)part.count * sizeof(float), NULL};
-    }
+    buffers_of(slot, channel, round, out, in);
     if ((round + channel) % 5 == me % 5)
         hold_kernel<<<1, 1, 0, stream>>>(300000);
     MUST(k, burst_gpu_hop(k->g, channel, out, PARTS, (me + length) % world, in, PARTS, (me + world - length) % world));
@@ -203,11 +115,9 @@ static void check_sequences(Check *k, int world)
     if (world == 1)
         return;
     float *slot[CHECK_CHANNELS][2];
-    std::vector<Slots> model((size_t)CHECK_CHANNELS, Slots((size_t)world * 2, Floats(SLOT)));
+    std::vector<Slots> model;
     for (int channel = 0; channel < CHECK_CHANNELS; channel++) {
-        for (int at = 0; at < world * 2; at++)
-            for (int i = 0; i < SLOT; i++)
-                model[(size_t)channel][(size_t)at][(size_t)i] = first_number(at / 2, channel, at % 2, i);
+        model.push_back(first_slots(channel, world));
         for (int i = 0; i < 2; i++)
             slot[channel][i] = up(k, model[(size_t)channel][(size_t)(me * 2 + i)]);
     }
