@@ -127,8 +127,8 @@ static void add_inputs(MemoryMaker *m)
     add_buffers(m, "device_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], chunk by chunk", tables ? tables * tokens : 1);
 }
 
-/* Lists of live tiles of one launch, made before it: of a pair of chunks, or of the whole sequence by itself; the smallest tiles have
- * 64 tokens. */
+/* Lists of live tiles of one launch, made before it: of a pair of chunks, or of the whole sequence by itself; the smallest
+ * tiles have 64 tokens. */
 static void add_lists(MemoryMaker *m)
 {
     const int64_t tokens = m->choice->schedule->exchanges ? m->program->sequence : m->n;

@@ -101,7 +101,8 @@ static int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *
             const int to = (s->me + step) % PLAN_GROUP, from = (s->me + PLAN_GROUP - step) % PLAN_GROUP;
             const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to, to_heads ? to : s->me);
             const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to, to_heads ? to : s->me);
-            const PlanBlock got = to_heads ? plan_share_block(s, &part[i], from, s->me) : plan_home_block(s, &part[i], s->me, from);
+            const PlanBlock got =
+                to_heads ? plan_share_block(s, &part[i], from, s->me) : plan_home_block(s, &part[i], s->me, from);
             sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to, &send[sends]);
             receives += plan_add_piece(s, from, &got, NULL, &receive[receives]);
         }
@@ -135,7 +136,8 @@ static int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
     char *const *home = s->home[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
     float *const sum_v = s->xsum + plan_agains(PLAN_GROUP) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], s->xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector}, {home[0], s->xlse, PLAN_QUERY_HEADS, 4, 0}};
+    const PlanPart o[] = {{home[1], s->xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[0], s->xlse, PLAN_QUERY_HEADS, 4, 0}};
     const PlanPart dq = {home[0], s->xdq, PLAN_QUERY_HEADS, gradient, 0};
     const PlanPart dkv[] = {{home[0], s->xdk, PLAN_FIRST_HEADS, gradient, 0}, {home[1], s->xdv, PLAN_FIRST_HEADS, gradient, 0},
                             {s->xsum, s->xdk, PLAN_AGAIN_HEADS, gradient, 0}, {sum_v, s->xdv, PLAN_AGAIN_HEADS, gradient, 0}};
@@ -193,7 +195,8 @@ static int plan_attend_none(BurstCtx *c, PlanState *s)
 static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t head = (size_t)PLAN_SEQUENCE * PLAN_HEAD_DIM * sizeof(float);
-    const size_t q = (size_t)plan_share_heads(PLAN_QUERY_HEADS, s->me).count, kv = (size_t)plan_share_heads(PLAN_KEY_HEADS, s->me).count;
+    const size_t q = (size_t)plan_share_heads(PLAN_QUERY_HEADS, s->me).count;
+    const size_t kv = (size_t)plan_share_heads(PLAN_KEY_HEADS, s->me).count;
     (void)dq, (void)dk, (void)dv;
     BURST_TRY(burst_gpu_zero(s->gpu, s->xdq, q * head));
     BURST_TRY(burst_gpu_zero(s->gpu, s->xdk, kv * head));
