@@ -6,6 +6,7 @@ ratios of errors. Where cuDNN has no kernel for a mask, or gives no finite numbe
 P, dS and the results rounded to bf16.
 """
 import collections
+import concurrent.futures
 import os
 import re
 import struct
@@ -20,6 +21,7 @@ HEADS, VOCAB = 8, 64
 ODD = "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < 333 or hash(q / 16, k / 16) mod 5 == 0"
 MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "odd"]
 DOCUMENT_TABLES = 2
+AT_ONCE = 3  # programs of several ranks: their start takes longer than their work
 LENGTH = {(8, 64): 1031, (2, 64): 997, (1, 64): 1111, (8, 128): 997, (2, 128): 1111, (1, 128): 1031}
 LONG = 3001
 
@@ -254,18 +256,19 @@ def transports(point):
 
 
 def prepare(m, points):
-    """Programs and answers; {point: program}, {shape: file}."""
+    """Programs and answers; {point: program}, {shape: file}. The answers are made while the programs are compiled."""
     harness = m.object(machine.ROOT / "tests/numerics/harness.c")
     programs, answers, peers = {}, {}, collections.Counter()
-    builds = m.all(lambda p: build(m, p, harness), points)
-    for point, program in builds:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        builds = pool.submit(lambda: list(m.all(lambda p: build(m, p, harness), points)))
+        for shape in sorted({p.shape() for p in points}):
+            answers[shape] = m.work / ("answers_" + "_".join(map(str, shape)))
+            peers += write_answers(answers[shape], shape)
+    for point, program in builds.result():
         if isinstance(program, machine.Failed):
             m.failed("numerics", point.name(), program)
         else:
             programs[point] = program
-    for shape in sorted({p.shape() for p in programs}):
-        answers[shape] = m.work / ("answers_" + "_".join(map(str, shape)))
-        peers += write_answers(answers[shape], shape)
     for who in ("cuDNN", "torch"):
         masks = [f"{mask} {count}" for (name, mask), count in sorted(peers.items()) if name == who]
         if masks:
@@ -285,7 +288,8 @@ def run(m):
         env = {"BURST_TRANSPORT": way} if way else {"CUDA_VISIBLE_DEVICES": str(chosen.index(point) % m.gpus)}
         return measure(m, programs[point], answers[point.shape()], f"{point.name()}.{way or 'one'}", env)
 
-    for (point, way), found in m.all(one, runs, jobs=4):
-        add_row(m, "numerics", f"{point.name()} {way or ''}".strip(), found)
+    for several, jobs in ((False, m.gpus), (True, AT_ONCE)):
+        for (point, way), found in m.all(one, [item for item in runs if (item[0].ranks() > 1) == several], jobs):
+            add_row(m, "numerics", f"{point.name()} {way or ''}".strip(), found)
     if left:
         m.add("numerics", f"{left} programs need more GPUs", f"this run has {m.gpus}")
