@@ -55,10 +55,19 @@ static void sum_layers(const StepParts *p, int layers, Cost *c)
     c->bytes_nic = p->sequences * (nic / p->ranks + p->weight_nic);
 }
 
+static double mean_peak(const Cluster *c)
+{
+    double sum = 0;
+    for (int r = 0; r < c->world; r++)
+        sum += cluster_group_of(c, r)->device->matmul * cost_rate_share(c, r);
+    return sum / c->world;
+}
+
 Cost cost_draft(Arena *a, const Draft *d)
 {
     StepParts p = step_parts(a, d);
-    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .memory = d->memory.total, .rows = p.rows};
+    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .memory = d->memory.total + d->memory.beside, .rows = p.rows};
+    c.peak = mean_peak(&d->program->cluster);
     sum_layers(&p, d->program->model.layers, &c);
     c.exposed = fmax(0, c.step - c.compute);
     c.imbalance = imbalance(&p);

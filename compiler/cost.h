@@ -59,7 +59,7 @@ typedef struct AttentionInput {
     double *bytes;
 } AttentionInput;
 /* One busy interval of a stream of a simulated rank; transfers at the receiver. */
-typedef struct Busy { int rank, channel; /* -1: compute */ double begin, end; } Busy;
+typedef struct Busy { int rank, channel; /* -1: compute */ int at; /* of the trace */ double begin, end; } Busy;
 typedef struct AttentionTime {
     double seconds;                /* until the last rank is done */
     double *busy;                  /* [ranks] seconds of computing */
@@ -94,6 +94,8 @@ typedef struct LayerKind { /* layers with the same mask */
 } LayerKind;
 typedef struct StepParts {
     int ranks;            /* simulated */
+    const int *rank;      /* [ranks] their ranks in the group */
+    int busiest;          /* of them: computes most in attention */
     int kinds;
     LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
     double sequences;     /* that one group runs in a step */
@@ -101,6 +103,8 @@ typedef struct StepParts {
     double dense_forward, dense_again, dense_backward; /* one layer, the rest of it: slowest rank; again: what is recomputed */
     double loss, embedding, optimizer;    /* a sequence, a sequence, a step */
     double gather, reduce; /* weights of a layer, their gradients: on the wire */
+    double first_gather, last_reduce; /* of the embedding */
+    BurstRestForecast rest, rest_again; /* of dense_forward, dense_again */
     double weights;       /* a sequence: what of all gathers and reductions is not hidden */
     double slowest_compute;  /* a step: busy seconds of the rank that computes most */
     double path[COST_CLASS_COUNT]; /* a step: critical paths of attention, and exposed weights */
@@ -111,6 +115,10 @@ typedef struct StepParts {
     double *rows;         /* [BURST_ROW_COUNT] a step, of the rank that computes most */
 } StepParts;
 StepParts step_parts(Arena *a, const Draft *d);
+
+/* ---- cost_forecast.c: the step laid out, for --trace and --emit=trace ---- */
+/* Of more than most_spans spans an attention becomes one. */
+const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans);
 
 /* ---- cost.c, cost_print.c: of drafts that are not verified yet ---- */
 Cost cost_draft(Arena *a, const Draft *d);

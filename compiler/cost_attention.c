@@ -464,9 +464,9 @@ static void link_tasks(Build *b)
 
 /* ---- result ---- */
 
-static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, const Task *task)
+static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, int at, const Task *task)
 {
-    out[t->intervals++] = (Busy){rank, channel, task->begin, task->end};
+    out[t->intervals++] = (Busy){rank, channel, at, task->begin, task->end};
     t->end[rank] = fmax(t->end[rank], task->end);
     if (channel < 0)
         t->busy[rank] += task->end - task->begin;
@@ -485,7 +485,7 @@ static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
     int task = b->task[cell(b, at, rank)], other = b->usable[cell(b, at, rank)];
     if (task < 0)
         return;
-    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, sim_at(b->sim, task));
+    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at, sim_at(b->sim, task));
     if (transfers(i)) {
         count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
         t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */

@@ -153,7 +153,9 @@ static void weight_parts(Stepper *s)
                                             wire_seconds(s, &l->backward) + p->attention_again * wire);
     }
     /* The first gather and the last reduction have nothing to hide behind; the head's have the loss. */
-    p->weights += collective_seconds(c, unit_elements(s, 0) * e) + collective_seconds(c, unit_elements(s, 0) * 4);
+    p->first_gather = collective_seconds(c, unit_elements(s, 0) * e);
+    p->last_reduce = collective_seconds(c, unit_elements(s, 0) * 4);
+    p->weights += p->first_gather + p->last_reduce;
     p->weights += uncovered(s, collective_seconds(c, unit_elements(s, 2) * (e + 4)), p->loss, 0);
     count_weight_bytes(s, unit_elements(s, 0) + unit_elements(s, 1) * s->program->model.layers + unit_elements(s, 2));
 }
@@ -192,6 +194,7 @@ static void attention_parts(Stepper *s)
         double *pairs = NEW_ARRAY(s->arena, double, p->ranks);
         AttentionInput forward = cost_load(s->arena, s->draft, p->ranks, k, false, pairs);
         AttentionInput backward = cost_load(s->arena, s->draft, p->ranks, k, true, NULL);
+        p->rank = forward.rank;
         l->forward = attention_simulate(s->arena, &forward);
         l->backward = attention_simulate(s->arena, &backward);
         for (int r = 0; r < p->ranks; r++)
@@ -236,21 +239,27 @@ static void attention_rows(const StepParts *p, int rank)
     }
 }
 
+static BurstRestForecast rest_seconds(const Stepper *s, DenseWork w)
+{
+    return (BurstRestForecast){slowest(s, w.norms), slowest(s, w.projections), slowest(s, w.ffn)};
+}
+
 /* As the runtime's table has them: computing, and what of the step is left for waits; then what runs beside. */
 static void row_parts(const Stepper *s)
 {
-    const StepParts *p = s->parts;
+    StepParts *p = s->parts;
     const Cluster *c = &s->program->cluster;
     DenseWork w = dense_parts_work(&s->program->model, s->cpu ? 4 : 2);
     DenseWork again = again_parts_work(&s->program->model, s->cpu ? 4 : 2, s->draft->choice.recompute);
     double layers = p->sequences * s->program->model.layers, computing = 0;
-    int busiest = 0;
     for (int r = 1; r < p->ranks; r++)
-        busiest = rank_attention(p, r) > rank_attention(p, busiest) ? r : busiest;
-    attention_rows(p, busiest);
-    p->rows[BURST_ROW_PROJECTIONS] = layers * (3 * slowest(s, w.projections) + slowest(s, again.projections));
-    p->rows[BURST_ROW_FFN] = layers * (3 * slowest(s, w.ffn) + slowest(s, again.ffn));
-    p->rows[BURST_ROW_NORMS] = layers * (3 * slowest(s, w.norms) + slowest(s, again.norms));
+        p->busiest = rank_attention(p, r) > rank_attention(p, p->busiest) ? r : p->busiest;
+    p->rest = rest_seconds(s, w);
+    p->rest_again = rest_seconds(s, again);
+    attention_rows(p, p->busiest);
+    p->rows[BURST_ROW_PROJECTIONS] = layers * (3 * p->rest.projections + p->rest_again.projections);
+    p->rows[BURST_ROW_FFN] = layers * (3 * p->rest.ffn + p->rest_again.ffn);
+    p->rows[BURST_ROW_NORMS] = layers * (3 * p->rest.norms + p->rest_again.norms);
     p->rows[BURST_ROW_LOSS] = p->sequences * p->loss;
     p->rows[BURST_ROW_EMBEDDING] = p->sequences * p->embedding;
     p->rows[BURST_ROW_OPTIMIZER] = p->optimizer;

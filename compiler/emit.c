@@ -354,35 +354,6 @@ static void insert_units(Emit *e)
     text_add(e->out, "};\n");
 }
 
-/* What --trace shows beside what it measures, and what its rows are called. */
-static const char *channel_name(const Draft *d, int channel)
-{
-    const Schedule *both[2] = {d->forward, d->backward};
-    for (int i = 0; i < 2; i++)
-        for (int at = 0; at < both[i]->trace.n; at++) {
-            const Node *n = both[i]->trace.at[at].node;
-            if (n->kind == N_COMPUTE || n->channel != channel)
-                continue;
-            return n->kind == N_PASS && n->pool >= 0 ? both[i]->pool[n->pool].name : tensor_name(n->ref[0].tensor);
-        }
-    return NULL;
-}
-
-static void insert_watching(Emit *e)
-{
-    const double *rows = e->found->cost.rows;
-    text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
-    for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {
-        const char *name = channel_name(e->draft, i);
-        text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
-    }
-    text_add(e->out, "};\n/* Predicted seconds of a step, by rows of the table of parts. */\n"
-                     "static const double plan_predicted_rows[BURST_ROW_COUNT] = {");
-    for (int r = 0; r < BURST_ROW_COUNT; r++)
-        text_printf(e->out, "%s%.4g", r ? ", " : "", rows && isfinite(rows[r]) ? rows[r] : 0.0);
-    text_add(e->out, "};\n");
-}
-
 /* One field of burst_plan: a designated initialiser in C, an assignment in C++17, which has none. */
 static void add_field(Emit *e, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void add_field(Emit *e, const char *name, const char *fmt, ...)
@@ -444,7 +415,11 @@ static void insert_plan_values(Emit *e)
         add_field(e, real[i].name, "%.17g", real[i].value);
     add_field(e, "predicted_seconds", "%.6g", isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
+    add_field(e, "peak_flops", "%.6g", e->found->cost.peak);
+    add_field(e, "predicted_memory", "%zu", e->draft->memory.total + e->draft->memory.beside);
     add_field(e, "predicted_rows", "plan_predicted_rows");
+    if (e->forecast)
+        add_field(e, "forecast", "&plan_forecast");
     add_field(e, "channel_names", "plan_channel_names");
     add_field(e, "channels", "PLAN_CHANNELS");
     add_field(e, "link_bandwidth", "%.10g", p->cluster.link_bandwidth);

@@ -12,10 +12,13 @@ typedef struct Emit {
     const EmitOptions *options;
     Text *out;
     int indent;
+    bool forecast; /* plan_forecast was written */
 } Emit;
 /* One line, indented by braces: closing ones at its begin, opening ones at its end. */
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
 void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward, and its trace */
+void insert_watching(Emit *e);                  /* what --trace shows beside what it measures */
+const char *channel_name(const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
 
 #endif

@@ -28,7 +28,7 @@ static const char usage[] =
     "  -o FILE.c            the program as C for CPUs; '-' is standard output\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost, c or cuda, to -o or standard output\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost, trace, c or cuda, to -o or standard output\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout with what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
@@ -266,9 +266,17 @@ static void form_cost(const Found *f, Text *out)
     print_cost(f->plan, &f->cost, out);
 }
 
+/* The predicted step, for Perfetto. */
+static void form_trace(const Found *f, Text *out)
+{
+    Arena *a = arena_new();
+    print_trace(a, f->plan, out);
+    arena_free(a);
+}
+
 static const struct Form { const char *name; void (*print)(const Found *f, Text *out); } forms[] = {
     {"mask", form_mask},         {"partition", form_partition}, {"schedule", form_schedule},
-    {"plan", form_plan},         {"cost", form_cost},
+    {"plan", form_plan},         {"cost", form_cost},           {"trace", form_trace},
 };
 
 static const struct Form *find_form(const char *name)
@@ -371,7 +379,7 @@ int main(int argc, char **argv)
     Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
     int status = parse_options(a, argc, argv, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, c, cuda", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, trace, c, cuda", o.emit);
     if (status == 0)
         status = compile(a, d, &o);
     diags_print(d, stderr);

@@ -123,8 +123,9 @@ typedef struct Buffer {
     bool device;       /* on the rank's GPU, else in its arena on the host */
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
 } Buffer;
-/* total: where the rank computes, host or device; host: its arena. weights: the part of total that shards take. */
-typedef struct Memory { int n; const Buffer *at; size_t weights, total, host; } Memory;
+/* total: where the rank computes, host or device; host: its arena. weights: the part of total that shards take. beside:
+ * what a device gives to drivers and libraries. */
+typedef struct Memory { int n; const Buffer *at; size_t weights, total, host, beside; } Memory;
 /* The units of parameters that are gathered and reduced together (ZeRO-3). */
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
@@ -173,12 +174,15 @@ typedef struct Cost {
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
     double flops;     /* of the step, all ranks; backward counted twice forward */
     double imbalance; /* most loaded rank's pairs / mean */
-    size_t memory;    /* bytes of a rank at the peak */
+    double peak;      /* of a rank's matrix products, flop/s; mean over ranks */
+    size_t memory;    /* bytes of a rank at the peak, with what libraries take */
     const char *critical; /* what the slowest rank waits for most, for --explain */
     const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
 Cost cost_simulate(Arena *a, const Plan *p);
 void print_cost(const Plan *p, const Cost *c, Text *out);
+
+void print_trace(Arena *a, const Plan *p, Text *out); /* emit_watching.c: the predicted step, for Perfetto */
 
 /* ---- search.c: decides what the layout leaves open ---- */
 typedef struct Found { const Plan *plan; Cost cost; const char *table; /* for --explain */ } Found;

@@ -450,7 +450,7 @@ static const Device *least_memory(const Cluster *c)
 
 bool memory_fits(const Draft *t)
 {
-    return (double)t->memory.total <= least_memory(&t->program->cluster)->memory;
+    return (double)(t->memory.total + t->memory.beside) <= least_memory(&t->program->cluster)->memory;
 }
 
 static bool check_memory(Diags *d, const Draft *t)
@@ -460,8 +460,10 @@ static bool check_memory(Diags *d, const Draft *t)
         return true;
     Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;
     diag_error(d, at, "proof %d (%s) fails: a rank needs %.2f GiB and a %s has %.2f GiB", PROOF_MEMORY,
-               proof_names[PROOF_MEMORY], (double)t->memory.total / (1 << 30), least->name, least->memory / (1 << 30));
+               proof_names[PROOF_MEMORY], (double)(t->memory.total + t->memory.beside) / (1 << 30), least->name, least->memory / (1 << 30));
     diag_note(d, least->span, "the memory of '%s'", least->name);
+    if (t->memory.beside)
+        diag_note(d, (Span){0}, "beside the plan: CUDA's context, NCCL, workspace, %.3f GiB", (double)t->memory.beside / (1 << 30));
     for (int i = 0; i < t->memory.n; i++)
         if ((double)t->memory.at[i].bytes > 0.05 * (double)t->memory.total)
             diag_note(d, (Span){0}, "alive at the peak: %s %s, %.3f GiB", t->memory.at[i].name, t->memory.at[i].shape,

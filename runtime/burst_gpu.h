@@ -23,7 +23,6 @@ typedef __nv_bfloat16 BurstBf16;
 typedef struct BurstGpu BurstGpu;
 
 /* ---- set-up ---- */
-enum { BURST_GPU_OWN_BYTES = 64 << 20 }; /* device memory that the runtime takes beside device_bytes, NCCL's not counted */
 /* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
  * streams and, where the world has more than one rank, one NCCL communicator for each channel and one for weights, in the
  * same order on all ranks; one cudaMalloc of device_bytes. Ranks of one host open each other's memory as BURST_TRANSPORT (auto,

@@ -78,4 +78,24 @@ typedef struct BurstSpan {
     int16_t part, lane;
 } BurstSpan;
 
+/* The predicted step of one rank, for laying out (runtime/forecast.c). Seconds. A layer's backward is twice its forward. */
+typedef struct BurstAttentionForecast {
+    double seconds;        /* until the last rank is done */
+    int spans;
+    const BurstSpan *span; /* from the begin of this attention */
+} BurstAttentionForecast;
+typedef struct BurstRestForecast { double norms, projections, ffn; } BurstRestForecast;
+typedef struct BurstForecast {
+    int rank;              /* whose: it computes most */
+    int sequences, layers; /* sequences: one after the other in a step */
+    const int *layer_mask; /* [layers] */
+    int attends_again;     /* backward runs attention's forward again */
+    BurstRestForecast rest, again;             /* of a layer, forward; what of it backward runs again */
+    double embedding, loss, optimizer;
+    double gather, reduce;                     /* a layer's, on the wire */
+    double first_gather, last_reduce;          /* nothing hides them */
+    double exposed;                            /* of a layer's or the head's weights, that computing waits for */
+    const BurstAttentionForecast (*attention)[2]; /* [masks]: forward, backward */
+} BurstForecast;
+
 #endif

@@ -237,7 +237,10 @@ typedef struct BurstPlan {
     double link_bandwidth, nic_bandwidth; /* a device's inside its node, and a network card's, each way, bytes/s; 0: not said */
     bool on_gpu;                 /* of the CUDA backend */
     size_t arena_bytes;          /* a rank */
+    double peak_flops;           /* of a rank's matrix products, flop/s: what MFU is a share of; 0: unknown */
+    size_t predicted_memory;     /* where the rank computes: arena_bytes, or a device's in all */
     const double *predicted_rows;     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
+    const BurstForecast *forecast;    /* the predicted step laid out; NULL: none */
     const char *const *channel_names; /* [channels] what travels there: "kv_lane"; NULL: nothing */
     int channels;
     int64_t (*tokens_of)(int chunk);

@@ -58,6 +58,19 @@ static inline int64_t burst_gpu_loss_bytes(int vocab)
     return burst_gpu_loss_tile(vocab) * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
+/* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others are what drivers and
+ * libraries take, set here with room to spare and to be set from the line that a program prints of what it measured. */
+enum {
+    BURST_GPU_OWN_BYTES = 64 << 20,     /* workspace of matrix products, sums */
+    BURST_GPU_CONTEXT_BYTES = 640 << 20, /* the CUDA context, with the kernels of the program and of cublasLt */
+    BURST_GPU_NCCL_BYTES = 160 << 20    /* a communicator: one for each channel, one for weights */
+};
+static inline int64_t burst_gpu_beside_bytes(int world, int channels)
+{
+    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES +
+           (world > 1 ? (channels + 1) * (int64_t)BURST_GPU_NCCL_BYTES : 0);
+}
+
 /* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */
 static inline int64_t burst_gpu_packing(int64_t width, int64_t rows, int64_t pitch)
 {

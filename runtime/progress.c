@@ -5,16 +5,34 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINES = 20 }; /* in all, where nobody watches */
+enum { LINES = 20, LINE = 256 }; /* lines in all, where nobody watches */
+
+static double gib(double bytes)
+{
+    return bytes / (1 << 30);
+}
 
 static void say_plan(const BurstCtx *c, const BurstPlan *p, int64_t done)
 {
-    printf("%s: %d ranks = data %d x %d, %d layers, sequence %lld, batch %lld, %s; %.3f GiB a rank, %.4g s a step predicted\n",
+    printf("%s: %d ranks = data %d x %d, %d layers, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, %.4g s a step predicted\n",
            p->source, p->world, p->data, p->group, p->layers, (long long)p->sequence, (long long)p->train.batch,
-           c->train->data ? c->train->data : "random tokens", (double)p->arena_bytes / (1 << 30), p->predicted_seconds);
+           c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes), p->predicted_seconds);
+    if (p->predicted_memory > p->arena_bytes)
+        printf("%.3f GiB of device memory predicted\n", gib((double)p->predicted_memory));
     if (done)
         printf("resumed after step %lld\n", (long long)done);
     fflush(stdout);
+}
+
+int progress_memory(BurstCtx *c)
+{
+    char text[LINE];
+    if (!c->device.describe)
+        return BURST_OK;
+    BURST_TRY(c->device.describe(c->device.arg, text, sizeof text));
+    printf("device memory of rank %d: %s\n", c->rank, text);
+    fflush(stdout);
+    return BURST_OK;
 }
 
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done)
@@ -27,9 +45,37 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         return BURST_OK;
     if (!o->quiet)
         say_plan(c, p, done);
+    if (!o->quiet)
+        BURST_TRY(progress_memory(c));
     s->metrics = o->metrics ? fopen(o->metrics, done ? "a" : "w") : NULL;
     if (o->metrics && !s->metrics)
         return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
+    return BURST_OK;
+}
+
+/* Model flops over what the ranks' matrix products could do in that time; recomputation is not counted, nor are masked pairs. */
+static double utilisation(const BurstPlan *p, double seconds)
+{
+    return p->peak_flops > 0 ? p->flops / seconds / (p->peak_flops * p->world) : 0;
+}
+
+/* The most that a rank has in use, after rounds of as many ranks as an allreduce takes. */
+static int most_memory(BurstCtx *c, double *most)
+{
+    size_t used = burst_arena_used(c);
+    if (!c->device.memory)
+        return *most = (double)used, BURST_OK;
+    BURST_TRY(c->device.memory(c->device.arg, &used));
+    *most = 0;
+    for (int first = 0; first < c->world; first += REDUCE_MAX) {
+        double of[REDUCE_MAX] = {0};
+        int count = c->world - first < REDUCE_MAX ? c->world - first : REDUCE_MAX;
+        if (c->rank >= first && c->rank < first + count)
+            of[c->rank - first] = (double)used;
+        BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, of, count));
+        for (int i = 0; i < count; i++)
+            *most = of[i] > *most ? of[i] : *most;
+    }
     return BURST_OK;
 }
 
@@ -40,28 +86,36 @@ static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, const Opt
         return BURST_OK;
     fprintf(s->metrics,
             "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, \"seconds\": %.6g, "
-            "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g}\n",
+            "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
             (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm, burst_learning_rate(p, step),
-            p->predicted_seconds);
+            p->predicted_seconds, utilisation(p, seconds), s->memory, p->predicted_memory);
     if (fflush(s->metrics) == 0)
         return BURST_OK;
     return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
 }
 
+static void say_step(const Progress *s, const BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+                     double seconds)
+{
+    printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  %.1f %% MFU  %.3f GiB/%s "
+           "(predicted %.3f)  %.4f s (predicted %.4f, %+.0f%%)\n",
+           (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
+           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9,
+           100 * utilisation(p, seconds), gib(s->memory), c->device.memory ? "GPU" : "rank", gib((double)p->predicted_memory), seconds,
+           p->predicted_seconds, p->predicted_seconds > 0 ? (seconds / p->predicted_seconds - 1) * 100 : 0.0);
+    fflush(stdout);
+}
+
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
                   double seconds)
 {
+    bool due = step == s->first || step == s->last || (step + 1) % s->every == 0;
+    if (due)
+        BURST_TRY(most_memory(c, &s->memory));
     if (c->rank != 0)
         return BURST_OK;
-    bool due = step == s->first || step == s->last || (step + 1) % s->every == 0;
-    if (due && !o->quiet) {
-        printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/rank  %.2f GFLOP/s  %.3f GiB/rank  "
-               "%.4f s (predicted %.4f, %+.0f%%)\n",
-               (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
-               r->tokens / seconds / p->world, p->flops / seconds * 1e-9, (double)burst_arena_used(c) / (1 << 30), seconds,
-               p->predicted_seconds, p->predicted_seconds > 0 ? (seconds / p->predicted_seconds - 1) * 100 : 0.0);
-        fflush(stdout);
-    }
+    if (due && !o->quiet)
+        say_step(s, c, p, o, step, r, seconds);
     return write_metrics(s, c, p, o, step, r, seconds);
 }
 

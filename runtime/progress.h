@@ -9,12 +9,14 @@
 typedef struct Progress {
     FILE *metrics;
     int64_t every, first, last; /* steps between lines */
+    double memory; /* bytes in use where the ranks compute, of the rank with most */
 } Progress;
 
 /* done: steps that a checkpoint brought. */
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
                   double seconds);
+int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */
 /* Returns status, or the failure to write the last lines. */
 int progress_close(Progress *s, BurstCtx *c, int status);
 #endif

@@ -25,13 +25,14 @@ typedef struct HostDevice {
     int (*trace_begin)(void *arg, Spans *spans); /* at rest; what is queued from now on is recorded */
     int (*trace_end)(void *arg);                 /* waits; all spans have their seconds */
     int (*memory)(void *arg, size_t *used);      /* bytes in use on the device, by anybody */
+    int (*describe)(void *arg, char *text, size_t size); /* what its memory is used for, as measured */
 } HostDevice;
 
 int spans_make(BurstCtx *c, Spans **out); /* all that is ever needed; freed with the context */
 void spans_free(Spans *s);
 /* From `when` on the lane does this part; what it did before ends. */
 void spans_switch(Spans *s, int lane, double when, int part, int a, int b);
-/* "attend Q[2] KV[1]" */
+/* "attend Q[2] KV[1]"; trace_file.c */
 void span_name(const BurstSpan *s, char *text, size_t size);
 
 #ifdef __cplusplus

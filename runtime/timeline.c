@@ -5,6 +5,7 @@
  */
 #include "timeline.h"
 
+#include "progress.h"
 #include "trace_file.h"
 
 #include <errno.h>
@@ -222,14 +223,17 @@ int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o,
     if (step == t->first) {
         t->zero = c->spans->zero;
         trace_file_begin(t->file, &t->any, p);
+        trace_file_forecast(t->file, &t->any, p, 0);
     }
     BURST_TRY(collect(t, c, &seconds));
     trace_file_step(t->file, &t->any, step, c->spans->zero - t->zero, seconds);
     t->seconds += seconds;
     if (step < t->last)
         return BURST_OK;
-    if (!o->quiet)
+    if (!o->quiet) {
         print_table(t, p);
+        BURST_TRY(progress_memory(c));
+    }
     return finish_file(t, c, p);
 }
 

@@ -1,9 +1,28 @@
 /* trace_file.c: trace events as JSON. Times are microseconds. */
 #include "trace_file.h"
 
+#include "forecast.h"
 #include "spans.h"
 
 enum { NAME = 96, STEP_ROW = 99 };
+
+/* ---- names ---- */
+
+static const char *const part_name[BURST_P_COUNT] = {
+#define X(id, row, name) [BURST_P_##id] = name,
+    BURST_PARTS(X)
+#undef X
+};
+
+void span_name(const BurstSpan *s, char *text, size_t size)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(text, size, part_name[s->part], s->a, s->b); /* names of the table have at most two %d */
+#pragma GCC diagnostic pop
+}
+
+/* ---- events ---- */
 
 static void add_string(FILE *f, const char *text)
 {
@@ -57,7 +76,29 @@ void trace_file_begin(FILE *f, bool *any, const BurstPlan *p)
         snprintf(text, sizeof text, "rank %d", rank);
         name_rows(f, any, p, rank, text, 2 * rank);
     }
-    add_name(f, any, 0, STEP_ROW, "steps", -1);
+    if (p->world > 0)
+        add_name(f, any, 0, STEP_ROW, "steps", -1);
+    if (!p->forecast)
+        return;
+    snprintf(text, sizeof text, "rank %d predicted (computes most)", p->forecast->rank);
+    name_rows(f, any, p, p->world, text, 2 * p->forecast->rank + 1);
+}
+
+/* ---- the predicted step, as a process behind the ranks ---- */
+
+typedef struct Predicted { FILE *f; bool *any; int process; double offset; } Predicted;
+
+static void add_predicted(void *arg, const BurstSpan *s)
+{
+    const Predicted *p = arg;
+    trace_file_span(p->f, p->any, p->process, p->offset, s);
+}
+
+void trace_file_forecast(FILE *f, bool *any, const BurstPlan *p, double offset)
+{
+    Predicted to = {f, any, p->world, offset};
+    if (p->forecast)
+        forecast_step(p->forecast, add_predicted, &to);
 }
 
 void trace_file_span(FILE *f, bool *any, int process, double offset, const BurstSpan *s)

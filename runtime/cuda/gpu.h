@@ -3,6 +3,7 @@
 #define BURST_CUDA_GPU_H
 
 #include "burst_gpu.h"
+#include "burst_sizes.h"
 #include "host_side.h"
 
 #include <cublasLt.h>
@@ -27,6 +28,9 @@ static constexpr size_t WORKSPACE_BYTES = BURST_GPU_OWN_BYTES - FLAG_BYTES - (SU
 static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
+
+/* Steps of opening whose device memory is measured. */
+enum { TAKEN_CONTEXT, TAKEN_NCCL, TAKEN_PLAN, TAKEN_OWN, TAKEN_LINKS, GPU_TAKEN };
 
 /* ---- transfers over peer memory ---- */
 /* What one message between two ranks fills at the receiver: both sides compute it, and it must be the same. */
@@ -71,6 +75,7 @@ struct BurstGpu {
     int events;
     BurstMark order;   /* between compute and weights, for the optimizer */
     float **tables;    /* of the weights */
+    size_t taken[GPU_TAKEN]; /* device memory, as measured when it was opened */
     Watch *watch;
     bool watched;      /* parts are traced or shown to a profiler */
     bool broken;       /* a wait failed: the device may never come to rest */
@@ -114,6 +119,7 @@ int gpu_wait(BurstGpu *g, cudaEvent_t event);
 int gpu_event(BurstGpu *g, cudaEvent_t *out); /* destroyed when g is closed */
 
 /* ---- watching ---- */
+int gpu_memory_now(BurstGpu *g, size_t *used); /* bytes in use on the device, by anybody */
 int gpu_watch_open(BurstGpu *g);
 void gpu_watch_close(BurstGpu *g, bool orderly);
 int gpu_lane(const BurstGpu *g, cudaStream_t stream);

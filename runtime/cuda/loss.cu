@@ -1,6 +1,5 @@
 /* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are fp32 in scratch;
  * their gradients replace them as bf16, and feed the two products back. Nothing of size n x vocab is stored. */
-#include "burst_sizes.h"
 #include "gpu.h"
 #include "vec.cuh"
 

@@ -1,5 +1,4 @@
 /* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. */
-#include "burst_sizes.h"
 #include "gpu.h"
 #include "vec.cuh"
 

@@ -86,10 +86,25 @@ static int make_staging(BurstGpu *g)
     return BURST_OK;
 }
 
-static int make_memory(BurstGpu *g)
+/* What came into use since the last call. */
+static int measure(BurstGpu *g, int step, size_t *last)
+{
+    size_t used = 0;
+    BURST_TRY(gpu_memory_now(g, &used));
+    g->taken[step] = used > *last ? used - *last : 0;
+    *last = used;
+    return BURST_OK;
+}
+
+static int make_buffers(BurstGpu *g)
 {
     CUDA_TRY(g, cudaMalloc((void **)&g->memory, gpu_flags_at(g) + FLAG_BYTES));
     CUDA_TRY(g, cudaMemset(g->memory, 0, gpu_flags_at(g) + FLAG_BYTES));
+    return BURST_OK;
+}
+
+static int make_own(BurstGpu *g)
+{
     CUDA_TRY(g, cudaMalloc((void **)&g->workspace, BURST_GPU_OWN_BYTES - FLAG_BYTES));
     g->sums = (double *)(g->workspace + WORKSPACE_BYTES);
     LT_TRY(g, cublasLtCreate(&g->lt));
@@ -112,11 +127,18 @@ static int open_all(BurstGpu *g)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
     BURST_TRY(take_device(g));
     BURST_TRY(check_device(g));
+    size_t used = 0;
     BURST_TRY(make_streams(g));
+    BURST_TRY(measure(g, TAKEN_CONTEXT, &used));
     BURST_TRY(make_communicators(g));
-    BURST_TRY(make_memory(g));
+    BURST_TRY(measure(g, TAKEN_NCCL, &used));
+    BURST_TRY(make_buffers(g));
+    BURST_TRY(measure(g, TAKEN_PLAN, &used));
+    BURST_TRY(make_own(g));
+    BURST_TRY(measure(g, TAKEN_OWN, &used));
     BURST_TRY(gpu_peers_open(g));
     BURST_TRY(gpu_check_links(g));
+    BURST_TRY(measure(g, TAKEN_LINKS, &used));
     return gpu_watch_open(g);
 }
 

@@ -1,6 +1,5 @@
 /* transfer.cu: hops, all-to-all pieces, and the weights' gather and reduce-scatter, on streams of their own: by copy engine
  * where two ranks have each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
-#include "burst_sizes.h"
 #include "gpu.h"
 
 #include <string.h>

@@ -7,6 +7,7 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { EVENTS = 1 << 16, NAME = 96 };
@@ -145,12 +146,33 @@ static int rest(void *arg)
     return gpu_wait((BurstGpu *)arg, NULL);
 }
 
-static int memory_now(void *arg, size_t *used)
+/* ---- memory ---- */
+int gpu_memory_now(BurstGpu *g, size_t *used)
 {
-    BurstGpu *g = (BurstGpu *)arg;
     size_t available = 0, total = 0;
     CUDA_TRY(g, cudaMemGetInfo(&available, &total));
     *used = total - available;
+    return BURST_OK;
+}
+
+static int memory_now(void *arg, size_t *used)
+{
+    return gpu_memory_now((BurstGpu *)arg, used);
+}
+
+/* What another process has of the device counts as the context's. */
+static int describe_memory(void *arg, char *text, size_t size)
+{
+    static const double gib = 1.0 / (1 << 30);
+    BurstGpu *g = (BurstGpu *)arg;
+    size_t used = 0, opened = 0;
+    BURST_TRY(gpu_memory_now(g, &used));
+    for (int i = 0; i < GPU_TAKEN; i++)
+        opened += g->taken[i];
+    snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, since then (connections, libraries) %.3f",
+             (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
+             (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
+             used > opened ? (double)(used - opened) * gib : 0.0);
     return BURST_OK;
 }
 
@@ -176,7 +198,7 @@ int gpu_watch_open(BurstGpu *g)
     g->watched = w->domain != NULL;
     if (host_traced(g->ctx))
         BURST_TRY(make_events(g, w));
-    host_watch(g->ctx, HostDevice{g, rest, trace_begin, trace_end, memory_now});
+    host_watch(g->ctx, HostDevice{g, rest, trace_begin, trace_end, memory_now, describe_memory});
     return BURST_OK;
 }
 

@@ -83,7 +83,8 @@ static void options(void **unused)
         {"--steps -1", "--steps cannot be '-1'"},  {"--steps 3x", "cannot be '3x'"}, {"--timeout -1", "cannot be '-1'"},
         {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"},
         {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"}, {"--transport pee", "cannot be 'pee'"},
-        {"--transport ''", "cannot be ''"},        {"--transport nccl", "this program computes on CPUs"}};
+        {"--transport ''", "cannot be ''"},        {"--transport nccl", "this program computes on CPUs"},
+        {"--trace", "--trace needs a value: FILE"}, {"--trace-steps 0", "cannot be '0'"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
     Outcome o = run_command("$MINI_MAIN --steps 3 --quiet");
@@ -93,6 +94,30 @@ static void options(void **unused)
     expect(run_command("$MINI_MAIN --steps 3 --data /nowhere/d"), 1, "cannot read /nowhere/d: No such file");
     expect(run_command("$MINI_MAIN --steps 3 --checkpoint /nowhere/d"), 1, "cannot make the directory /nowhere/d: No such file");
     expect(run_command("PMI_SIZE=2 PMI_RANK=0 $MINI_MAIN --steps x"), 2, "cannot be 'x'");
+}
+
+/* A plan without a prediction; what it says of itself are its waits. */
+static void traces(void **unused)
+{
+    (void)unused;
+    expect(run_command("cd %s && MINI='3 1 0 4 30 -1' $MINI_MAIN --steps 4 --trace t --trace-steps 2", directory), 0, "traced: 2 steps from step 2 on, to t");
+    char path[256];
+    snprintf(path, sizeof path, "%s/t", directory);
+    json_t *trace = json_load_file(path, 0, NULL), *event;
+    size_t i;
+    int steps = 0, waits = 0;
+    assert_non_null(trace);
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, event) {
+        const char *name = json_string_value(json_object_get(event, "name"));
+        steps += strcmp(name, "step 2") == 0 || strcmp(name, "step 3") == 0;
+        waits += strncmp(name, "wait for rank ", 14) == 0;
+    }
+    assert_int_equal(steps, 2);
+    assert_true(waits > 2);
+    json_decref(trace);
+    expect(run_command("$MINI_MAIN --steps 3 --trace /nowhere/t"), 1, "cannot write /nowhere/t.part: No such file");
+    expect(run_command("cd %s && MINI='4 1 0 4 50 -1' MINI_FAULT='exit 2 3' $MINI_MAIN --quiet --trace u --trace-steps 9; "
+                       "test ! -e u && test ! -e u.part && echo clean", directory), 0, "clean");
 }
 
 /* ---- training ---- */
@@ -272,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options),
+        cmocka_unit_test(traces),
         cmocka_unit_test(losses_ignore_the_layout),
         cmocka_unit_test(runs_repeat_bit_by_bit),
         cmocka_unit_test(failures),
