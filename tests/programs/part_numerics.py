@@ -21,6 +21,7 @@ HEADS, VOCAB = 8, 64
 ODD = "(q * q + 3 * k) mod 13 != 4 and abs(q - k) < 333 or hash(q / 16, k / 16) mod 5 == 0"
 MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "odd"]
 DOCUMENT_TABLES = 2
+GIVE_UP = 4  # programs that end without a result, of one transport: minutes are few where all hang
 AT_ONCE = 3  # programs of several ranks: their start takes longer than their work
 LENGTH = {(8, 64): 1031, (2, 64): 997, (1, 64): 1111, (8, 128): 997, (2, 128): 1111, (1, 128): 1031}
 LONG = 3001
@@ -234,10 +235,13 @@ def build(m, point, harness):
 def measure(m, program, answers, name, env, launch=None):
     """(worst ratio of each output, cases, failed cases). launch(command, name, env) starts it another way."""
     command = [program, answers, "--tolerance", str(LIMIT), "--bf16", "--verbose"]
-    code, text = launch(command, name, env) if launch else m.run(command, name, 150, env, check=False)
+    env = {"BURST_TIMEOUT": "40", **env}
+    code, text = launch(command, name, env) if launch else m.run(command, name, 90, env, check=False)
     last = re.search(r"^cases (\d+) failed (\d+) worst (.*)$", text, re.M)
     if not last or (code != 0) != (int(last[2]) != 0):
         raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
+    for line in re.findall(r"^FAILED mask (\d+) (.*)$", text, re.M)[:4]:
+        print(f"    {name}: {MASKS[int(line[0])]}: {line[1]}", flush=True)
     return [float(word.split("=")[1]) for word in last[3].split()], int(last[1]), int(last[2])
 
 
@@ -283,13 +287,18 @@ def run(m):
     programs, answers = prepare(m, chosen)
     runs = [(point, way) for point in programs for way in transports(point)]
 
+    broken = collections.Counter()
+
     def one(item):
         point, way = item
+        if broken[way] >= GIVE_UP:
+            raise machine.Failed(f"not run: {GIVE_UP} programs before it failed to end")
         env = {"BURST_TRANSPORT": way} if way else {"CUDA_VISIBLE_DEVICES": str(chosen.index(point) % m.gpus)}
         return measure(m, programs[point], answers[point.shape()], f"{point.name()}.{way or 'one'}", env)
 
     for several, jobs in ((False, m.gpus), (True, AT_ONCE)):
         for (point, way), found in m.all(one, [item for item in runs if (item[0].ranks() > 1) == several], jobs):
+            broken[way] += isinstance(found, machine.Failed)
             add_row(m, "numerics", f"{point.name()} {way or ''}".strip(), found)
     if left:
         m.add("numerics", f"{left} programs need more GPUs", f"this run has {m.gpus}")
