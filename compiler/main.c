@@ -312,12 +312,14 @@ static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
     return status;
 }
 
-/* CUDA by name; a binary as the cluster's devices are; the forms are those of the C program. */
+/* C and CUDA by name; all else, binaries and the forms before the program, as the cluster's devices are. */
 static int target_of(const Options *o)
 {
-    if ((o->emit && strcmp(o->emit, "cuda") == 0) || (o->output && ends_with(o->output, ".cu")))
+    if (o->emit ? strcmp(o->emit, "cuda") == 0 : o->output && ends_with(o->output, ".cu"))
         return TARGET_CUDA;
-    return o->output && !o->emit && names_binary(o->output) ? TARGET_CLUSTER : TARGET_C;
+    if (o->emit ? strcmp(o->emit, "c") == 0 : o->output && ends_with(o->output, ".c"))
+        return TARGET_C;
+    return TARGET_CLUSTER;
 }
 
 static int compile(Arena *a, Diags *d, Options *o)
