@@ -26,7 +26,7 @@ typedef struct BurstGpu BurstGpu;
 /* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
  * streams and, where the world has more than one rank, one NCCL communicator for each channel and one for weights, in the
  * same order on all ranks; one cudaMalloc of device_bytes. Ranks of one host open each other's memory as BURST_TRANSPORT (auto,
- * nccl, peer) says; a rate to the next rank far below the topology's is reported on stderr. No device: BURST_E_USAGE with
+ * nccl, peer) says; a rate to the next rank far below the topology's is reported on stderr. No device: BURST_E_DEVICE with
  * a clear text (errors 35 and 100). */
 int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **out);
 void burst_gpu_close(BurstGpu *g);

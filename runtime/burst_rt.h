@@ -30,7 +30,8 @@ enum {
     BURST_E_IO = -3,     /* a file */
     BURST_E_PEER = -4,   /* a lost or stuck rank, a message of the wrong size */
     BURST_E_PLAN = -5,   /* the emitted program contradicts itself: a bug of burstc */
-    BURST_E_NUMERIC = -6 /* loss is not finite */
+    BURST_E_NUMERIC = -6, /* loss is not finite */
+    BURST_E_DEVICE = -7  /* no device, too few, or of another kind than the program needs: the program ends with 3 */
 };
 #define BURST_TRY(call)                \
     do {                               \
@@ -268,8 +269,8 @@ typedef struct BurstPlan {
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out);
 
 /* ---- running ---- */
-/* The main of an emitted program: options, launch (alone: one process a rank; under mpirun: takes its place), data,
- * steps, checkpoints, progress line, metrics. Returns the exit code: 0, 1 (failed), 2 (usage). */
+/* The main of an emitted program: options, launch (alone: one process a rank; under mpirun, torchrun, srun: takes its
+ * place), data, steps, checkpoints, progress line, metrics. Returns the exit code: 0, 1 (failed), 2 (usage), 3 (no device). */
 int burst_main(const BurstPlan *p, int argc, char **argv);
 /* Runs body on every rank of the plan as burst_main does, without the training loop: for tests and benchmarks. */
 int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg);

@@ -1,4 +1,5 @@
 /* context.c: one rank's context: errors, its arena, and what it shows of itself to the others. */
+#include "host/place.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *lo
 {
     *c = (BurstCtx){.plan = job->plan, .train = job->train, .rank = rank, .world = job->plan->world,
                     .local = local_of[rank], .local_of = local_of, .region = r, .timeout = job->timeout, .remote = remote,
-                    .launched_by_mpi = remote != NULL};
+                    .unwatched = remote != NULL,
+                    .local_rank = job->place ? job->place->local : -1};
     c->slot = region_slot(r, c->local);
     c->arena = region_arena(r, c->local);
     c->spins = r->locals <= cores() ? SPINS : 0; /* with fewer cores than ranks, spinning delays who is waited for */
@@ -129,5 +131,5 @@ double default_timeout(void)
 
 int exit_code(int status)
 {
-    return status == BURST_OK ? 0 : status == BURST_E_USAGE ? 2 : 1;
+    return status == BURST_OK ? 0 : status == BURST_E_USAGE ? 2 : status == BURST_E_DEVICE ? 3 : 1;
 }

@@ -31,6 +31,7 @@ typedef struct Slot {
     _Atomic int32_t ended; /* the body returned 0 and all its messages are out */
     _Atomic int32_t waits_for; /* 1 + the rank that it waits for, 0: it does not wait */
     _Atomic int64_t step;
+    _Atomic uint64_t device;   /* of the CUDA runtime: tells devices apart */
     char doing[DOING_TEXT];
     _Alignas(64) double reduce[REDUCE_MAX]; /* what it contributes to an allreduce, or its result */
 } Slot;
@@ -89,11 +90,15 @@ struct Lane {
     int peer, channel;
     Ring *ring; /* NULL: the peer is on another host */
 };
-/* The transport between hosts. */
+/* The transport between hosts. The last functions may be NULL. */
 typedef struct Remote {
     int (*start)(BurstCtx *c, Op *op);
     int (*test)(BurstCtx *c, Op *op, bool *done);
     void (*release)(Op *op);
+    int (*look)(BurstCtx *c);              /* while waiting: moves on, and fails when a host or a rank of it was lost */
+    bool (*ended)(const BurstCtx *c, int peer); /* a rank of another host has ended in order */
+    int (*finish)(BurstCtx *c);            /* the body returned and nothing is under way: parts from the others */
+    void *state;
 } Remote;
 
 /* ---- context of one rank ---- */
@@ -108,15 +113,18 @@ struct BurstCtx {
     size_t used;
     double timeout;
     int spins;               /* looks at the bell before sleeping */
-    bool launched_by_mpi;    /* no launcher of ours watches the ranks: look at their pids */
+    bool unwatched;          /* no launcher of ours watches the ranks: look at their pids */
+    int local_rank;          /* number on its host as the launcher counts, -1: local */
     const Remote *remote;
     Lane *lane[2];           /* [receiving, sending] -> [world * BURST_CHANNELS] */
     Lane *active;
     int remote_active;       /* messages under way between hosts: their progress needs polling */
+    uint64_t remote_bytes;   /* moved so far, where the transport counts them: a sign of life */
     Op *free_ops;
     BurstReq *gather_reqs;   /* [GATHERS_MAX + 1][world]; the last for the blocking collectives */
     bool gather_busy[GATHERS_MAX];
     bool echo;               /* the error is only the echo of another rank's */
+    bool relayed;            /* the error is the word of another host's rank */
     char error[ERROR_TEXT];
     struct Data *data;
     float **weight_tables;
@@ -131,20 +139,20 @@ typedef struct Job {
     double timeout;
     int (*body)(BurstCtx *c, const BurstPlan *p, void *arg);
     void *arg;
+    const struct Place *place; /* set by job_run */
 } Job;
 /* Runs the job on all ranks: the exit code. */
 int job_run(const Job *job);
 /* Runs the body as one rank of a region; returns a status. *first: this failure is the host's first, and its text
  * stands in the region's head. */
 int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first);
-/* 0, 1 or 2 for a status. */
+/* 0, 1, 2 or 3 for a status. */
 int exit_code(int status);
 /* BURST_TIMEOUT or the default, in seconds. */
 double default_timeout(void);
 bool parse_seconds(const char *text, double *seconds);
-/* Whether a launcher of MPI programs started this process; *rank: this one's, for printing once. */
-bool under_mpi(int *rank);
 int mpi_job_run(const Job *job);
+int met_job_run(const Job *job); /* started by torchrun or srun */
 /* "rank 3, step 5 (attend Q[0] with KV[1])" */
 void describe_rank(const Region *r, int rank, int local, char *text, size_t size);
 
@@ -173,7 +181,7 @@ void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
 
-/* Set by SIGTERM under mpirun, which ends the ranks so when one of them was lost. */
+/* Set by SIGTERM under mpirun, torchrun and srun, which end the ranks so when one of them was lost. */
 void catch_termination(void);
 
 static inline void cpu_relax(void)

@@ -1,5 +1,6 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint.h"
+#include "host/place.h"
 #include "options.h"
 #include "progress.h"
 #include "safetensors.h"
@@ -132,14 +133,13 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
 {
     Options o;
     char text[512];
-    int mpi_rank;
-    under_mpi(&mpi_rank);
+    const int rank = place_rank();
     int status = options_read(&o, p, argc, argv, text, sizeof text);
-    if (mpi_rank == 0 && status != BURST_OK)
+    if (rank == 0 && status != BURST_OK)
         fprintf(stderr, "burst: %s\n", text);
-    if (mpi_rank == 0 && status == BURST_OK && o.help)
+    if (rank == 0 && status == BURST_OK && o.help)
         options_help(p, argc > 0 ? argv[0] : "program");
-    if (mpi_rank == 0 && status == BURST_OK && o.version)
+    if (rank == 0 && status == BURST_OK && o.version)
         printf("%s, runtime interface %d\n", p->source, p->abi);
     if (status != BURST_OK || o.help || o.version)
         return exit_code(status);

@@ -41,11 +41,11 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 void options_help(const BurstPlan *p, const char *program)
 {
-    printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d.\n\n",
-           program, p->source, p->world, p->world);
+    printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d,\n"
+           "srun -n %d, or torchrun --no-python.\n\n", program, p->source, p->world, p->world, p->world);
     for (int i = 0; i < ROWS; i++)
         printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
-    printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage.\n");
+    printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage, 3 no device.\n");
 }
 
 static const Row *find_row(const char *name)

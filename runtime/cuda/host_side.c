@@ -32,6 +32,27 @@ int host_local(const BurstCtx *c)
     return c->local;
 }
 
+int host_device(const BurstCtx *c)
+{
+    return c->local_rank >= 0 ? c->local_rank : c->local;
+}
+
+bool host_launched(const BurstCtx *c)
+{
+    return c->unwatched;
+}
+
+int host_claim(BurstCtx *c, uint64_t device, int *other)
+{
+    *other = -1;
+    atomic_store(&c->slot->device, device);
+    BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
+    for (int rank = 0; rank < c->world && *other < 0; rank++)
+        if (rank != c->rank && c->local_of[rank] >= 0 && atomic_load(&region_slot(c->region, c->local_of[rank])->device) == device)
+            *other = rank;
+    return BURST_OK;
+}
+
 int host_locals(const BurstCtx *c)
 {
     return c->region->locals;
@@ -127,10 +148,11 @@ int host_vigil(BurstCtx *c, HostVigil *v, const char *what)
 bool host_failure_known(BurstCtx *c, double seconds)
 {
     double end = burst_seconds() + seconds;
-    while (atomic_load(&region_head(c->region)->state) == RUNNING && burst_seconds() < end)
+    Vigil v = {0};
+    int status = vigil_look(c, &v);
+    for (; status == BURST_OK && burst_seconds() < end; status = vigil_look(c, &v))
         host_nap(NAP_US);
-    c->echo = atomic_load(&region_head(c->region)->state) != RUNNING;
-    return c->echo;
+    return status != BURST_OK;
 }
 
 bool host_traced(const BurstCtx *c)

@@ -8,8 +8,7 @@
 extern "C" {
 #endif
 
-int host_local(const BurstCtx *c);  /* this rank's number on its host */
-int host_locals(const BurstCtx *c); /* ranks on this host */
+int host_local(const BurstCtx *c);  /* this rank's number among those that share its memory */
 int host_local_of(const BurstCtx *c, int rank); /* that rank's number on this host, -1: it is on another */
 const struct BurstPlan *host_plan(const BurstCtx *c);
 /* all[i] = mine of the host's i-th rank, bytes each, at most HOST_SHARED_BYTES. Every rank of the host calls. Waits. */
@@ -19,13 +18,20 @@ int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all);
 int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all);
 /* HOST_SHARED_BYTES of memory that messages can be sent from; any collective overwrites it. */
 void *host_shared(BurstCtx *c);
+int host_device(const BurstCtx *c);    /* this rank's number on its host, as the launcher counts where there is one */
+int host_locals(const BurstCtx *c);    /* ranks that share memory with this one, and itself */
+bool host_launched(const BurstCtx *c); /* by mpirun, torchrun or srun: each process has an environment of its own */
+/* Shows the other ranks of the host which device this one has (a number that tells devices apart). *other: the first of
+ * them with the same, -1: none. All ranks call it; waits. */
+int host_claim(BurstCtx *c, uint64_t device, int *other);
 /* bytes[count] of rank 0 to all ranks; count a multiple of 4, at most 256. Waits. */
 int host_broadcast(BurstCtx *c, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for
  * the time limit (what: what is waited for). Zeroed memory begins the watch. */
 typedef struct HostVigil { double begin, checked; } HostVigil;
 int host_vigil(BurstCtx *c, HostVigil *v, const char *what);
-/* Whether another rank's failure becomes known within this time: it is then the reason for this one's. */
+/* Whether another rank's failure or loss becomes known within this time: it is then the reason for this one's, and the
+ * context's error. */
 bool host_failure_known(BurstCtx *c, double seconds);
 void host_nap(long microseconds);
 bool host_traced(const BurstCtx *c);          /* whether any step of this run is */

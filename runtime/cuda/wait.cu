@@ -26,7 +26,7 @@ int gpu_nccl_failed(BurstGpu *g, ncclResult_t e, const char *call)
 {
     g->broken = true;
     if (host_failure_known(g->ctx, peers_word))
-        return burst_fail(g->ctx, BURST_E_PEER, "another rank failed");
+        return BURST_E_PEER;
     return burst_fail(g->ctx, BURST_E_PEER, "NCCL: %s (%s): %s", ncclGetErrorString(e), call, ncclGetLastError(NULL));
 }
 

@@ -1,6 +1,7 @@
 /* launch.c: alone, one process starts all ranks and watches them; the first failure ends the others. */
 #include "host.h"
 #include "internal.h"
+#include "place.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,27 +38,13 @@ static bool plan_fits(const BurstPlan *p)
     return false;
 }
 
-bool under_mpi(int *rank)
-{
-    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                           {"PMI_SIZE", "PMI_RANK"},
-                                           {"PMIX_RANK", "PMIX_RANK"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i][0])) {
-            const char *text = getenv(names[i][1]);
-            *rank = text ? atoi(text) : 0;
-            return true;
-        }
-    *rank = 0;
-    return false;
-}
-
 static bool report(const BurstCtx *c, int status)
 {
     char who[LINE], text[ERROR_TEXT + LINE + 4];
     describe_rank(c->region, c->rank, c->local, who, sizeof who);
     snprintf(text, sizeof text, "%s: %s", who, c->error);
-    return region_fail(c->region, status, status == BURST_E_USAGE ? c->error : text);
+    bool bare = c->relayed || status == BURST_E_USAGE || status == BURST_E_DEVICE; /* not of this rank or step */
+    return region_fail(c->region, status, bare ? c->error : text);
 }
 
 int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first)
@@ -68,6 +55,8 @@ int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Rem
         status = job->body(&c, job->plan, job->arg);
     if (status == BURST_OK)
         status = messages_drain(&c);
+    if (status == BURST_OK && remote && remote->finish)
+        status = remote->finish(&c);
     *first = status != BURST_OK && !c.echo && report(&c, status);
     if (status == BURST_OK) {
         atomic_store(&c.slot->ended, 1);
@@ -213,18 +202,22 @@ static int run_alone(const Job *job)
 
 int job_run(const Job *job)
 {
-    int rank;
+    Place place;
+    char text[ERROR_TEXT];
+    Job placed = *job;
     burst_blas_setup();
     if (!plan_fits(job->plan))
         return exit_code(BURST_E_PLAN);
-    if (!under_mpi(&rank))
-        return run_alone(job);
+    if (place_find(&place, text, sizeof text) != BURST_OK)
+        return usage_error(text);
+    placed.place = &place;
+    if (place.launcher == ALONE)
+        return run_alone(&placed);
 #ifdef BURST_MPI
-    return mpi_job_run(job);
-#else
-    return rank ? exit_code(BURST_E_USAGE)
-                : usage_error("started by mpirun, but the runtime was built without MPI: start it directly");
+    if (place.launcher == BY_MPI)
+        return mpi_job_run(&placed);
 #endif
+    return met_job_run(&placed);
 }
 
 int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg)

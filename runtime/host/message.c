@@ -10,7 +10,7 @@
 
 enum { IDLE = 0, SEND = 1, RECEIVE = 2 };
 enum { SLEEP_US = 100000 };
-/* A message between hosts rings no bell. MPI moves it on only when asked, over TCP on every eighth time only. */
+/* A message between hosts rings no bell: it moves on only when asked, by MPI over TCP on every eighth time only. */
 enum { POLL_US = 50, POLLS = 64, POLLS_A_SLEEP = 8 };
 
 int messages_open(BurstCtx *c)
@@ -168,12 +168,14 @@ static int receive_on(BurstCtx *c, Lane *l, bool *moved)
 static int remote_on(BurstCtx *c, Lane *l, bool *moved)
 {
     bool done = true;
+    const uint64_t before = c->remote_bytes;
     while (l->head && done) {
         BURST_TRY(c->remote->test(c, l->head, &done));
         if (done)
             finish_head(c, l);
         *moved |= done;
     }
+    *moved |= c->remote_bytes != before;
     return BURST_OK;
 }
 

@@ -16,7 +16,7 @@ static void on_termination(int number)
     told_to_end = 1;
 }
 
-/* mpirun sends SIGKILL a moment later: a rank that does not wait just then ends all the same. */
+/* mpirun and torchrun send SIGKILL later: a rank that does not wait just then ends all the same. */
 void catch_termination(void)
 {
     struct sigaction a = {.sa_handler = on_termination};
@@ -31,12 +31,33 @@ static int local_rank(const BurstCtx *c, int local)
     return -1;
 }
 
+/* Of a process of this host: the letter after the name in brackets, 0 where there is none. */
+static char process_state(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+/* Also where its launcher has not yet asked for how it ended. */
+static bool is_gone(pid_t pid)
+{
+    char state = process_state(pid);
+    return (kill(pid, 0) != 0 && errno == ESRCH) || state == 'Z' || state == 'X';
+}
+
 static int look_at_processes(BurstCtx *c)
 {
     for (int i = 0; i < c->region->locals; i++) {
         Slot *s = region_slot(c->region, i);
         pid_t pid = atomic_load(&s->pid);
-        if (pid == 0 || atomic_load(&s->ended) || kill(pid, 0) == 0 || errno != ESRCH)
+        if (pid == 0 || !is_gone(pid) || atomic_load(&s->ended)) /* in this order: it may end between the two */
             continue;
         char who[LINE];
         describe_rank(c->region, local_rank(c, i), i, who, sizeof who);
@@ -54,18 +75,11 @@ static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t si
              (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
 }
 
-/* A process of this host that was stopped (SIGSTOP, a debugger): the state is the letter after the name in brackets. */
+/* By SIGSTOP or a debugger. */
 static bool is_stopped(pid_t pid)
 {
-    char path[64], text[512] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return false;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    const char *name_end = strrchr(text, ')');
-    return name_end && (name_end[1] == ' ') && (name_end[2] == 'T' || name_end[2] == 't');
+    char state = process_state(pid);
+    return state == 'T' || state == 't';
 }
 
 /* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was stopped while it
@@ -96,12 +110,19 @@ static int stuck(BurstCtx *c, const Op *op, double seconds)
                       circle ? "the ranks wait for each other in a circle with" : "in the end all wait for", who);
 }
 
+static bool has_ended(const BurstCtx *c, int peer)
+{
+    int local = c->local_of[peer];
+    if (local < 0)
+        return c->remote->ended && c->remote->ended(c, peer);
+    return atomic_load(&region_slot(c->region, local)->ended);
+}
+
 /* A peer that has ended may have published its last message just before: only the second look, after another round of
  * progress, counts. */
 static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
 {
-    int local = c->local_of[op->lane->peer];
-    if (local < 0 || !atomic_load(&region_slot(c->region, local)->ended))
+    if (!has_ended(c, op->lane->peer))
         return BURST_OK;
     if (!v->peer_gone) {
         v->peer_gone = true;
@@ -110,6 +131,19 @@ static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
     char what[2 * LINE];
     describe_wait(c, op, what, sizeof what);
     return burst_fail(c, BURST_E_PLAN, "%s, which has ended", what);
+}
+
+/* A process of this host that is gone may be why another host gave up: it is named first. */
+static int look_at_hosts(BurstCtx *c)
+{
+    int status = c->remote && c->remote->look ? c->remote->look(c) : BURST_OK;
+    if (status == BURST_OK)
+        return BURST_OK;
+    char text[ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", c->error);
+    int here = look_at_processes(c);
+    c->relayed &= here == BURST_OK;
+    return here == BURST_OK ? burst_fail(c, status, "%s", text) : here;
 }
 
 int vigil_look(BurstCtx *c, Vigil *v)
@@ -121,7 +155,8 @@ int vigil_look(BurstCtx *c, Vigil *v)
     double now = burst_seconds();
     if (v->begin == 0)
         v->begin = v->checked = now;
-    if (!c->launched_by_mpi || (!told_to_end && now - v->checked <= look_every))
+    BURST_TRY(look_at_hosts(c));
+    if (!c->unwatched || (!told_to_end && now - v->checked <= look_every))
         return BURST_OK;
     v->checked = now;
     BURST_TRY(look_at_processes(c));

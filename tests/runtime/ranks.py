@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""ranks.py [--hosts N] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
+
+Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
+ended 3 s later is killed, and named. --hosts keeps ranks apart as on N hosts (BURST_HOSTID). --set: a variable for all ranks,
+or one value a rank; "-" unsets it.
+"""
+import argparse, os, signal, subprocess, sys, time
+
+PATIENCE = 3  # seconds
+
+def variables(launcher, world, hosts, rank):
+    per_host = -(-world // hosts)
+    local, host = rank % per_host, rank // per_host
+    if launcher == "srun":
+        place = {"SLURM_JOB_ID": os.getppid(), "SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_LOCALID": local,
+                 "SLURM_NTASKS": world, "SLURM_STEP_NUM_TASKS": world, "SLURM_STEP_NODELIST": "127.0.0.[1,7]"}
+    else:
+        place = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": min(per_host, world),
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getppid() % 1000 * 10}
+    if hosts > 1:
+        place["BURST_HOSTID"] = f"host {host}"
+    return {name: str(value) for name, value in place.items()}
+
+def environment(options, rank):
+    env = dict(os.environ)
+    env.update(variables(options.launcher, options.world, options.hosts, rank))
+    for one in options.set:
+        name, values = one.split("=", 1)
+        values = values.split(",") if options.world > 1 else [values]
+        value = values[rank] if len(values) == options.world else values[0]
+        env.pop(name, None)
+        if value != "-":
+            env[name] = value
+    return env
+
+def exit_code(process):
+    return 128 - process.returncode if process.returncode < 0 else process.returncode
+
+def wait(processes):
+    failed_at, first = None, 0
+    while any(p.poll() is None for p in processes):
+        bad = [exit_code(p) for p in processes if p.returncode]
+        if bad and failed_at is None:
+            failed_at, first = time.monotonic(), bad[0]
+        if failed_at is not None and time.monotonic() - failed_at > PATIENCE:
+            late = [i for i, p in enumerate(processes) if p.poll() is None]
+            print("ranks.py: killed, having not ended:", *late, file=sys.stderr)
+            for i in late:
+                processes[i].send_signal(signal.SIGKILL)
+                processes[i].wait()
+        time.sleep(0.01)
+    return first or next((exit_code(p) for p in processes if p.returncode), 0)
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--as", dest="launcher", choices=["torchrun", "srun"], default="torchrun")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("world", type=int)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    sys.exit(wait([subprocess.Popen(options.command, env=environment(options, i)) for i in range(options.world)]))
+
+main()
