@@ -22,7 +22,7 @@ enum { GRACE_US = 300000, RETRY_US = 50000 };
 static const uint64_t magic = 0x31544d5453525542; /* "BURSTMT1" where bytes are little-endian: another order is a stranger */
 /* Seconds: the least time limit of the meeting, a stranger's to say hello, an answer's, and of rank 0 for those who come
  * late to an error. */
-static const double least_limit = 10, greeting_limit = 2, answer_limit = 5, late_limit = 3;
+static const double least_limit = 5, greeting_limit = 2, answer_limit = 5, late_limit = 3;
 
 typedef struct Hello { uint64_t magic, token, plan, host; int32_t rank, local; Address mesh; char name[NAME]; } Hello;
 typedef struct Welcome { uint64_t magic, token; } Welcome; /* at once: the caller has found the right one */

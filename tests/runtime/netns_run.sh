@@ -2,6 +2,8 @@
 # netns_run.sh HOSTS RANKS_PER_HOST PROGRAM [ARGUMENT ...]
 # Runs a program under mpirun on several "hosts" of this machine: network namespaces, each with a hostname of its own,
 # joined by a bridge. Ranks of one host share memory, between hosts they talk TCP through MPI.
+# NETNS_BY=torchrun: without mpirun, each process by itself as torchrun would start it (ranks.py); messages between hosts are
+# then the runtime's own over TCP.
 # NETNS_RATE=1gbit limits what each host sends (tc tbf). Ends with mpirun's exit code, or 77 with a message where the
 # system does not permit namespaces.
 set -u
@@ -26,7 +28,9 @@ skip() {
 }
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-for tool in ip mpirun unshare; do
+here=$(cd "$(dirname "$0")" && pwd) || exit 2
+by=${NETNS_BY:-mpirun}
+for tool in ip unshare $([ "$by" = mpirun ] && echo mpirun); do
     command -v $tool >/dev/null || skip "no $tool here"
 done
 
@@ -46,6 +50,19 @@ for i in $(seq 1 "$hosts"); do
     fi
     echo "10.77.0.$i slots=$ranks" >>"$work/hosts"
 done
+
+if [ "$by" = torchrun ]; then
+    # NUMBER COMMAND-LINE: on the host of this number.
+    cat >"$work/agent" <<AGENT
+#!/bin/sh
+host=$prefix-\$1
+shift
+exec ip netns exec \$host unshare --uts sh -c 'hostname "\$0"; exec "\$@"' \$host "\$@"
+AGENT
+    chmod +x "$work/agent"
+    "$here/ranks.py" --through "$work/agent" --set MASTER_ADDR=10.77.0.1 --hosts "$hosts" $((hosts * ranks)) "$@"
+    exit
+fi
 
 # What mpirun calls instead of ssh: AGENT HOST COMMAND-LINE
 cat >"$work/agent" <<AGENT

@@ -1,45 +1,53 @@
 #!/usr/bin/env python3
-"""ranks.py [--hosts N] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
+"""ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
 
 Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
-ended 3 s later is killed, and named. --hosts keeps ranks apart as on N hosts (BURST_HOSTID). --set: a variable for all ranks,
-or one value a rank; "-" unsets it.
+ended 3 s later is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
+ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all ranks, or as many values as ranks; "-" unsets it.
 """
 import argparse, os, signal, subprocess, sys, time
 
 PATIENCE = 3  # seconds
 
-def variables(launcher, world, hosts, rank):
-    per_host = -(-world // hosts)
-    local, host = rank % per_host, rank // per_host
+def split(options, rank):
+    """Number of the host, number on it, ranks on each."""
+    per_host = -(-options.world // options.hosts)
+    return rank // per_host, rank % per_host, per_host
+
+def variables(launcher, world, rank, local, per_host):
     if launcher == "srun":
         place = {"SLURM_JOB_ID": os.getppid(), "SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_LOCALID": local,
                  "SLURM_NTASKS": world, "SLURM_STEP_NUM_TASKS": world, "SLURM_STEP_NODELIST": "127.0.0.[1,7]"}
     else:
         place = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": min(per_host, world),
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getppid() % 1000 * 10}
-    if hosts > 1:
-        place["BURST_HOSTID"] = f"host {host}"
     return {name: str(value) for name, value in place.items()}
 
 def environment(options, rank):
     env = dict(os.environ)
-    env.update(variables(options.launcher, options.world, options.hosts, rank))
+    host, local, per_host = split(options, rank)
+    env.update(variables(options.launcher, options.world, rank, local, per_host))
+    if options.hosts > 1 and not options.through:
+        env["BURST_HOSTID"] = f"host {host}"
     for one in options.set:
         name, values = one.split("=", 1)
-        values = values.split(",") if options.world > 1 else [values]
-        value = values[rank] if len(values) == options.world else values[0]
+        each = values.split(",")
+        value = each[rank] if len(each) == options.world else values
         env.pop(name, None)
         if value != "-":
             env[name] = value
     return env
+
+def start(options, rank):
+    agent = [options.through, str(split(options, rank)[0] + 1)] if options.through else []
+    return subprocess.Popen(agent + options.command, env=environment(options, rank))
 
 def exit_code(process):
     return 128 - process.returncode if process.returncode < 0 else process.returncode
 
 def wait(processes):
     failed_at, first = None, 0
-    while any(p.poll() is None for p in processes):
+    while None in [p.poll() for p in processes]:
         bad = [exit_code(p) for p in processes if p.returncode]
         if bad and failed_at is None:
             failed_at, first = time.monotonic(), bad[0]
@@ -55,11 +63,12 @@ def wait(processes):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--through")
     parser.add_argument("--as", dest="launcher", choices=["torchrun", "srun"], default="torchrun")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("world", type=int)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    sys.exit(wait([subprocess.Popen(options.command, env=environment(options, i)) for i in range(options.world)]))
+    sys.exit(wait([start(options, i) for i in range(options.world)]))
 
 main()

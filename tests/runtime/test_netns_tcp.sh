@@ -1,0 +1,29 @@
+#!/bin/sh
+# test_netns_tcp.sh MINI_MAIN EXCHANGE_MAIN: the runtime's programs on several hosts, which are network namespaces, without
+# MPI. Ends with 77 where the system does not permit them.
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+mini=$1 exchange=$2 run=$here/netns_run.sh
+. "$here/check.sh"
+export NETNS_BY=torchrun
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+check "exchanges, 2 hosts of 2 ranks" 0 "" "$run" 2 2 "$exchange" 4
+check "exchanges, 3 hosts of 1 rank" 0 "" "$run" 3 1 "$exchange" 3
+NETNS_RATE=20mbit check "exchanges over a slow network" 0 "" "$run" 2 2 "$exchange" 4
+
+export MINI="4 2 1 4 10 2"
+check "training alone" 0 "" "$mini" --quiet --metrics "$work/alone"
+check "training on 2 hosts" 0 "" "$run" 2 2 "$mini" --quiet --metrics "$work/hosts" --checkpoint "$work/ck"
+losses alone >a && losses hosts >b
+check "same losses, bit by bit" 0 "" cmp a b
+
+MINI="4 1 0 4 500 -1"
+export MINI_FAULT="hang 3 4"
+check "watchdog across hosts" 1 "stuck for" "$run" 2 2 "$mini" --quiet --timeout 0.5
+MINI_FAULT="kill 3 4"
+check "a killed rank across hosts" any "lost rank 3, step" "$run" 2 2 "$mini" --quiet
+grep -F "killed, having not ended" log && { echo "FAILED: others did not end by themselves"; failures=1; }
+exit $((failures != 0))
