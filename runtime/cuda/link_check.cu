@@ -10,67 +10,74 @@
 #include <stdlib.h>
 
 enum { ROUNDS = 2, LINES = 8 };
-static constexpr size_t MOST = 256u << 20, LEAST = 16u << 20; /* bytes: NCCL reaches its rate at the former only */
+static constexpr size_t MOST = 256u << 20, LEAST = 16u << 20; /* bytes */
+static constexpr double LONGEST = 0.05;                       /* seconds of a round at the topology's rate */
 static constexpr double SHARE = 0.7, NCCL_SHARE = 0.5;        /* of the topology's rate that is enough */
 
 typedef struct Rate { double measured, expected; int to, by_peer; } Rate;
 
-static int next_rank(const BurstGpu *g)
-{
-    return (g->rank + 1) % g->world;
-}
+/* The link from a rank to the next: both ends must come to the same. */
+typedef struct Link { int from, to; double expected; size_t bytes; bool by_peer; } Link;
 
-/* Ranks of one node as the plan has it; what they use is the topology's link, else a network card. */
-static double expected_rate(const BurstGpu *g)
+/* Small plans are not measured, what starts a transfer would count for too much; nor is NCCL inside a node below MOST, which
+ * it needs to reach its rate; nor what the topology does not know. Nodes are the plan's: other ranks have a card between. */
+static Link link_from(const BurstGpu *g, int from)
 {
     const BurstPlan *p = host_plan(g->ctx);
-    const int node = p->nodes > 0 ? g->world / p->nodes : g->world;
-    const bool inside = node <= 0 || g->rank / node == next_rank(g) / node;
-    return inside ? p->link_bandwidth : p->nic_bandwidth;
+    const int node = p->nodes > 0 && p->nodes <= g->world ? g->world / p->nodes : g->world;
+    Link l = {from, (from + 1) % g->world, 0, 0, false};
+    const bool inside = l.from / node == l.to / node;
+    l.by_peer = g->peer_of[l.from == g->rank ? l.to : l.from] != NULL;
+    l.expected = inside ? p->link_bandwidth : p->nic_bandwidth;
+    l.bytes = g->bytes < MOST ? g->bytes : MOST;
+    if (l.expected * LONGEST < (double)l.bytes)
+        l.bytes = (size_t)(l.expected * LONGEST);
+    if (l.bytes < (inside && !l.by_peer ? MOST : LEAST))
+        l.bytes = 0;
+    return l;
 }
 
-/* What this rank sends, and receives from the one before: each side by NCCL where the two have no peer memory. */
-static int send_once(BurstGpu *g, size_t bytes)
+/* What this rank sends to the next, and receives from the one before where they have no peer memory. */
+static int send_once(BurstGpu *g, const Link *out, const Link *in)
 {
-    const int to = next_rank(g), from = (g->rank + g->world - 1) % g->world;
-    const Peer *peer = g->peer_of[to];
     const cudaStream_t stream = gpu_stream(g, 0);
-    if (peer)
-        CUDA_TRY(g, cudaMemcpyAsync(peer->memory, g->memory, bytes, cudaMemcpyDeviceToDevice, stream));
-    if (peer && g->peer_of[from])
+    if (out->bytes && out->by_peer)
+        CUDA_TRY(g, cudaMemcpyAsync(g->peer_of[out->to]->memory, g->memory, out->bytes, cudaMemcpyDeviceToDevice, stream));
+    const bool sends = out->bytes && !out->by_peer, receives = in->bytes && !in->by_peer;
+    if (!sends && !receives)
         return BURST_OK;
     NCCL_TRY(g, ncclGroupStart());
-    if (!peer)
-        NCCL_TRY(g, ncclSend(g->memory, bytes, ncclInt8, to, g->comm[0], stream));
-    if (!g->peer_of[from])
-        NCCL_TRY(g, ncclRecv(g->memory, bytes, ncclInt8, from, g->comm[0], stream));
+    if (sends)
+        NCCL_TRY(g, ncclSend(g->memory, out->bytes, ncclInt8, out->to, g->comm[0], stream));
+    if (receives)
+        NCCL_TRY(g, ncclRecv(g->memory, in->bytes, ncclInt8, in->from, g->comm[0], stream));
     NCCL_TRY(g, ncclGroupEnd());
     return BURST_OK;
 }
 
 /* The first round opens connections. */
-static int time_rounds(BurstGpu *g, size_t bytes, cudaEvent_t begin, cudaEvent_t end, double *rate)
+static int time_rounds(BurstGpu *g, const Link *out, const Link *in, cudaEvent_t begin, cudaEvent_t end, double *rate)
 {
     float ms = 0;
-    BURST_TRY(send_once(g, bytes));
+    BURST_TRY(send_once(g, out, in));
     BURST_TRY(burst_gpu_sync(g));
     BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world}));
     CUDA_TRY(g, cudaEventRecord(begin, gpu_stream(g, 0)));
     for (int i = 0; i < ROUNDS; i++)
-        BURST_TRY(send_once(g, bytes));
+        BURST_TRY(send_once(g, out, in));
     CUDA_TRY(g, cudaEventRecord(end, gpu_stream(g, 0)));
     BURST_TRY(burst_gpu_sync(g));
     CUDA_TRY(g, cudaEventElapsedTime(&ms, begin, end));
-    *rate = ROUNDS * (double)bytes / (ms * 1e-3);
+    *rate = ms > 0 ? ROUNDS * (double)out->bytes / (ms * 1e-3) : 0;
     return BURST_OK;
 }
 
-static int measure_rate(BurstGpu *g, size_t bytes, double *rate)
+static int measure_rate(BurstGpu *g, const Link *out, const Link *in, double *rate)
 {
     cudaEvent_t begin, end;
     CUDA_TRY(g, cudaEventCreate(&begin));
     CUDA_TRY(g, cudaEventCreate(&end));
-    BURST_TRY(time_rounds(g, bytes, begin, end, rate));
+    BURST_TRY(time_rounds(g, out, in, begin, end, rate));
     CUDA_TRY(g, cudaEventDestroy(begin));
     CUDA_TRY(g, cudaEventDestroy(end));
     return BURST_OK;
@@ -92,24 +99,26 @@ static void report(const BurstGpu *g, const Rate *rates)
         fprintf(stderr, "burst: ... and so between %d ranks more\n", slow - LINES);
 }
 
-/* Small plans are not measured: what starts a transfer would count for too much. Then, as with NCCL inside a node below
- * MOST, nothing is expected. */
-int gpu_check_links(BurstGpu *g)
+static int collect(BurstGpu *g, const Rate *mine)
 {
-    const size_t bytes = g->bytes < MOST ? g->bytes : MOST;
-    Rate mine = {0, expected_rate(g), next_rank(g), g->world > 1 && g->peer_of[next_rank(g)] != NULL};
-    if (g->world == 1 || bytes < LEAST)
-        return BURST_OK;
-    burst_doing(g->ctx, "checking the links");
-    BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world})); /* NCCL connects unwatched: nobody is late */
-    BURST_TRY(measure_rate(g, bytes, &mine.measured));
-    if (!mine.by_peer && bytes < MOST)
-        mine.expected = 0;
     Rate *all = (Rate *)calloc((size_t)g->world, sizeof *all);
-    int status = all ? host_collect(g->ctx, &mine, sizeof mine, all) : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d rates", g->world);
+    int status = all ? host_collect(g->ctx, mine, sizeof *mine, all)
+                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d ranks", g->world);
     if (status == BURST_OK && g->rank == 0)
         report(g, all);
     free(all);
-    BURST_TRY(status);
+    return status;
+}
+
+int gpu_check_links(BurstGpu *g)
+{
+    if (g->world == 1)
+        return BURST_OK;
+    const Link out = link_from(g, g->rank), in = link_from(g, (g->rank + g->world - 1) % g->world);
+    Rate mine = {0, out.bytes ? out.expected : 0, out.to, out.by_peer};
+    burst_doing(g->ctx, "checking the links");
+    BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world})); /* NCCL connects unwatched: nobody is late */
+    BURST_TRY(measure_rate(g, &out, &in, &mine.measured));
+    BURST_TRY(collect(g, &mine));
     return burst_barrier(g->ctx, BurstGroup{0, 1, g->world}); /* nobody writes into this rank's memory any more */
 }

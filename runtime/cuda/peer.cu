@@ -18,9 +18,11 @@ static const char *const transport_names[TRANSPORTS] = {"auto", "nccl", "peer"};
     X(NONE, "nothing")                                                                        \
     X(FLAGS, "the device or its driver has no 64-bit memory operations in streams")           \
     X(EXPORT, "its memory cannot be exported (cudaIpcGetMemHandle)")                          \
-    X(HIDDEN, "the other rank's device is not visible to it")                                 \
+    X(HIDDEN, "the other rank's device is hidden from it, and its memory cannot be opened")    \
     X(ACCESS, "the two devices have no access to each other's memory")                        \
     X(OPEN, "the other rank's memory cannot be opened (cudaIpcOpenMemHandle)")                \
+    X(WRITE, "its streams cannot write into the other rank's memory")                         \
+    X(ARRIVAL, "what the other rank's stream wrote into its memory has not arrived")          \
     X(CROWD, "the host has more ranks than peer memory is made for")
 enum {
 #define REASON(name, text) REASON_##name,
@@ -45,7 +47,7 @@ typedef struct Offer {
     char bus[BUS_ID];
     Refusal refusal;
 } Offer;
-/* And then what came of it, for each rank of the host. */
+/* And then what came of it, for each rank of the host; told again after the trial. */
 typedef struct Opened { Refusal refusal[PEERS_MOST]; } Opened;
 static_assert(sizeof(Offer) <= HOST_SHARED_BYTES && sizeof(Opened) <= HOST_SHARED_BYTES, "one message each");
 
@@ -111,19 +113,55 @@ static int make_offer(BurstGpu *g, Offer *o)
 }
 
 /* ---- opening ---- */
+/* Memory of a device that a launcher hides from this process may open all the same; only asking first is not possible. */
 static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 {
-    int device = 0, access = 0;
-    cudaError_t e = cudaDeviceGetByPCIBusId(&device, theirs->bus);
-    if (e == cudaSuccess)
-        e = cudaDeviceCanAccessPeer(&access, g->device, device);
+    int device = 0, access = 1;
+    const bool visible = cudaDeviceGetByPCIBusId(&device, theirs->bus) == cudaSuccess;
+    cudaError_t e = visible ? cudaDeviceCanAccessPeer(&access, g->device, device) : cudaSuccess;
     if (e == cudaSuccess && access)
         e = cudaIpcOpenMemHandle((void **)memory, theirs->handle, cudaIpcMemLazyEnablePeerAccess);
     cudaGetLastError();
     if (e == cudaSuccess && access)
         return Refusal{REASON_NONE, cudaSuccess};
     *memory = NULL;
-    return Refusal{e == cudaSuccess ? REASON_ACCESS : access ? REASON_OPEN : REASON_HIDDEN, e};
+    return Refusal{!access ? REASON_ACCESS : visible ? REASON_OPEN : REASON_HIDDEN, e};
+}
+
+/* ---- a trial ---- */
+static constexpr uint64_t TRIAL = 0x6275727374; /* what a rank's stream writes into the memory of all it has opened */
+
+static size_t trial_at(const BurstGpu *g, int writer)
+{
+    return gpu_flags_at(g) + (size_t)writer * sizeof(uint64_t);
+}
+
+static Refusal try_write(BurstGpu *g, const Peer *p)
+{
+    CUstreamBatchMemOpParams o = {};
+    o.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    o.writeValue.address = (CUdeviceptr)(p->memory + trial_at(g, host_local(g->ctx)));
+    o.writeValue.value64 = TRIAL;
+    if (g->flag_ops(g->weights, 1, &o, 0) != CUDA_SUCCESS)
+        return Refusal{REASON_WRITE, cudaSuccess};
+    const cudaError_t e = cudaStreamSynchronize(g->weights);
+    cudaGetLastError();
+    return Refusal{e == cudaSuccess ? REASON_NONE : REASON_WRITE, e};
+}
+
+/* After all have written: looks at what has come from those that say they could, and leaves the flags at zero. */
+static int look_for_trials(BurstGpu *g, const Opened *all, Opened *mine)
+{
+    uint64_t written[PEERS_MOST];
+    CUDA_TRY(g, cudaMemcpy(written, g->memory + trial_at(g, 0), sizeof written, cudaMemcpyDeviceToHost));
+    CUDA_TRY(g, cudaMemset(g->memory + trial_at(g, 0), 0, sizeof written));
+    CUDA_TRY(g, cudaDeviceSynchronize());
+    for (int i = 0; i < g->peers; i++) {
+        const int local = g->peer[i].local;
+        if (all[local].refusal[host_local(g->ctx)].reason == REASON_NONE && written[local] != TRIAL && mine->refusal[local].reason == REASON_NONE)
+            mine->refusal[local] = Refusal{REASON_ARRIVAL, cudaSuccess};
+    }
+    return BURST_OK;
 }
 
 /* Whether the two ranks are meant to use peer memory. */
@@ -148,6 +186,8 @@ static void open_offers(BurstGpu *g, int locals, const Offer *offer, Opened *min
         Peer *p = &g->peer[g->peers++];
         *p = Peer{theirs->rank, local, NULL};
         *refusal = open_memory(g, theirs, &p->memory);
+        if (p->memory)
+            *refusal = try_write(g, p);
     }
 }
 
@@ -168,7 +208,7 @@ static int settle(BurstGpu *g, const Opened *all)
     int kept = 0;
     for (int i = 0; i < g->peers; i++) {
         const Peer p = g->peer[i];
-        if (p.memory && all[p.local].refusal[me].reason == REASON_NONE)
+        if (p.memory && all[me].refusal[p.local].reason == REASON_NONE && all[p.local].refusal[me].reason == REASON_NONE)
             g->peer[kept++] = p;
         else if (p.memory)
             CUDA_TRY(g, cudaIpcCloseMemHandle(p.memory));
@@ -230,6 +270,8 @@ static int connect(BurstGpu *g, int locals, Offer *offer, Opened *all)
     BURST_TRY(host_share(g->ctx, &mine, sizeof mine, offer));
     BURST_TRY(check_alike(g, locals, offer));
     open_offers(g, locals, offer, &opened);
+    BURST_TRY(host_share(g->ctx, &opened, sizeof opened, all));
+    BURST_TRY(look_for_trials(g, all, &opened));
     BURST_TRY(host_share(g->ctx, &opened, sizeof opened, all));
     BURST_TRY(settle(g, all));
     g->all_peers = all_opened(g, locals, offer, all);

@@ -1,0 +1,60 @@
+/* test_host_side.c: what the CUDA runtime asks of the host runtime, as far as it needs no device. */
+#include "check.h"
+#include "cuda/host_side.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MOST = 8 };
+typedef struct Note { uint8_t byte[HOST_SHARED_BYTES]; } Note;
+
+static Note note_of(int rank, int round, size_t bytes)
+{
+    Note n;
+    for (size_t i = 0; i < sizeof n; i++)
+        n.byte[i] = i < bytes ? (uint8_t)(rank * 31 + round * 7 + (int)i * 3 + 1) : 0xee;
+    return n;
+}
+
+/* Again and again with other sizes: what a round sends is not what the next has put in its place. */
+static int share_and_collect(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    (void)arg;
+    const int me = burst_rank(c);
+    for (int round = 0; round < 20; round++) {
+        const size_t bytes = round == 19 ? HOST_SHARED_BYTES : 8 + (size_t)round * 8;
+        const Note mine = note_of(me, round, bytes);
+        uint8_t all[MOST * HOST_SHARED_BYTES], root[MOST * HOST_SHARED_BYTES];
+        BURST_TRY(host_share(c, &mine, bytes, all));
+        BURST_TRY(host_collect(c, &mine, bytes, root));
+        for (int i = 0; i < p->world; i++) {
+            const Note theirs = note_of(i, round, bytes);
+            CHECK(c, host_local_of(c, i) == i);
+            CHECK(c, memcmp(all + (size_t)i * bytes, theirs.byte, bytes) == 0);
+            CHECK(c, me != 0 || memcmp(root + (size_t)i * bytes, theirs.byte, bytes) == 0);
+        }
+    }
+    CHECK(c, host_plan(c)->world == p->world && host_locals(c) == p->world && host_local(c) == me);
+    return BURST_OK;
+}
+
+static void all_ranks_hear_of_each_other(void **unused)
+{
+    (void)unused;
+    for (int world = 1; world <= MOST; world++) {
+        BurstPlan p = bare_plan(world, 64);
+        Outcome o = run_job(&p, "20", share_and_collect, NULL);
+        assert_string_equal(o.text, "");
+        assert_int_equal(o.code, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ranks_hear_of_each_other)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
