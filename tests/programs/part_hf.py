@@ -57,7 +57,7 @@ def loss_and_gradients(torch, model, tokens, device):
     loss.backward()
     gradients = {name: p.grad.detach().float().cpu() for name, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
-    return float(loss), gradients
+    return loss.item(), gradients
 
 
 # ---- the plan's order ----
