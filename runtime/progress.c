@@ -35,12 +35,24 @@ int progress_memory(BurstCtx *c)
     return BURST_OK;
 }
 
+/* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's word counts. */
+static int agree(BurstCtx *c, int64_t *every)
+{
+    double value = c->rank == 0 ? (double)*every : 0;
+    if (!c->device.memory)
+        return BURST_OK;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &value, 1));
+    *every = (int64_t)value;
+    return BURST_OK;
+}
+
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done)
 {
     int64_t lines = (o->steps - done + LINES - 1) / LINES;
     s->every = o->progress ? o->progress : isatty(STDOUT_FILENO) || lines < 1 ? 1 : lines;
     s->first = done;
     s->last = o->steps - 1;
+    BURST_TRY(agree(c, &s->every));
     if (c->rank != 0)
         return BURST_OK;
     if (!o->quiet)

@@ -37,11 +37,11 @@ static cudaStream_t stream_of(const BurstGpu *g, int lane)
     return lane == BURST_LANE_COMPUTE ? g->compute : lane == BURST_LANE_WEIGHTS ? g->weights : g->channel[lane - BURST_LANE_CHANNEL];
 }
 
-/* Without an event left the lane's part ends here unseen, and is counted. */
+/* Without an event left the lane's part ends here unseen, the new one is not begun, and both are counted. */
 static int record(Watch *w, int lane, int part, int a, int b)
 {
     if (w->used == w->events) {
-        w->spans->left_out += w->spans->open[lane].part != BURST_P_IDLE;
+        w->spans->left_out += (w->spans->open[lane].part != BURST_P_IDLE) + (part != BURST_P_IDLE);
         w->spans->open[lane].part = BURST_P_IDLE;
         return BURST_OK;
     }

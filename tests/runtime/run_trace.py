@@ -150,6 +150,13 @@ def check_program(folder, program, source, ranks, peak):
     return m
 
 
+def check_heads(path):
+    _, rows, _ = read(path)
+    spans = [span for (process, lane), row in rows.items() if process == 1 and lane != 99 for span in row]
+    for part in ("attention forward", "attention backward", "exchange"):
+        require(seconds(spans, part) > 0, f"ulysses has no time for {part}")
+
+
 def host(tools, folder):
     layout = emitted.layout(1, RANKS, "ring", "keys", "zigzag", "none")
     source = tools.emit(folder, "ring", emitted.topology(1, RANKS), MODEL.format(layout=layout))
@@ -158,9 +165,7 @@ def host(tools, folder):
     heads = emitted.layout(1, 2, "ulysses", "keys", "zigzag", "none")
     program = tools.link(tools.emit(folder, "heads", emitted.topology(1, 2), MODEL.format(layout=heads)))
     run_program(program, "--steps", 2, "--trace", folder / "heads.json")
-    _, rows, _ = read(folder / "heads.json")
-    for part in ("attention forward", "attention backward", "exchange"):
-        require(seconds(rows[1, COMPUTE], part) > 0, f"ulysses has no time for {part}")
+    check_heads(folder / "heads.json")
 
 
 def forms(tools, folder):
@@ -192,6 +197,12 @@ def cuda(tools, folder):
     source = folder / "g.cu"
     check_program(folder, folder / "g", source, ranks, field(source.read_text(), "peak_flops"))
     print(run_program(folder / "g", "--steps", 3, "--trace", folder / "t.json").stdout)
+    if ranks in (2, 4):
+        heads = emitted.layout(1, ranks, "ulysses", "keys", "zigzag", "none")
+        (folder / "h.burst").write_text(MODEL.format(layout=heads))
+        emitted.run([tools.burstc, folder / "g.topo", folder / "h.burst", "-o", folder / "h"], timeout=600)
+        run_program(folder / "h", "--steps", 2, "--trace", folder / "heads.json")
+        check_heads(folder / "heads.json")
     return 0
 
 
