@@ -121,7 +121,8 @@ static int read_option(Options *o, int argc, char **argv, int *i, char *text, si
     ++*i;
     if (store(o, row, next))
         return BURST_OK;
-    return usage(text, size, "%s cannot be '%s'%s%s", row->name, next, row->kind == CHOICE ? ": " : "", row->kind == CHOICE ? row->value : "");
+    const bool listed = row->kind == CHOICE;
+    return usage(text, size, "%s cannot be '%s'%s%s", row->name, next, listed ? ": " : "", listed ? row->value : "");
 }
 
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size)
@@ -133,7 +134,7 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, argc, argv, &i, text, size));
     if (o->transport && !p->on_gpu)
-        return usage(text, size, "--transport says how data go from GPU to GPU, and this program computes on CPUs: leave it out");
+        return usage(text, size, "--transport says how data go between GPUs, and this program computes on CPUs: leave it out");
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
     if (o->resume && o->weights != t->weights)

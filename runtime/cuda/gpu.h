@@ -136,7 +136,8 @@ static inline cudaStream_t gpu_stream(const BurstGpu *g, int channel)
 /* Where the flags lie in the allocation. */
 static inline size_t gpu_flags_at(const BurstGpu *g) { return (g->bytes + 255) / 256 * 256; }
 static inline size_t gpu_piece_bytes(const BurstPiece *p) { return p->width * p->rows; }
-int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch, const BurstPiece *p);
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
+                  const BurstPiece *p);
 /* After gpu_make_memory: maps the memory of the ranks of this host, or says why not. peer.cu */
 int gpu_peers_open(BurstGpu *g);
 void gpu_peers_close(BurstGpu *g);
@@ -145,7 +146,8 @@ int gpu_check_links(BurstGpu *g);
 /* What the peer's pieces (bytes 0: none) fill; sending: at the peer, by lands. BURST_E_PLAN where that is not device memory. */
 int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool sending, Landing *out);
 /* Pushes what goes to peers; then, after what may lie between the two, waits for what comes from peers. peer_move.cu */
-int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives, FlagOps *ops);
+int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
+                   FlagOps *ops);
 int gpu_peers_await(BurstGpu *g, int channel, const BurstPiece *receive, int receives, FlagOps *ops);
 int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops);
 

@@ -77,7 +77,11 @@ static void *driver_entry(const char *name)
 {
     void *entry = NULL;
     cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
     cudaError_t e = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t e = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
+#endif
     if (e != cudaSuccess)
         cudaGetLastError();
     return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? entry : NULL;
@@ -158,8 +162,10 @@ static int look_for_trials(BurstGpu *g, const Opened *all, Opened *mine)
     CUDA_TRY(g, cudaDeviceSynchronize());
     for (int i = 0; i < g->peers; i++) {
         const int local = g->peer[i].local;
-        if (all[local].refusal[host_local(g->ctx)].reason == REASON_NONE && written[local] != TRIAL && mine->refusal[local].reason == REASON_NONE)
-            mine->refusal[local] = Refusal{REASON_ARRIVAL, cudaSuccess};
+        const bool has_written = all[local].refusal[host_local(g->ctx)].reason == REASON_NONE;
+        Refusal *refusal = &mine->refusal[local];
+        if (has_written && written[local] != TRIAL && refusal->reason == REASON_NONE)
+            *refusal = Refusal{REASON_ARRIVAL, cudaSuccess};
     }
     return BURST_OK;
 }
@@ -222,7 +228,8 @@ static int settle(BurstGpu *g, const Opened *all)
 /* ---- saying why not ---- */
 static void describe(const Refusal *r, char *text, size_t size)
 {
-    snprintf(text, size, "%s%s%s", reason_text[r->reason], r->error ? ": " : "", r->error ? cudaGetErrorString((cudaError_t)r->error) : "");
+    const char *error = r->error ? cudaGetErrorString((cudaError_t)r->error) : "";
+    snprintf(text, size, "%s%s%s", reason_text[r->reason], *error ? ": " : "", error);
 }
 
 /* The first pair of the host that was meant to use peer memory and cannot is named once, by the host's first rank. */
@@ -238,10 +245,11 @@ static int report(BurstGpu *g, int locals, const Offer *offer, const Opened *all
         return BURST_OK;
     describe(&all[a].refusal[b], text, sizeof text);
     if (offer[a].transport == PEER)
-        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and rank %d cannot use the memory of rank %d: %s; auto lets NCCL do it",
+        return burst_fail(g->ctx, BURST_E_USAGE,
+                          "transport peer was asked for, and rank %d cannot use the memory of rank %d: %s; auto lets NCCL do it",
                           offer[a].rank, offer[b].rank, text);
     if (host_local(g->ctx) == 0)
-        fprintf(stderr, "burst: NCCL moves what goes from rank %d to rank %d of one host%s, more slowly than peer memory would: %s\n",
+        fprintf(stderr, "burst: NCCL moves what goes from rank %d to rank %d of one host%s, more slowly than peer memory: %s\n",
                 offer[a].rank, offer[b].rank, refused > 1 ? " (and between others)" : "", text);
     return BURST_OK;
 }
@@ -256,8 +264,9 @@ static int check_alike(BurstGpu *g, int locals, const Offer *offer)
                               transport_names[mine->transport], g->rank, transport_names[offer[i].transport], offer[i].rank);
     for (int i = 0; i < locals; i++)
         if (offer[i].bytes != g->bytes)
-            return burst_fail(g->ctx, BURST_E_PLAN, "rank %d has %zu bytes of device memory and rank %d %llu: it must be laid out alike",
-                              g->rank, g->bytes, offer[i].rank, (unsigned long long)offer[i].bytes);
+            return burst_fail(g->ctx, BURST_E_PLAN,
+                              "rank %d has %zu bytes of device memory and rank %d %llu: it must be laid out alike", g->rank, g->bytes,
+                              offer[i].rank, (unsigned long long)offer[i].bytes);
     return BURST_OK;
 }
 
@@ -284,9 +293,10 @@ static int refuse_crowd(BurstGpu *g, int locals)
     int transport;
     BURST_TRY(chosen_transport(g, &transport));
     if (transport == PEER)
-        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and %s: %d of %d", reason_text[REASON_CROWD], locals, PEERS_MOST);
+        return burst_fail(g->ctx, BURST_E_USAGE, "transport peer was asked for, and %s: %d, at most %d", reason_text[REASON_CROWD],
+                          locals, PEERS_MOST);
     if (transport == AUTO && host_local(g->ctx) == 0)
-        fprintf(stderr, "burst: NCCL moves everything: %s, %d of %d\n", reason_text[REASON_CROWD], locals, PEERS_MOST);
+        fprintf(stderr, "burst: NCCL moves everything: %s: %d, at most %d\n", reason_text[REASON_CROWD], locals, PEERS_MOST);
     return BURST_OK;
 }
 

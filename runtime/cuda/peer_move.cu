@@ -32,8 +32,8 @@ static int add_landing(BurstGpu *g, const BurstPiece *p, bool sending, Landing *
     const bool one = p->rows == 1 || pitch == p->width;
     const size_t extent = one ? bytes : (p->rows - 1) * pitch + p->width;
     if (at < g->memory || extent > g->bytes || (size_t)(at - g->memory) > g->bytes - extent || (!one && pitch < p->width))
-        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d %s rank %d %zu bytes that do not land in the plan's device memory", g->rank,
-                          sending ? "sends" : "expects from", p->peer, bytes);
+        return burst_fail(g->ctx, BURST_E_PLAN, "rank %d %s rank %d %zu bytes that do not land in the plan's device memory",
+                          g->rank, sending ? "sends" : "expects from", p->peer, bytes);
     const uint64_t offset = (uint64_t)(at - g->memory);
     if (l->bytes == 0)
         l->offset = offset;
@@ -56,7 +56,8 @@ int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool send
 /* In the memory of its reader: written by the rank that is `writer` on the host. */
 static CUdeviceptr flag_at(const BurstGpu *g, const char *memory, int channel, int writer, int kind)
 {
-    return (CUdeviceptr)(memory + gpu_flags_at(g)) + sizeof(uint64_t) * (size_t)((channel * PEERS_MOST + writer) * KINDS + kind);
+    const size_t number = (size_t)((channel * PEERS_MOST + writer) * KINDS + kind);
+    return (CUdeviceptr)(memory + gpu_flags_at(g)) + number * sizeof(uint64_t);
 }
 
 static uint32_t *count_of(BurstGpu *g, int channel, const Peer *p, int direction)
@@ -98,7 +99,8 @@ int gpu_queue_flag_ops(BurstGpu *g, cudaStream_t stream, FlagOps *ops)
     if (e == CUDA_SUCCESS)
         return BURST_OK;
     g->broken = true;
-    return burst_fail(g->ctx, BURST_E_PLAN, "CUDA device %d: memory operations of a stream failed with error %d", g->device, (int)e);
+    return burst_fail(g->ctx, BURST_E_PLAN, "CUDA device %d: memory operations of a stream failed with error %d", g->device,
+                      (int)e);
 }
 
 /* ---- moving ---- */
@@ -130,7 +132,8 @@ static int make_ready(BurstGpu *g, int channel, const BurstPiece *receive, int r
     return BURST_OK;
 }
 
-int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives, FlagOps *ops)
+int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
+                   FlagOps *ops)
 {
     const int me = host_local(g->ctx);
     BURST_TRY(make_ready(g, channel, receive, receives, ops));
@@ -159,8 +162,10 @@ static bool expects_from(const Peer *from, const BurstPiece *receive, int receiv
 
 int gpu_peers_await(BurstGpu *g, int channel, const BurstPiece *receive, int receives, FlagOps *ops)
 {
-    for (int i = 0; i < g->peers; i++)
+    for (int i = 0; i < g->peers; i++) {
+        const int local = g->peer[i].local;
         if (expects_from(&g->peer[i], receive, receives))
-            add_wait(ops, flag_at(g, g->memory, channel, g->peer[i].local, ARRIVED), g->expected[channel * PEERS_MOST + g->peer[i].local]);
+            add_wait(ops, flag_at(g, g->memory, channel, local, ARRIVED), g->expected[channel * PEERS_MOST + local]);
+    }
     return gpu_queue_flag_ops(g, gpu_stream(g, channel), ops);
 }

@@ -65,7 +65,8 @@ static int meet_all(BurstGpu *g, int direction)
 }
 
 /* ---- pieces ---- */
-int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch, const BurstPiece *p)
+int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
+                  const BurstPiece *p)
 {
     if (p->rows <= 1 || (from_pitch == p->width && to_pitch == p->width))
         CUDA_TRY(g, cudaMemcpyAsync(to, from, gpu_piece_bytes(p), cudaMemcpyDeviceToDevice, stream));
@@ -83,7 +84,8 @@ static int next_own(BurstGpu *g, const BurstPiece *p, int count, int i)
 }
 
 /* What a rank sends to itself: copies, for which NCCL would take multiprocessors. */
-static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends, const BurstPiece *receive, int receives)
+static int copy_own(BurstGpu *g, cudaStream_t stream, const BurstPiece *send, int sends, const BurstPiece *receive,
+                    int receives)
 {
     int i = next_own(g, send, sends, 0), j = next_own(g, receive, receives, 0);
     for (; i < sends && j < receives; i = next_own(g, send, sends, i + 1), j = next_own(g, receive, receives, j + 1)) {

@@ -4,8 +4,8 @@
  *
  * transfers: only these; mixed: with the ranks on two "hosts", so that some use peer memory and some NCCL; links: rates of
  * both transports; open: no more than that. stuck, lost and apart end with an error on purpose: a message that nobody sends,
- * a rank that is killed, ranks whose memory is not laid out alike, a topology that promises too much; crowd has a rank more than
- * the machine has devices. Without a device: 77, but for open, which says so as a program would. */
+ * a rank that is killed, ranks whose memory is not laid out alike, a topology that promises too much; crowd has a rank more
+ * than the machine has devices. Without a device: 77, but for open, which says so as a program would. */
 #include "check.h"
 
 #include <signal.h>

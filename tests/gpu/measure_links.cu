@@ -127,7 +127,8 @@ static BurstBf16 *numbers(Bench *b, size_t count)
     BurstBf16 *from = up_bf16(&b->k, random_bf16(piece, 1, 0.05)), *to = (BurstBf16 *)burst_gpu_take(b->k.g, count * sizeof *to);
     MUST(&b->k, to ? BURST_OK : BURST_E_MEMORY);
     for (size_t at = 0; at < count; at += piece)
-        cudaMemcpyAsync(to + at, from, (count - at < piece ? count - at : piece) * sizeof *to, cudaMemcpyDeviceToDevice, burst_gpu_compute(b->k.g));
+        cudaMemcpyAsync(to + at, from, (count - at < piece ? count - at : piece) * sizeof *to, cudaMemcpyDeviceToDevice,
+                        burst_gpu_compute(b->k.g));
     return to;
 }
 
@@ -142,7 +143,8 @@ void measure_links(BurstCtx *c, const BurstPlan *p)
         setenv("BURST_TRANSPORT", transport, 1);
         MUST(&b.k, burst_gpu_open(c, 1, (size_t)6 << 30, &b.k.g));
         b.x = numbers(&b, (size_t)N * HIDDEN), b.w = numbers(&b, (size_t)HIDDEN * FFN), b.y = numbers(&b, (size_t)N * FFN);
-        b.out = (char *)burst_gpu_take(b.k.g, MOST), b.in = (char *)burst_gpu_take(b.k.g, MOST), b.packing = (char *)burst_gpu_take(b.k.g, MOST);
+        for (char **at : {&b.out, &b.in, &b.packing})
+            *at = (char *)burst_gpu_take(b.k.g, MOST);
         MUST(&b.k, b.packing ? burst_gpu_sync(b.k.g) : BURST_E_MEMORY);
         if (burst_world(c) > 1)
             rows_of(&b, transport);

@@ -99,9 +99,10 @@ static inline void pieces_of_rank(int me, int world, const std::vector<float *> 
         for (int part = 0; part < 2; part++) {
             const int first = part ? s.rows / 3 : 0, rows = part ? s.rows - first : s.rows / 3;
             const int begin = part ? r.rows / 3 : 0, count = part ? r.rows - begin : r.rows / 3;
-            send->push_back(BurstPiece{i, from[(size_t)i] + first * s.pitch_there, WIDTH * one, (size_t)rows, (size_t)s.pitch_there * one,
-                                       in[(size_t)me] + first * s.pitch_here, (size_t)s.pitch_here * one});
-            receive->push_back(BurstPiece{i, in[(size_t)i] + begin * r.pitch_here, WIDTH * one, (size_t)count, (size_t)r.pitch_here * one, NULL, 0});
+            send->push_back(BurstPiece{i, from[(size_t)i] + first * s.pitch_there, WIDTH * one, (size_t)rows,
+                                       (size_t)s.pitch_there * one, in[(size_t)me] + first * s.pitch_here, (size_t)s.pitch_here * one});
+            receive->push_back(BurstPiece{i, in[(size_t)i] + begin * r.pitch_here, WIDTH * one, (size_t)count,
+                                          (size_t)r.pitch_here * one, NULL, 0});
         }
     }
 }

@@ -189,10 +189,13 @@ extern "C" ncclResult_t ncclAllGather(const void *shard, void *full, size_t coun
     const size_t bytes = count * sizeof(BurstBf16);
     ncclGroupStart();
     for (int i = 0; i < world.ranks; i++) {
-        if (i == comm->rank)
-            cudaMemcpyAsync((char *)full + (size_t)i * bytes, shard, bytes, cudaMemcpyDeviceToDevice, s);
-        else
-            add_end(open_group->send, shard, bytes, i, comm, s), add_end(open_group->receive, (char *)full + (size_t)i * bytes, bytes, i, comm, s);
+        char *place = (char *)full + (size_t)i * bytes;
+        if (i == comm->rank) {
+            cudaMemcpyAsync(place, shard, bytes, cudaMemcpyDeviceToDevice, s);
+            continue;
+        }
+        add_end(open_group->send, shard, bytes, i, comm, s);
+        add_end(open_group->receive, place, bytes, i, comm, s);
     }
     return ncclGroupEnd();
 }
@@ -354,7 +357,8 @@ static int hops(Rank *r, Results *out)
             const int length = hop_length(channel, round, ranks);
             BurstBuffer send[PARTS], receive[PARTS];
             buffers_of(out->slot[channel], channel, round, send, receive);
-            BURST_TRY(burst_gpu_hop(&r->gpu, channel, send, PARTS, (me + length) % ranks, receive, PARTS, (me + ranks - length) % ranks));
+            BURST_TRY(burst_gpu_hop(&r->gpu, channel, send, PARTS, (me + length) % ranks, receive, PARTS,
+                                    (me + ranks - length) % ranks));
             for (int p = 0; p < PARTS; p++)
                 count_up(r->gpu.channel[channel], (float *)receive[p].data, part_of(channel, round, p).count);
         }
