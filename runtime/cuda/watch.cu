@@ -5,7 +5,10 @@
  */
 #include "gpu.h"
 
+#if __has_include(<nvtx3/nvToolsExt.h>) /* some toolkits come without it: then there are no ranges */
 #include <nvtx3/nvToolsExt.h>
+#define BURST_NVTX
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,10 @@ enum { EVENTS = 1 << 16, NAME = 96 };
 struct Watch {
     BurstGpu *gpu;
     Spans *spans;        /* of the step that is traced, else NULL */
+#ifdef BURST_NVTX
     nvtxDomainHandle_t domain; /* NULL: no profiler */
+#endif
+    bool profiled;
     unsigned pushed;     /* lanes whose range is open */
     cudaEvent_t base;    /* of the traced step; its time on the host's clock: */
     double anchor;
@@ -52,6 +58,7 @@ static int record(Watch *w, int lane, int part, int a, int b)
     return BURST_OK;
 }
 
+#ifdef BURST_NVTX
 static void show_range(Watch *w, int lane, int part, int a, int b)
 {
     if (w->pushed & 1u << lane)
@@ -71,12 +78,29 @@ static void show_range(Watch *w, int lane, int part, int a, int b)
     w->pushed |= 1u << lane;
 }
 
+static bool open_domain(Watch *w)
+{
+    w->domain = nvtxDomainCreateA("burst");
+    return w->domain != NULL;
+}
+
+static void close_domain(Watch *w)
+{
+    if (w->domain)
+        nvtxDomainDestroy(w->domain);
+}
+#else
+static void show_range(Watch *, int, int, int, int) {}
+static bool open_domain(Watch *) { return false; }
+static void close_domain(Watch *) {}
+#endif
+
 int burst_gpu_part(BurstGpu *g, cudaStream_t stream, int part, int a, int b)
 {
     if (!g->watched)
         return BURST_OK;
     const int lane = gpu_lane(g, stream);
-    if (g->watch->domain)
+    if (g->watch->profiled)
         show_range(g->watch, lane, part, a, b);
     return g->watch->spans ? record(g->watch, lane, part, a, b) : BURST_OK;
 }
@@ -137,7 +161,7 @@ static int trace_end(void *arg)
         BURST_TRY(seconds_of(w, &w->spans->at[i].end));
     }
     w->spans = NULL;
-    g->watched = w->domain != NULL;
+    g->watched = w->profiled;
     return BURST_OK;
 }
 
@@ -194,8 +218,7 @@ int gpu_watch_open(BurstGpu *g)
     if (!w)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the trace");
     w->gpu = g;
-    w->domain = nvtxDomainCreateA("burst");
-    g->watched = w->domain != NULL;
+    g->watched = w->profiled = open_domain(w);
     if (host_traced(g->ctx))
         BURST_TRY(make_events(g, w));
     host_watch(g->ctx, HostDevice{g, rest, trace_begin, trace_end, memory_now, describe_memory});
@@ -212,8 +235,7 @@ void gpu_watch_close(BurstGpu *g, bool orderly)
         cudaEventDestroy(w->event[i]);
     if (w->base && orderly)
         cudaEventDestroy(w->base);
-    if (w->domain)
-        nvtxDomainDestroy(w->domain);
+    close_domain(w);
     free(w->event);
     free(w);
 }
