@@ -161,6 +161,8 @@ void context_close(BurstCtx *c);
 
 int messages_open(BurstCtx *c);
 void messages_close(BurstCtx *c);
+/* Fails: the sender's bytes are not the receiver's. */
+int message_mismatch(BurstCtx *c, const Op *op, uint64_t sent);
 /* As burst_recv, but the floats are added to data when the wait is over. */
 int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes, BurstReq *req);
 /* Nobody will wait for this request: it ends by itself. */

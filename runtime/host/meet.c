@@ -22,7 +22,7 @@ enum { GRACE_US = 300000, RETRY_US = 50000 };
 static const uint64_t magic = 0x31544d5453525542; /* "BURSTMT1" where bytes are little-endian: another order is a stranger */
 /* Seconds: the least time limit of the meeting, a stranger's to say hello, an answer's, and of rank 0 for those who come
  * late to an error. */
-static const double least_limit = 5, greeting_limit = 2, answer_limit = 5, late_limit = 3;
+static const double least_limit = 5, greeting_limit = 2, answer_limit = 5, late_limit = 1;
 
 typedef struct Hello { uint64_t magic, token, plan, host; int32_t rank, local; Address mesh; char name[NAME]; } Hello;
 typedef struct Welcome { uint64_t magic, token; } Welcome; /* at once: the caller has found the right one */
@@ -45,6 +45,7 @@ typedef struct Meeting {
     int *mesh;       /* [world]: connections to ranks that share no memory with this one, else -1 */
     int status;
     bool told;    /* the error is rank 0's word, the same on all ranks */
+    bool said;    /* the error is on stderr */
     char error[ERROR_TEXT];
 } Meeting;
 
@@ -239,6 +240,13 @@ static bool check_locals(Meeting *m)
     return true;
 }
 
+static void say(Meeting *m)
+{
+    if (!m->said)
+        fprintf(stderr, "burst: %s\n", m->error);
+    m->said = true;
+}
+
 /* After an error those who still come are told too, for a while. */
 static bool receive_all(Meeting *m)
 {
@@ -251,8 +259,10 @@ static bool receive_all(Meeting *m)
         if (fd < 0)
             return failed ? false : name_missing(m, m->deadline - began);
         there += admit(m, fd, &from);
-        if (!failed && m->status != BURST_OK)
+        if (!failed && m->status != BURST_OK) {
+            say(m); /* now: the first rank that ends may take its launcher's patience along */
             limit = soon(m, late_limit);
+        }
     }
     return m->status == BURST_OK && check_locals(m);
 }
@@ -573,7 +583,7 @@ int met_job_run(const Job *job)
     bool ok = allocate(&m) && meet(&m, &r);
     leave(&m);
     if (!ok && (!m.told || place_speaks(job->place)))
-        fprintf(stderr, "burst: %s\n", m.error);
+        say(&m);
     int status = ok ? run_met(&m, &r) : m.status;
     for (int i = 0; !ok && m.mesh && i < m.world; i++)
         close_at(m.mesh[i]);

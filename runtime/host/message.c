@@ -138,7 +138,7 @@ static void deliver(const Op *op, const char *from)
         to[i] += add[i];
 }
 
-static int mismatch(BurstCtx *c, const Op *op, uint64_t sent)
+int message_mismatch(BurstCtx *c, const Op *op, uint64_t sent)
 {
     const Lane *l = op->lane;
     return burst_fail(c, BURST_E_PEER, "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
@@ -152,7 +152,7 @@ static int receive_on(BurstCtx *c, Lane *l, bool *moved)
     while (l->head && atomic_load_explicit(&l->ring->published, memory_order_acquire) > l->head->sequence) {
         Desc d = l->ring->desc[l->head->sequence % RING_SLOTS];
         if (d.bytes != l->head->bytes)
-            return mismatch(c, l->head, d.bytes);
+            return message_mismatch(c, l->head, d.bytes);
         deliver(l->head, c->region->base + d.offset);
         atomic_store_explicit(&l->ring->consumed, d.sequence + 1, memory_order_release);
         finish_head(c, l);

@@ -82,9 +82,7 @@ static int check_header(BurstCtx *c, const Op *op, const Parcel *p)
 {
     if (op->lane->sending || (p->header[0] == op->bytes && p->header[1] == op->sequence))
         return BURST_OK;
-    return burst_fail(c, BURST_E_PEER, "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
-                      op->lane->peer, (unsigned long long)p->header[0], c->rank, op->lane->channel,
-                      (unsigned long long)op->sequence, (unsigned long long)op->bytes);
+    return message_mismatch(c, op, p->header[0]);
 }
 
 static void add_landed(const Op *op, const Parcel *p)

@@ -196,13 +196,6 @@ static int garbled(const Conn *k, BurstCtx *c)
                       (unsigned long long)k->in.bytes, (unsigned long long)k->in.at);
 }
 
-static int wrong_size(BurstCtx *c, const Op *op, uint64_t sent)
-{
-    return burst_fail(c, BURST_E_PEER, "rank %d sent %llu bytes to rank %d on channel %d (message %llu), which expects %llu",
-                      op->lane->peer, (unsigned long long)sent, c->rank, op->lane->channel, (unsigned long long)op->sequence,
-                      (unsigned long long)op->bytes);
-}
-
 /* A message ahead of its receive, at the end of its channel's list. */
 static int keep(Conn *k, BurstCtx *c)
 {
@@ -223,7 +216,7 @@ static int land(Conn *k, BurstCtx *c, Op *op)
 {
     Parcel *p = op->remote;
     if (op->bytes != k->in.bytes)
-        return wrong_size(c, op, k->in.bytes);
+        return message_mismatch(c, op, k->in.bytes);
     if (p->moved != k->in.at || k->in.length > op->bytes - p->moved)
         return garbled(k, c);
     if (op->add && !k->landing && !(k->landing = malloc(SEGMENT)))
@@ -330,7 +323,7 @@ static int unpack(Conn *k, BurstCtx *c, Op *op)
     if (!s || s->sequence != op->sequence || s == k->in_stash)
         return BURST_OK;
     if (s->bytes != op->bytes)
-        return wrong_size(c, op, s->bytes);
+        return message_mismatch(c, op, s->bytes);
     if (!op->add && s->bytes)
         memcpy(op->data, s->data, s->bytes);
     received(op, op->add ? (const float *)s->data : NULL, s->bytes);

@@ -2,12 +2,12 @@
 """ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
 
 Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
-ended 3 s later is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
+ended 2 s later is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
 ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all ranks, or as many values as ranks; "-" unsets it.
 """
 import argparse, os, signal, subprocess, sys, time
 
-PATIENCE = 3  # seconds
+PATIENCE = 2  # seconds
 
 def split(options, rank):
     """Number of the host, number on it, ranks on each."""

@@ -19,6 +19,16 @@ for hosts in 1 2 4; do
     check "messages and collectives, $hosts hosts" 0 "" "$ranks" --hosts $hosts 4 "$exchange" 4
 done
 check "messages and collectives, hosts of 2 and 1 ranks" 0 "" "$ranks" --hosts 2 3 "$exchange" 3
+# Larger than a segment and than what the kernel keeps of a connection.
+check "large messages" 0 "" "$ranks" --hosts 2 4 "$exchange" 4 500000
+for hosts in 1 2; do
+    for size in small:100 large:1048576; do
+        bytes=${size#*:}
+        check "a ${size%:*} message of the wrong size, $hosts hosts" 1 \
+            "rank 1 sent $((bytes + 1)) bytes to rank 0 on channel 3 (message 0), which expects $bytes" "$ranks" --hosts $hosts 2 "$exchange" 2 ${size%:*}
+    done
+    check "a rank waits for one that has ended, $hosts hosts" 1 "which has ended" "$ranks" --hosts $hosts 2 "$exchange" 2 ended
+done
 
 export MINI="4 2 1 4 20 2"
 check "training alone" 0 "" "$mini" --quiet --metrics alone
