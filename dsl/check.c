@@ -27,8 +27,8 @@ static void check_cuda(Checker *c)
 {
     const Model *m = &c->program->model;
     if (c->program->cuda && m->head_dim > 0 && m->head_dim != 64 && m->head_dim != 128)
-        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and CUDA attention needs 64 or 128; heads times head_dim need not be hidden",
-                   m->head_dim);
+        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and CUDA attention needs 64 or 128; heads times head_dim "
+                   "need not be hidden", m->head_dim);
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)

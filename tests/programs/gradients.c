@@ -67,7 +67,8 @@ static int32_t *read_tokens(const char *path, int64_t sequence)
     return NULL;
 }
 
-static int run_sequence(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, const int32_t *all, double *loss, double *tokens)
+static int run_sequence(BurstCtx *c, const BurstPlan *p, void *state, BurstWeights *w, const int32_t *all, double *loss,
+                        double *tokens)
 {
     int chunk = burst_rank(c) % p->group;
     int64_t n = p->tokens_of(chunk);

@@ -1,4 +1,4 @@
-"""Rates between four processes by NCCL send and receive, two pairs at once, both ways: pairs (0, 1), (2, 3), and (0, 2), (1, 3).
+"""Rates between four processes by NCCL send and receive, two pairs at once, both ways: (0, 1), (2, 3), then (0, 2), (1, 3).
 Started as four ranks with torchrun's variables; rank 0 prints one line of JSON, GB/s each way."""
 import json
 import os

@@ -31,7 +31,8 @@ def gpu_names():
     smi = shutil.which("nvidia-smi")
     if not smi:
         return []
-    done = subprocess.run([smi, "--query-gpu=name,compute_cap", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    done = subprocess.run([smi, "--query-gpu=name,compute_cap", "--format=csv,noheader"], capture_output=True, text=True,
+                          check=False)
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
@@ -57,8 +58,8 @@ def table(rows, path):
     """The rows as text, which is written to the path too."""
     wide = [max([len(row[i]) for row in rows] + [4]) for i in range(2)]
     verdict = {None: "    ", True: "ok  ", False: "FAIL"}
-    lines = ["  ".join([verdict[row.good], *(row[i].ljust(wide[i]) for i in range(2)), row.value, f"[{row.bound}]" if row.bound else ""]).rstrip()
-             for row in rows]
+    lines = ["  ".join([verdict[row.good], row.part.ljust(wide[0]), row.case.ljust(wide[1]), row.value,
+                        f"[{row.bound}]" if row.bound else ""]).rstrip() for row in rows]
     path.write_text("\n".join(lines) + "\n")
     return "\n".join(lines)
 

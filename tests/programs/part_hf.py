@@ -1,7 +1,7 @@
 """Loss and gradients of an emitted program beside Hugging Face transformers' LlamaForCausalLM with the same weights and tokens.
 
-Weights: random, rounded to bf16, so that both sides have the same. The truth is transformers in fp32 (TF32 off); transformers in
-bf16 shows what that precision makes of it. Gradients are compared tensor by tensor by relative L2. Then transformers' own
+Weights: random, rounded to bf16, so that both sides have the same. The truth is transformers in fp32 (TF32 off); in bf16 it
+shows what that precision makes of it. Gradients are compared tensor by tensor by relative L2. Then transformers' own
 save_pretrained folder starts the whole program (--weights), whose first loss must be the same, and what the program writes
 (--export) is loaded by transformers.
 """
@@ -20,7 +20,8 @@ def model_text(shape, ranks, schedule="ring", recompute="none"):
     return (f'import "masks";\nmodel small {{ layers {shape["layers"]}; hidden {shape["hidden"]}; heads {shape["heads"]}; '
             f'kv_heads {shape["kv_heads"]}; head_dim {shape["head_dim"]}; ffn swiglu {shape["ffn"]}; norm rmsnorm 1e-5; '
             f'rope 10000; vocab {shape["vocab"]}; tied no; }}\nattention {{ default causal; }}\nsequence {shape["tokens"]};\n'
-            + machine.layout(ranks, schedule, recompute=recompute) + "train { steps 1; batch 1; optimizer adamw { lr 1e-4; } seed 1; }\n")
+            + machine.layout(ranks, schedule, recompute=recompute)
+            + "train { steps 1; batch 1; optimizer adamw { lr 1e-4; } seed 1; }\n")
 
 
 def case(world, schedule, recompute):
@@ -120,7 +121,8 @@ def compare(m, name, program, truth):
     loss = json.loads(re.search(r"^\{\"loss\".*\}$", text, re.M)[0])["loss"]
     found = errors(read_gradients(torch, out, where, total), truth["gradients"])
     apart = abs(loss / truth["loss"] - 1)
-    m.add("hf", f"{name}: loss", f"{loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}", f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
+    m.add("hf", f"{name}: loss", f"{loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}",
+          f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
     m.add("hf", f"{name}: gradients", f"worst {found[0][0]:.2e} ({found[0][1]}); median {found[len(found) // 2][0]:.1e}",
           f"<= {GRADIENT_LIMIT:.0e}", found[0][0] <= GRADIENT_LIMIT)
     print(f"    {kinds(found)}", flush=True)
@@ -132,14 +134,15 @@ def start_from_folder(m, program, model, tokens, truth):
     model.save_pretrained(folder, safe_serialization=True)
     data.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, 4, len(tokens)) + tokens.numpy().tobytes())
     metrics.unlink(missing_ok=True)
-    code, text = m.run([program, "--weights", folder, "--data", data, "--steps", 1, "--quiet", "--metrics", metrics], "hf_folder", 120,
-                       check=False)
+    code, text = m.run([program, "--weights", folder, "--data", data, "--steps", 1, "--quiet", "--metrics", metrics],
+                       "hf_folder", 120, check=False)
     if code != 0:
         m.add("hf", "started from save_pretrained's folder", f"ended with {code}: {machine.tail(text, 1)}", "", False)
         return
     loss = json.loads(metrics.read_text().splitlines()[0])["loss"]
     apart = abs(loss / truth["loss"] - 1)
-    m.add("hf", "started from save_pretrained's folder", f"first loss {loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}",
+    m.add("hf", "started from save_pretrained's folder",
+          f"first loss {loss:.6f}, transformers fp32 {truth['loss']:.6f}: {apart:.1e}",
           f"<= {LOSS_LIMIT:.0e}", apart <= LOSS_LIMIT)
 
 
@@ -149,14 +152,15 @@ def export_again(m, program, model, truth):
     for dtype in ("f32", "bf16"):
         folder, case = m.work / f"hf_export_{dtype}", f"exported as {dtype}, loaded by transformers"
         shutil.rmtree(folder, ignore_errors=True)
-        code, text = m.run([program, "--weights", m.work / "hf_model", "--steps", 0, "--quiet", "--export", folder, "--export-dtype",
-                            dtype], "hf_export", 120, check=False)
+        code, text = m.run([program, "--weights", m.work / "hf_model", "--steps", 0, "--quiet", "--export", folder,
+                            "--export-dtype", dtype], "hf_export", 120, check=False)
         if code != 0:
             m.add("hf", case, f"ended with {code}: {machine.tail(text, 1)}", "", False)
             continue
         there = dict(transformers.LlamaForCausalLM.from_pretrained(folder).float().named_parameters())
         right = dict(model.named_parameters())
-        apart = [name for name, w in right.items() if name not in there or not truth["torch"].equal(w.detach().cpu(), there[name].detach())]
+        apart = [name for name, w in right.items()
+                 if name not in there or not truth["torch"].equal(w.detach().cpu(), there[name].detach())]
         m.add("hf", case, f"{len(right)} tensors, {len(apart)} of them with other bits", "0", not apart)
 
 
@@ -179,8 +183,8 @@ def beside_bf16(m, model, tokens, truth, device):
     torch = truth["torch"]
     loss, gradients = loss_and_gradients(torch, copy.deepcopy(model).bfloat16(), tokens, device)
     found = errors(gradients, truth["gradients"])
-    m.add("hf", "transformers in bf16", f"loss {loss:.6f}: {abs(loss / truth['loss'] - 1):.1e}; gradients worst {found[0][0]:.2e} "
-          f"({found[0][1]}); median {found[len(found) // 2][0]:.1e}")
+    m.add("hf", "transformers in bf16", f"loss {loss:.6f}: {abs(loss / truth['loss'] - 1):.1e}; "
+          f"gradients worst {found[0][0]:.2e} ({found[0][1]}); median {found[len(found) // 2][0]:.1e}")
     print(f"    {kinds(found)}", flush=True)
 
 

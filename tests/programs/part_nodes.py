@@ -1,8 +1,8 @@
 """Two "nodes" of two GPUs on one machine: four processes started by hand, NCCL told by NCCL_HOSTID that they are two hosts.
 
 Right: programs of the numerics part, run that way. Waiting: attention alone with its transfers and without them
-(time_attention.cu); the difference is what the simulation calls exposed. The simulation gets the rates of this machine, measured
-in the same run: links by links.py, kernels by the run without transfers.
+(time_attention.cu); the difference is what the simulation calls exposed. The simulation gets this machine's rates, measured in
+the same run: links by links.py, kernels by the run without transfers.
 """
 import json
 import os
@@ -37,8 +37,9 @@ def as_nodes(m, command, name, env=None, timeout=200, check=False):
         place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": port, "NCCL_HOSTID": f"node{rank // LANES}", "NCCL_NVLS_ENABLE": 0, **(env or {})}
         log = open(m.logs / f"{name}.rank{rank}.log", "w+", encoding="utf-8", errors="replace")
-        processes.append((subprocess.Popen([str(w) for w in command], stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                                           env=dict(os.environ, **{k: str(v) for k, v in place.items()})), log))
+        environment = dict(os.environ, **{k: str(v) for k, v in place.items()})
+        processes.append((subprocess.Popen([str(w) for w in command], stdout=log, stderr=subprocess.STDOUT,
+                                           start_new_session=True, env=environment), log))
     deadline, code = time.monotonic() + timeout, 0
     for process, _ in processes:
         try:
@@ -80,7 +81,8 @@ def measure_links(m):
     """GB/s between ranks of one node and of two, by NCCL, both pairs at once."""
     _, text = as_nodes(m, [sys.executable, machine.ROOT / "tests/programs/links.py"], "links", check=True)
     rates = json.loads(re.search(r"^\{\"inside\".*\}$", text, re.M)[0])
-    m.add("nodes", "links by NCCL", f"inside a node {rates['inside']:.1f} GB/s, between nodes {rates['between']:.2f} GB/s each way")
+    m.add("nodes", "links by NCCL",
+          f"inside a node {rates['inside']:.1f} GB/s, between nodes {rates['between']:.2f} GB/s each way")
     return rates
 
 
@@ -112,8 +114,9 @@ def check_waiting(m, rates, schedule, travel):
     for direction, should in zip(("forward", "backward"), predicted):
         is_ = 1e3 * (times[direction] - times[direction + "_silent"])
         apart = is_ / should - 1 if should > 0 else float(is_ > 0.05 * 1e3 * times[direction])
-        m.add("nodes", f"{schedule} {travel} {direction}", f"waits {is_:.2f} ms of {1e3 * times[direction]:.2f} ms, predicted {should:.2f} ms "
-              f"({100 * apart:+.0f} %)", f"within {100 * LIMIT:.0f} %", abs(apart) <= LIMIT)
+        m.add("nodes", f"{schedule} {travel} {direction}",
+              f"waits {is_:.2f} ms of {1e3 * times[direction]:.2f} ms, predicted {should:.2f} ms ({100 * apart:+.0f} %)",
+              f"within {100 * LIMIT:.0f} %", abs(apart) <= LIMIT)
 
 
 def run(m):

@@ -2,8 +2,8 @@
 
 One program holds all masks. The float64 answers and the peer's errors are made here, on the GPU; they go into the file that
 tests/numerics/harness.c reads (expected.h), with the peer's error as the scale of each answer: what the harness prints are
-ratios of errors. Where cuDNN has no kernel for a mask, or gives no finite numbers, the peer is the dense formulas in torch, with
-P, dS and the results rounded to bf16.
+ratios of errors. Where cuDNN has no kernel for a mask, or gives no finite numbers, the peer is the dense formulas in torch,
+with P, dS and the results rounded to bf16.
 """
 import collections
 import concurrent.futures
@@ -56,7 +56,8 @@ class Point(typing.NamedTuple):
 # A covering choice: every value of a column meets every world size it can, both head_dims and every ratio of heads.
 POINTS = [Point(*words) for words in [
     ("ring", "keys", "zigzag", 1, 1, 8, 64), ("ring", "keys", "zigzag", 1, 1, 2, 64), ("ring", "keys", "zigzag", 1, 1, 1, 64),
-    ("ring", "keys", "zigzag", 1, 1, 8, 128), ("ring", "keys", "zigzag", 1, 1, 2, 128), ("ring", "keys", "zigzag", 1, 1, 1, 128),
+    ("ring", "keys", "zigzag", 1, 1, 8, 128), ("ring", "keys", "zigzag", 1, 1, 2, 128),
+    ("ring", "keys", "zigzag", 1, 1, 1, 128),
     ("ring", "keys", "striped", 1, 2, 8, 64), ("ring", "queries", "zigzag", 1, 2, 2, 128),
     ("ring", "keys", "blocks(64)", 1, 2, 1, 128), ("ring", "queries", "contiguous", 1, 2, 1, 64),
     ("burst", "queries", "contiguous", 2, 1, 2, 64), ("ulysses", "keys", "zigzag", 1, 2, 2, 64),
@@ -79,8 +80,8 @@ def model_text(point, masks=None):
              f"model test {{ layers {len(masks)}; hidden 64; heads {HEADS}; kv_heads {point.kv_heads}; "
              f"head_dim {point.head_dim}; ffn swiglu 64; vocab {VOCAB}; tied yes; }}",
              f"attention {{ default {masks[0]};", *[f"  layers {i}: {mask};" for i, mask in enumerate(masks) if i > 0], "}",
-             f"sequence {point.length()};", machine.layout(point.ranks() // point.data, point.schedule, point.travel, point.partition,
-                                                                data=point.data), f"train {{ batch {point.data}; }}"]
+             f"sequence {point.length()};", f"train {{ batch {point.data}; }}",
+             machine.layout(point.ranks() // point.data, point.schedule, point.travel, point.partition, data=point.data)]
     return "\n".join(lines)
 
 
@@ -252,7 +253,8 @@ def add_row(m, part, name, found):
     worst, cases, failed = found
     shown = " ".join(f"{o} {w:.2f}" for o, w in zip(OUTPUTS, worst) if o != "lse")
     lse = worst[1] * LSE_LIMIT / LIMIT
-    m.add(part, name, f"{shown}, lse {lse:.0e}; {cases} cases", f"<= {LIMIT} x the peer's error, lse {LSE_LIMIT:.0e}", failed == 0)
+    m.add(part, name, f"{shown}, lse {lse:.0e}; {cases} cases",
+          f"<= {LIMIT} x the peer's error, lse {LSE_LIMIT:.0e}", failed == 0)
 
 
 def transports(point):

@@ -2,7 +2,8 @@
 
 Causal, 32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are
 timed by time_attention.cu. BURST_SCALE_TOKENS and BURST_SCALE_KV choose ("32K 64K", "8 32"); so does BURST_SCALE_WAYS among the
-ways below, by name. Beside it benchmarks/attention_torch.py and, where BURST_PEER_ATTENTION names another script for torchrun, that one.
+ways below, by name. Beside it benchmarks/attention_torch.py and, where BURST_PEER_ATTENTION names another script for torchrun,
+that one.
 """
 import json
 import os
@@ -36,15 +37,17 @@ def bound(tokens):
 
 
 def model_text(case):
-    return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {case.kv_heads}; head_dim {HEAD_DIM}; '
-            f"ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default causal; }}\nsequence {case.tokens};\n"
+    return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {case.kv_heads}; '
+            f"head_dim {HEAD_DIM}; ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default causal; }}\n"
+            f"sequence {case.tokens};\n"
             + machine.layout(case.nodes * case.lanes, case.schedule, case.travel, case.partition))
 
 
 def build(m, case, topo=None):
     source = m.emit(case.name(), topo or machine.gpu_topology(case.nodes, case.lanes), model_text(case))
     program = m.work / case.name()
-    m.run([*m.nvcc_command(), f'-DPLAN_SOURCE="{source}"', TIMER, "-o", program, *m.libraries(True)], f"{program.name}.build", 400)
+    m.run([*m.nvcc_command(), f'-DPLAN_SOURCE="{source}"', TIMER, "-o", program, *m.libraries(True)],
+          f"{program.name}.build", 400)
     return program
 
 
@@ -104,10 +107,12 @@ def compare(m, case, way, times, one):
     for direction in ("forward", "backward"):
         ratios[direction] = times[direction] * m.gpus / one[direction]
         cost = times[direction] - times[direction + "_silent"]
-        words.append(f"{direction} {1e3 * times[direction]:.2f} ms, {ratios[direction]:.3f} x, transfers cost {1e3 * cost:.2f} ms")
+        words.append(f"{direction} {1e3 * times[direction]:.2f} ms, {ratios[direction]:.3f} x, "
+                     f"transfers cost {1e3 * cost:.2f} ms")
     both = (times["forward"] + times["backward"]) * m.gpus / (one["forward"] + one["backward"])
     name = f"{case.schedule} {case.travel}, {way}"
-    m.add("scale", f"{m.gpus} GPUs, {case.tokens // 1024}K, {HEADS}/{case.kv_heads}, {name}", "; ".join(words) + f"; both {both:.3f} x")
+    m.add("scale", f"{m.gpus} GPUs, {case.tokens // 1024}K, {HEADS}/{case.kv_heads}, {name}",
+          "; ".join(words) + f"; both {both:.3f} x")
     return max(ratios.values()), f"{name}: forward {ratios['forward']:.3f} x, backward {ratios['backward']:.3f} x"
 
 

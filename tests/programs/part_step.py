@@ -1,8 +1,9 @@
 """One training step of Llama-3-8B shapes (examples/llama8b_128k.burst): seconds, MFU, memory beside what was predicted.
 
 MFU: the plan's count of operations (backward twice forward, causal attention by unmasked pairs) over 989 TFLOP/s a GPU. Memory:
-what the program reads of its devices (metrics) where it does, else what nvidia-smi sees in use on the fullest GPU. Where BURST_PEER_STEP names a script for torchrun, it runs after ours in the same
-call, with the arguments in BURST_PEER_STEP_ARGS ("131072 8 ulysses sac compile").
+what the program reads of its devices (metrics) where it does, else what nvidia-smi sees in use on the fullest GPU. Where
+BURST_PEER_STEP names a script for torchrun, it runs after ours in the same call, with the arguments in BURST_PEER_STEP_ARGS
+("131072 8 ulysses sac compile").
 """
 import json
 import os
@@ -46,8 +47,9 @@ def add_memory(m, row, seen, source):
         m.add("step", "memory", "not read")
         return
     apart = predicted / used - 1
-    m.add("step", "memory", f"{used / 2**30:.2f} GiB in use (nvidia-smi: {seen / 2**30:.2f}), predicted {predicted / 2**30:.2f} GiB "
-          f"({100 * apart:+.1f} %)", f"within {100 * MEMORY_LIMIT:.0f} %", abs(apart) <= MEMORY_LIMIT)
+    m.add("step", "memory", f"{used / 2**30:.2f} GiB in use (nvidia-smi: {seen / 2**30:.2f}), "
+          f"predicted {predicted / 2**30:.2f} GiB ({100 * apart:+.1f} %)",
+          f"within {100 * MEMORY_LIMIT:.0f} %", abs(apart) <= MEMORY_LIMIT)
 
 
 def ours(m):
@@ -88,8 +90,8 @@ def peer(m):
         m.add("step", "peer", "none: BURST_PEER_STEP names no script")
         return
     words = os.environ.get("BURST_PEER_STEP_ARGS", "131072 8 ulysses sac compile").split()
-    code, text = m.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", script, *words], "peer_step",
-                       400, check=False)
+    code, text = m.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={m.gpus}", script, *words],
+                       "peer_step", 400, check=False)
     lines = [line for line in text.splitlines() if "MFU" in line or "OOM" in line]
     m.add("step", "peer", lines[0] if lines and code == 0 else f"ended with {code}: {machine.tail(text, 1)}")
 

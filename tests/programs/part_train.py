@@ -30,6 +30,11 @@ def train(m, program, name, timeout):
     return losses
 
 
+def train_host(m):
+    cluster, demo = ((machine.ROOT / "examples" / name).read_text() for name in ("cpu8.topo", "demo.burst"))
+    return train(m, m.link(m.emit("train_host", cluster, demo, "c")), "train_host", 500)
+
+
 def windows(losses):
     return [sum(losses[i:i + WINDOW]) / WINDOW for i in range(0, STEPS, WINDOW)]
 
@@ -38,15 +43,15 @@ def compare(m, name, losses, right):
     apart = [abs(a / b - 1) for a, b in zip(windows(losses), windows(right))]
     single = max(abs(a / b - 1) for a, b in zip(losses, right))
     last = windows(losses)[-1] / windows(right)[-1] - 1
-    m.add("train", name, f"worst window of {WINDOW} steps {100 * max(apart):.2f} %, the last {100 * last:+.2f} %, worst single step "
-          f"{100 * single:.2f} %; last loss {losses[-1]:.4f}, host {right[-1]:.4f}", f"windows within {100 * LIMIT:.0f} %",
+    m.add("train", name, f"worst window of {WINDOW} steps {100 * max(apart):.2f} %, the last {100 * last:+.2f} %, "
+          f"worst single step {100 * single:.2f} %; last loss {losses[-1]:.4f}, host {right[-1]:.4f}",
+          f"windows within {100 * LIMIT:.0f} %",
           max(apart) <= LIMIT)
 
 
 def run(m):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        host = pool.submit(lambda: train(m, m.link(m.emit("train_host", (machine.ROOT / "examples/cpu8.topo").read_text(),
-                                                          (machine.ROOT / "examples/demo.burst").read_text(), "c")), "train_host", 500))
+        host = pool.submit(train_host, m)
         worlds = [w for w in (1, 2, 4) if w <= m.gpus]
         programs = {}
         for world, program in m.all(lambda w: m.link(m.emit(f"train_{w}", machine.gpu_topology(1, w), demo_text(w))), worlds):

@@ -38,7 +38,8 @@ def tensors(tables):
     out, begin = [], 0
     for unit in tables:
         for repeat in range(unit["repeat"]):
-            out += [(f"{unit['name']}.{repeat}.{t['name']}", begin + t["offset"], t["rows"] * t["cols"]) for t in unit["tensors"]]
+            out += [(f"{unit['name']}.{repeat}.{t['name']}", begin + t["offset"], t["rows"] * t["cols"])
+                    for t in unit["tensors"]]
             begin += unit["elements"]
     return out, begin
 
@@ -72,8 +73,8 @@ def main():
     tools, draw = emitted.Toolchain(args.toolchain), random.Random(4)
     with tempfile.TemporaryDirectory(prefix="burst_gradients_") as temporary:
         folder = pathlib.Path(temporary)
-        programs = [tools.link(tools.emit(folder, f"ranks{n}", emitted.topology(1, n), MODEL + emitted.layout(1, n, "ring", "keys", "zigzag")),
-                               [args.main]) for n in (1, 3)]
+        texts = {n: MODEL + emitted.layout(1, n, "ring", "keys", "zigzag") for n in (1, 3)}
+        programs = [tools.link(tools.emit(folder, f"ranks{n}", emitted.topology(1, n), texts[n]), [args.main]) for n in texts]
         table, count = tensors(json.loads(emitted.run([programs[0], "--tables"], 20).stdout))
         token = [draw.randrange(VOCAB) for _ in range(TOKENS)]
         write(folder / "tokens", "i", token + token[1:] + [-1])
