@@ -18,7 +18,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "reference"))
 import emitted
 
-COMPUTE, ROUNDING = 0, 0.003  # lane; microseconds: times and durations are written to 0.001
+COMPUTE, STEPS, ROUNDING = 0, 99, 0.003  # rows; microseconds: times and durations are written to 0.001
 LAYERS, RANKS, PEAK = 2, 4, 50e9
 MODEL = """import "masks";
 model small {{ layers 2; hidden 128; heads 4; kv_heads 2; head_dim 64; ffn swiglu 256; vocab 256; }}
@@ -57,12 +57,16 @@ def read(path):
         rows[place].append((event["ts"], event["ts"] + event["dur"], event["name"]))
     for place, spans in rows.items():
         require(place in names and place[0] in names, f"row {place} has no name")
-        spans.sort()
-        for before, after in zip(spans, spans[1:]):
-            require(before[1] <= after[0] + ROUNDING, f"{names[place]} of {names[place[0]]}: {before} and {after} overlap")
+        require_apart(spans, f"{names[place]} of {names[place[0]]}")
     require(rows, "no span in the file")
     require(trace["otherData"]["left_out"] == 0, "spans were left out")
     return trace["otherData"], rows, names
+
+
+def require_apart(spans, what):
+    spans.sort()
+    for before, after in zip(spans, spans[1:]):
+        require(before[1] <= after[0] + ROUNDING, f"{what}: {before} and {after} overlap")
 
 
 def seconds(spans, pattern=""):
@@ -133,16 +137,16 @@ def check_program(folder, program, source, ranks, peak):
     other, rows, names = read(folder / "t.json")
     check_measured(rows, names, ranks, steps=1)
     check_predicted(other, rows, names, ranks)
-    require([name for _, _, name in rows[0, 99]] == ["step 2"], "the second step is traced")
+    require([name for _, _, name in rows[0, STEPS]] == ["step 2"], "the second step is traced")
     check_table(done.stdout)
     require(f"% MFU" in done.stdout and "(predicted" in done.stdout, done.stdout)
     m = check_metrics(folder / "m", source.read_text(), ranks, peak)
     run_program(program, "--steps", 4, "--trace", folder / "two.json", "--trace-steps", 2, "--quiet")
     other, rows, names = read(folder / "two.json")
     check_measured(rows, names, ranks, steps=2)
-    require([name for _, _, name in rows[0, 99]] == ["step 2", "step 3"], "two steps are traced")
+    require([name for _, _, name in rows[0, STEPS]] == ["step 2", "step 3"], "two steps are traced")
     quiet = run_program(program, "--steps", 1, "--trace", folder / "one.json", "--quiet")
-    require([name for _, _, name in read(folder / "one.json")[1][0, 99]] == ["step 1"], "an only step is traced")
+    require([name for _, _, name in read(folder / "one.json")[1][0, STEPS]] == ["step 1"], "an only step is traced")
     require(quiet.stdout == "", "--quiet prints")
     failed = run_program(program, "--trace", folder / "nowhere" / "t.json", check=False)
     require(failed.returncode == 1 and "cannot write" in failed.stderr and "nowhere" in failed.stderr, failed.stderr)
@@ -152,7 +156,7 @@ def check_program(folder, program, source, ranks, peak):
 
 def check_heads(path):
     _, rows, _ = read(path)
-    spans = [span for (process, lane), row in rows.items() if process == 1 and lane != 99 for span in row]
+    spans = [span for (process, lane), row in rows.items() if process == 1 and lane != STEPS for span in row]
     for part in ("attention forward", "attention backward", "exchange"):
         require(seconds(spans, part) > 0, f"ulysses has no time for {part}")
 
@@ -162,6 +166,9 @@ def host(tools, folder):
     source = tools.emit(folder, "ring", emitted.topology(1, RANKS), MODEL.format(layout=layout))
     m = check_program(folder, tools.link(source), source, RANKS, PEAK)
     require(m["memory_bytes"] <= m["predicted_memory_bytes"], f"memory: {m}")
+    _, rows, _ = read(folder / "t.json")
+    for rank in range(RANKS):  # a rank of the host is one process: it waits or computes
+        require_apart([s for (process, lane), row in rows.items() if process == rank and lane != STEPS for s in row], f"rank {rank}")
     heads = emitted.layout(1, 2, "ulysses", "keys", "zigzag", "none")
     program = tools.link(tools.emit(folder, "heads", emitted.topology(1, 2), MODEL.format(layout=heads)))
     run_program(program, "--steps", 2, "--trace", folder / "heads.json")
