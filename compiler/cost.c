@@ -66,7 +66,8 @@ static double mean_peak(const Cluster *c)
 Cost cost_draft(Arena *a, const Draft *d)
 {
     StepParts p = step_parts(a, d);
-    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .memory = d->memory.total + d->memory.beside, .rows = p.rows};
+    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .rows = p.rows};
+    c.memory = d->memory.total + d->memory.beside;
     c.peak = mean_peak(&d->program->cluster);
     sum_layers(&p, d->program->model.layers, &c);
     c.exposed = fmax(0, c.step - c.compute);

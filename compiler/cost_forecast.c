@@ -72,7 +72,8 @@ const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
     BurstForecast *out = NEW(a, BurstForecast);
     *out = (BurstForecast){.rank = f.me, .sequences = (int)p.sequences, .layers = d->program->model.layers,
                            .layer_mask = d->program->layer_mask, .attends_again = p.attention_again > 0,
-                           .rest = p.rest, .again = p.rest_again, .embedding = p.embedding, .loss = p.loss, .optimizer = p.optimizer, .gather = p.gather,
+                           .rest = p.rest, .again = p.rest_again, .embedding = p.embedding, .loss = p.loss,
+                           .optimizer = p.optimizer, .gather = p.gather,
                            .reduce = p.reduce, .first_gather = p.first_gather, .last_reduce = p.last_reduce,
                            .exposed = exposed(&p, d->program->model.layers), .attention = attention};
     return out;

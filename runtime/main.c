@@ -85,7 +85,8 @@ static int train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch watch,
     return BURST_OK;
 }
 
-static int start_and_train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch watch, void *state, BurstWeights *w, int64_t done)
+static int start_and_train(BurstCtx *c, const BurstPlan *p, const Options *o, Watch watch, void *state, BurstWeights *w,
+                           int64_t done)
 {
     burst_doing(c, "making the buffers");
     BURST_TRY(p->start(c, state, w));

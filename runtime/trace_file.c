@@ -46,7 +46,8 @@ static void add_name(FILE *f, bool *any, int process, int thread, const char *na
 {
     const char *what = thread < 0 ? "process" : "thread";
     next_event(f, any);
-    fprintf(f, "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_name\", \"args\": {\"name\": ", process, thread < 0 ? 0 : thread, what);
+    fprintf(f, "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"%s_name\", \"args\": {\"name\": ", process,
+            thread < 0 ? 0 : thread, what);
     add_string(f, name);
     fputs("}}", f);
     next_event(f, any);
@@ -111,7 +112,8 @@ void trace_file_span(FILE *f, bool *any, int process, double offset, const Burst
             (s->begin + offset) * 1e6, seconds * 1e6);
     add_string(f, name);
     if (s->bytes > 0)
-        fprintf(f, ", \"args\": {\"bytes\": %lld, \"GB/s\": %.2f}", (long long)s->bytes, seconds > 0 ? (double)s->bytes / seconds * 1e-9 : 0.0);
+        fprintf(f, ", \"args\": {\"bytes\": %lld, \"GB/s\": %.2f}", (long long)s->bytes,
+                seconds > 0 ? (double)s->bytes / seconds * 1e-9 : 0.0);
     putc('}', f);
 }
 

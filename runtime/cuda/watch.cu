@@ -40,7 +40,9 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream)
 
 static cudaStream_t stream_of(const BurstGpu *g, int lane)
 {
-    return lane == BURST_LANE_COMPUTE ? g->compute : lane == BURST_LANE_WEIGHTS ? g->weights : g->channel[lane - BURST_LANE_CHANNEL];
+    if (lane >= BURST_LANE_CHANNEL)
+        return g->channel[lane - BURST_LANE_CHANNEL];
+    return lane == BURST_LANE_WEIGHTS ? g->weights : g->compute;
 }
 
 /* Without an event left the lane's part ends here unseen, the new one is not begun, and both are counted. */
@@ -193,7 +195,8 @@ static int describe_memory(void *arg, char *text, size_t size)
     BURST_TRY(gpu_memory_now(g, &used));
     for (int i = 0; i < GPU_TAKEN; i++)
         opened += g->taken[i];
-    snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, since then (connections, libraries) %.3f",
+    snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, "
+             "since then (connections, libraries) %.3f",
              (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
              (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
              used > opened ? (double)(used - opened) * gib : 0.0);

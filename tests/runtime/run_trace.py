@@ -177,7 +177,8 @@ def host(tools, folder):
 
 def forms(tools, folder):
     """The predicted step alone, for each schedule and recomputation."""
-    for schedule, travel, recompute in (("ring", "keys", "none"), ("burst", "queries", "full"), ("ring", "queries", "full"), ("ring", "keys", "selective")):
+    for schedule, travel, recompute in (("ring", "keys", "none"), ("burst", "queries", "full"), ("ring", "queries", "full"),
+                                         ("ring", "keys", "selective")):
         layout = emitted.layout(1, 8, schedule, travel, "zigzag", recompute)
         (folder / "p.topo").write_text(emitted.topology(2, 4))
         (folder / "p.burst").write_text(MODEL.format(layout=layout))
@@ -222,7 +223,8 @@ def main():
     try:
         if o.check:
             _, rows, names = read(o.check)
-            print(f"{o.check}: {sum(map(len, rows.values()))} spans in {len(rows)} rows of", ", ".join(v for k, v in names.items() if isinstance(k, int)))
+            processes = ", ".join(name for place, name in names.items() if isinstance(place, int))
+            print(f"{o.check}: {sum(map(len, rows.values()))} spans in {len(rows)} rows of {processes}")
             return 0
         with tempfile.TemporaryDirectory() as name:
             tools, folder = emitted.Toolchain(o.toolchain), pathlib.Path(name)
