@@ -48,7 +48,8 @@ int host_claim(BurstCtx *c, uint64_t device, int *other)
     atomic_store(&c->slot->device, device);
     BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
     for (int rank = 0; rank < c->world && *other < 0; rank++)
-        if (rank != c->rank && c->local_of[rank] >= 0 && atomic_load(&region_slot(c->region, c->local_of[rank])->device) == device)
+        if (rank != c->rank && c->local_of[rank] >= 0 &&
+            atomic_load(&region_slot(c->region, c->local_of[rank])->device) == device)
             *other = rank;
     return BURST_OK;
 }

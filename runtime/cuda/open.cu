@@ -16,8 +16,8 @@ static int no_such_device(BurstGpu *g, int count)
 {
     int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
     if (host_launched(g->ctx))
-        return burst_fail(g->ctx, BURST_E_DEVICE, "rank %d is number %d on its host, and %d CUDA devices are visible to it", g->rank,
-                          wanted, count);
+        return burst_fail(g->ctx, BURST_E_DEVICE, "rank %d is number %d on its host, and %d CUDA devices are visible to it",
+                          g->rank, wanted, count);
     return burst_fail(g->ctx, BURST_E_DEVICE, "%d ranks on this host need as many CUDA devices, and it has %d", locals, count);
 }
 

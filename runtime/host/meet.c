@@ -142,7 +142,8 @@ static bool knock(Meeting *m, const Address *at, const Hello *h)
     if (fd < 0)
         return false;
     double limit = soon(m, answer_limit);
-    if (socket_write(fd, h, sizeof *h, limit) && socket_read(fd, &w, sizeof w, limit) && w.magic == magic && w.token == m->token) {
+    if (socket_write(fd, h, sizeof *h, limit) && socket_read(fd, &w, sizeof w, limit) && w.magic == magic &&
+        w.token == m->token) {
         m->star = fd;
         m->home = *at;
         return true;
@@ -165,7 +166,8 @@ static bool open_door(Meeting *m)
             return fail(m, BURST_E_USAGE, "this process is not the only one that says it is rank 0");
     }
     describe_ports(m->place, ports, sizeof ports);
-    return m->star >= 0 || fail(m, BURST_E_USAGE, "rank 0 cannot listen on %s: %s; BURST_PORT chooses another", ports, strerror(reason));
+    return m->star >= 0 || fail(m, BURST_E_USAGE, "rank 0 cannot listen on %s: %s; BURST_PORT chooses another", ports,
+                                strerror(reason));
 }
 
 static bool greet(Meeting *m, int fd, Hello *h)
@@ -182,7 +184,8 @@ static bool admissible(Meeting *m, Hello *h)
     if (h->rank < 0 || h->rank >= m->world)
         return fail(m, BURST_E_USAGE, "a process on %s says it is rank %d of %d", h->name, h->rank, m->world);
     if (h->rank == 0 || m->guest[h->rank] >= 0)
-        return fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s", h->rank, m->all[h->rank].name, h->name);
+        return fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s", h->rank,
+                    m->all[h->rank].name, h->name);
     if (h->plan != m->all[0].plan)
         return fail(m, BURST_E_USAGE, "rank %d on %s runs a program of another plan than rank 0", h->rank, h->name);
     return true;
@@ -236,7 +239,8 @@ static bool check_locals(Meeting *m)
     for (int i = 0; i < m->world; i++)
         for (int j = 0; j < i; j++)
             if (m->all[i].host == m->all[j].host && m->all[i].local >= 0 && m->all[i].local == m->all[j].local)
-                return fail(m, BURST_E_USAGE, "ranks %d and %d on %s both have LOCAL_RANK %d", j, i, m->all[i].name, m->all[i].local);
+                return fail(m, BURST_E_USAGE, "ranks %d and %d on %s both have LOCAL_RANK %d", j, i, m->all[i].name,
+                            m->all[i].local);
     return true;
 }
 
@@ -299,8 +303,8 @@ static bool find_rank_0(Meeting *m, const Hello *h)
             reason = "nobody answers as rank 0 of this job";
         usleep(RETRY_US);
     } while (burst_seconds() < m->deadline);
-    return fail(m, BURST_E_PEER, "rank %d found no rank 0 at %s, %s, in %.3g s (--timeout): %s", m->rank, m->place->master, ports,
-                burst_seconds() - began, reason);
+    return fail(m, BURST_E_PEER, "rank %d found no rank 0 at %s, %s, in %.3g s (--timeout): %s", m->rank, m->place->master,
+                ports, burst_seconds() - began, reason);
 }
 
 /* Rank 0 may have begun to wait after this rank. */
@@ -444,7 +448,8 @@ static bool call(Meeting *m, int i)
     address_describe(&at, where, sizeof where);
     m->mesh[i] = socket_connect(&at, m->deadline);
     return (m->mesh[i] >= 0 && socket_write(m->mesh[i], &mine, sizeof mine, m->deadline)) ||
-           fail(m, BURST_E_PEER, "rank %d cannot connect to rank %d on %s (%s): %s", m->rank, i, m->all[i].name, where, strerror(errno));
+           fail(m, BURST_E_PEER, "rank %d cannot connect to rank %d on %s (%s): %s", m->rank, i, m->all[i].name, where,
+                strerror(errno));
 }
 
 static bool take_call(Meeting *m, int *left)
@@ -453,7 +458,8 @@ static bool take_call(Meeting *m, int *left)
     Call theirs;
     int fd = socket_accept(m->listener, m->deadline, &from);
     if (fd < 0)
-        return fail(m, BURST_E_PEER, "rank %d waits in vain for %d other ranks to connect: %s", m->rank, *left, strerror(errno));
+        return fail(m, BURST_E_PEER, "rank %d waits in vain for %d other ranks to connect: %s", m->rank, *left,
+                    strerror(errno));
     bool ok = socket_read(fd, &theirs, sizeof theirs, burst_seconds() + greeting_limit) && theirs.magic == magic &&
               theirs.token == m->token && theirs.rank > m->rank && theirs.rank < m->world && apart(m, (int)theirs.rank) &&
               m->mesh[theirs.rank] < 0;
@@ -574,7 +580,8 @@ static bool world_fits(const Job *job)
 int met_job_run(const Job *job)
 {
     static uint64_t jobs; /* of this process: a rank that is a job behind is a stranger */
-    Meeting m = {.job = job, .place = job->place, .world = job->place->world, .rank = job->place->rank, .listener = -1, .star = -1};
+    Meeting m = {.job = job, .place = job->place, .world = job->place->world, .rank = job->place->rank,
+                 .listener = -1, .star = -1};
     Region r = {.fd = -1};
     if (!world_fits(job))
         return exit_code(BURST_E_USAGE);

@@ -97,7 +97,8 @@ static int torch_half_set(const Reader *r, bool *set)
     for (size_t i = 0; i < 2 && have; i++)
         if (!variable(torch_names[i]))
             return unusable(r, "%s is set (to '%s') and %s is not: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every "
-                               "rank, or unset them and the program starts all ranks itself", have, variable(have), torch_names[i]);
+                               "rank, or unset them and the program starts all ranks itself", have, variable(have),
+                            torch_names[i]);
     return BURST_OK;
 }
 

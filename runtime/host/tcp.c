@@ -166,7 +166,8 @@ static void sent_frame(Conn *k)
 static int write_frame(Conn *k)
 {
     size_t done = sizeof k->out + k->out.length - k->out_left, head = done < sizeof k->out ? sizeof k->out - done : 0;
-    struct iovec part[2] = {{(char *)&k->out + done, head}, {(char *)k->payload + (head ? 0 : done - sizeof k->out), k->out_left - head}};
+    size_t skip = head ? 0 : done - sizeof k->out; /* of the payload */
+    struct iovec part[2] = {{(char *)&k->out + done, head}, {(char *)k->payload + skip, k->out_left - head}};
     struct msghdr m = {.msg_iov = head ? part : part + 1, .msg_iovlen = !head ? 1 : k->out_left > head ? 2 : 1};
     ssize_t n = sendmsg(k->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0)
@@ -191,8 +192,8 @@ static void conn_write(Conn *k, BurstCtx *c)
 /* ---- receiving ---- */
 static int garbled(const Conn *k, BurstCtx *c)
 {
-    return burst_fail(c, BURST_E_PEER, "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu",
-                      k->peer, k->in.kind, k->in.channel, (unsigned long long)k->in.sequence, k->in.length,
+    return burst_fail(c, BURST_E_PEER,
+                      "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu", k->peer, k->in.kind, k->in.channel, (unsigned long long)k->in.sequence, k->in.length,
                       (unsigned long long)k->in.bytes, (unsigned long long)k->in.at);
 }
 
@@ -450,7 +451,8 @@ const Remote *tcp_open(int world, const int *socket)
     if (!m)
         return NULL;
     *m = (Mesh){.world = world, .conn = calloc((size_t)world, sizeof *m->conn), .poll = calloc((size_t)world, sizeof *m->poll)};
-    m->remote = (Remote){.start = start, .test = test, .release = release, .look = look, .ended = ended, .finish = finish, .state = m};
+    m->remote = (Remote){.start = start, .test = test, .release = release, .look = look, .ended = ended,
+                         .finish = finish, .state = m};
     if (!m->conn || !m->poll) {
         free(m->conn);
         free(m->poll);
@@ -489,7 +491,8 @@ void tcp_tell_failure(const Remote *remote, int status, const char *text)
     for (int i = 0; i < m->world; i++)
         if (m->conn[i].failure_status)
             return;
-    Frame f = {.magic = MAGIC, .kind = F_FAILED, .length = (uint32_t)strlen(text), .sequence = (uint64_t)-status, .step = m->step};
+    Frame f = {.magic = MAGIC, .kind = F_FAILED, .length = (uint32_t)strlen(text), .sequence = (uint64_t)-status,
+               .step = m->step};
     for (int i = 0; i < m->world; i++) {
         Conn *k = &m->conn[i];
         if (k->fd < 0 || k->out_left)

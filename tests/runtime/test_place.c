@@ -122,8 +122,8 @@ static void places_that_make_no_sense(void **unused)
 static void tokens(void **unused)
 {
     (void)unused;
-    static const char *const jobs[] = {TORCH, TORCH "MASTER_PORT=29501", TORCH "TORCHELASTIC_RUN_ID=a", TORCH "TORCHELASTIC_RUN_ID=b",
-                                       SLURM, SLURM "SLURM_STEP_ID=1", SLURM "SLURM_JOB_ID=78"};
+    static const char *const jobs[] = {TORCH, TORCH "MASTER_PORT=29501", TORCH "TORCHELASTIC_RUN_ID=a",
+                                       TORCH "TORCHELASTIC_RUN_ID=b", SLURM, SLURM "SLURM_STEP_ID=1", SLURM "SLURM_JOB_ID=78"};
     enum { JOBS = sizeof jobs / sizeof *jobs };
     Place p[JOBS], again;
     char text[1024];
@@ -143,7 +143,8 @@ static void first_nodes(void **unused)
 {
     (void)unused;
     static const char *const lists[][2] = {
-        {"host[01-04,7]", "host01"}, {"a", "a"}, {"a,b[1-2]", "a"}, {"n7,n[9-10]", "n7"}, {"r[1-2]n[03,05]-x.dom", "r1n03-x.dom"},
+        {"host[01-04,7]", "host01"}, {"a", "a"}, {"a,b[1-2]", "a"}, {"n7,n[9-10]", "n7"},
+        {"r[1-2]n[03,05]-x.dom", "r1n03-x.dom"},
         {"gpu-a-1.cluster,b", "gpu-a-1.cluster"}, {"10.0.0.[1,7]", "10.0.0.1"}, {"[2-3]", "2"}, {"h[0100-0200]", "h0100"},
         {"", NULL}, {",a", NULL}, {"a[", NULL}, {"a]", NULL}, {"a[1[2]]", NULL}, {"a b", NULL}, {"a;b", NULL},
         {"longer-than-fits[1-2]", NULL},
@@ -162,7 +163,8 @@ static void first_nodes(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places), cmocka_unit_test(places_that_make_no_sense), cmocka_unit_test(tokens), cmocka_unit_test(first_nodes),
+        cmocka_unit_test(places), cmocka_unit_test(places_that_make_no_sense), cmocka_unit_test(tokens),
+        cmocka_unit_test(first_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
