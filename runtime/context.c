@@ -19,6 +19,12 @@ static int cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+int host_threads(const BurstCtx *c)
+{
+    const int share = cores() / c->region->locals;
+    return share > 1 ? share : 1;
+}
+
 int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote)
 {
     *c = (BurstCtx){.plan = job->plan, .train = job->train, .rank = rank, .world = job->plan->world,

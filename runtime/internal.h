@@ -156,6 +156,8 @@ int met_job_run(const Job *job); /* started by torchrun or srun */
 /* "rank 3, step 5 (attend Q[0] with KV[1])" */
 void describe_rank(const Region *r, int rank, int local, char *text, size_t size);
 
+/* This rank's share of the host's processors, at least 1. */
+int host_threads(const BurstCtx *c);
 int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote);
 void context_close(BurstCtx *c);
 

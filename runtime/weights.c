@@ -3,10 +3,11 @@
 #include "internal.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 4 }; /* param, grad, m, v */
+enum { KINDS = 4, FILLERS = 32 }; /* param, grad, m, v; threads that draw first values, at most */
 
 int burst_unit_count(const BurstPlan *p)
 {
@@ -48,15 +49,35 @@ Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
     return (Span){begin, end};
 }
 
-static void fill(const BurstCtx *c, const BurstUnit *u, int unit, float *param)
+/* One thread's share of every tensor: billions of numbers take minutes otherwise. */
+typedef struct Filler {
+    const BurstCtx *c;
+    const BurstPlan *p;
+    const BurstWeights *w;
+    int part, parts;
+    pthread_t thread;
+    bool runs;
+} Filler;
+
+static void fill_unit(const Filler *f, const BurstUnit *u, int unit)
 {
+    const BurstCtx *c = f->c;
+    float *at = f->w->param[unit] - c->rank * u->shard;
     for (int t = 0; t < u->tensors; t++) {
         const BurstTensor *tensor = &u->tensor[t];
-        Span s = tensor_part(c, u, tensor);
-        float *at = param - c->rank * u->shard;
-        for (int64_t i = s.begin; i < s.end; i++)
+        const Span s = tensor_part(c, u, tensor);
+        const int64_t count = s.end > s.begin ? s.end - s.begin : 0, end = s.begin + count * (f->part + 1) / f->parts;
+        for (int64_t i = s.begin + count * f->part / f->parts; i < end; i++)
             at[i] = tensor->init_std == 0 ? 1 : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
     }
+}
+
+static void *fill_part(void *argument)
+{
+    const Filler *f = argument;
+    for (int u = 0; u < f->w->units; u++)
+        fill_unit(f, burst_unit(f->p, u), u);
+    return NULL;
 }
 
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
@@ -79,8 +100,18 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 
 void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
-    for (int u = 0; u < w->units; u++)
-        fill(c, burst_unit(p, u), u, w->param[u]);
+    Filler f[FILLERS];
+    const int parts = host_threads(c) < FILLERS ? host_threads(c) : FILLERS;
+    for (int i = 0; i < parts; i++) {
+        f[i] = (Filler){.c = c, .p = p, .w = w, .part = i, .parts = parts};
+        f[i].runs = i > 0 && pthread_create(&f[i].thread, NULL, fill_part, &f[i]) == 0;
+    }
+    for (int i = 0; i < parts; i++) {
+        if (f[i].runs)
+            pthread_join(f[i].thread, NULL);
+        else
+            fill_part(&f[i]);
+    }
 }
 
 int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
