@@ -228,8 +228,10 @@ void burst_gpu_close(BurstGpu *g)
     if (!g)
         return;
     bool orderly = came_to_rest(g) && left_peers(g);
+    /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a stream that waits
+     * for a lost peer's flag never does. What is left then ends with the process. */
     for (int i = 0; g->comm && i <= g->channels; i++)
-        if (g->comm[i])
+        if (g->comm[i] && (orderly || g->peers == 0))
             orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
     gpu_watch_close(g, orderly);
     if (orderly)
