@@ -240,6 +240,7 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     Memory out = {.n = m.rows.n, .at = m.rows.at, .host = m.host + weights};
     out.weights = p->cuda ? device_weights : weights;
     out.total = p->cuda ? m.device + device_weights : out.host;
-    out.beside = p->cuda ? (size_t)burst_gpu_beside_bytes(p->cluster.world, backward->channels ? backward->channels : 1) : 0;
+    const int channels = backward->channels ? backward->channels : 1;
+    out.beside = p->cuda ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, p->cluster.world, channels) : 0;
     return out;
 }

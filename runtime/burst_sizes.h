@@ -59,16 +59,18 @@ static inline int64_t burst_gpu_loss_bytes(int vocab)
 }
 
 /* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others are what drivers and
- * libraries take, set here with room to spare and to be set from the line that a program prints of what it measured. */
+ * libraries took on H200s (docs/performance.md), connections of NCCL included; programs print what they measure. Inside a node
+ * channels move by copy engines and have no communicator. */
 enum {
-    BURST_GPU_OWN_BYTES = 64 << 20,     /* workspace of matrix products, sums */
-    BURST_GPU_CONTEXT_BYTES = 640 << 20, /* the CUDA context, with the kernels of the program and of cublasLt */
-    BURST_GPU_NCCL_BYTES = 160 << 20    /* a communicator: one for each channel, one for weights */
+    BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */
+    BURST_GPU_CONTEXT_BYTES = 540 << 20, /* the CUDA context, with the kernels of the program and of cublasLt */
+    BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
+    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel */
 };
-static inline int64_t burst_gpu_beside_bytes(int world, int channels)
+static inline int64_t burst_gpu_beside_bytes(int nodes, int world, int channels)
 {
-    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES +
-           (world > 1 ? (channels + 1) * (int64_t)BURST_GPU_NCCL_BYTES : 0);
+    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES + (world > 1 ? BURST_GPU_WEIGHTS_BYTES : 0) +
+           (nodes > 1 ? channels * (int64_t)BURST_GPU_CHANNEL_BYTES : 0);
 }
 
 /* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */
