@@ -45,8 +45,8 @@ def compare(m, name, losses, right):
     last = windows(losses)[-1] / windows(right)[-1] - 1
     m.add("train", name, f"worst window of {WINDOW} steps {100 * max(apart):.2f} %, the last {100 * last:+.2f} %, "
           f"worst single step {100 * single:.2f} %; last loss {losses[-1]:.4f}, host {right[-1]:.4f}",
-          f"windows within {100 * LIMIT:.0f} %",
-          max(apart) <= LIMIT)
+          f"windows within {100 * LIMIT:.0f} %", max(apart) <= LIMIT)
+    print("    by window:", *[f"{100 * (a / b - 1):+.2f}" for a, b in zip(windows(losses), windows(right))], "%", flush=True)
 
 
 def run(m):
