@@ -20,7 +20,6 @@ typedef struct BurstForward {
     BurstTileLists lists; /* a row per query tile */
     int q_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
     int flags, section;
-    int second; /* the first block of those that come second to their multiprocessor; 0: they need no stagger */
     float scale;
 } BurstForward;
 
@@ -237,10 +236,6 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
         }
 }
 
-/* Where lists have one length, the two blocks of a multiprocessor would begin and end together, and it would have nothing to
- * multiply meanwhile. The second of each pair starts about half a list later, once; nanoseconds. */
-enum { STAGGER_A_TILE = 1400, STAGGER_MOST = 26000, STAGGER_WAVES = 8 };
-
 } // namespace burst
 
 template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) burst_forward_kernel(const BurstForward p)
@@ -253,8 +248,6 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
     const int tile = place.tile, count = p.lists.count[tile];
     if (count == 0 && !p.flags)
         return;
-    if (p.second && (int)blockIdx.x / p.second == 1)
-        __nanosleep((unsigned)min(count * STAGGER_A_TILE, STAGGER_MOST));
     const int32_t *list = p.lists.list + (int64_t)tile * p.lists.stride;
     int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
     int warp_row = (int)threadIdx.x / 32 * 32;
@@ -308,13 +301,12 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
 
 /* Folds the pair into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
  * first or the last of its query chunk. */
-template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, int multiprocessors, cudaStream_t stream)
+template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, cudaStream_t stream)
 {
     const int blocks = p.lists.rows * p.q_heads;
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;
-    p.second = blocks >= burst::STAGGER_WAVES * 2 * multiprocessors ? multiprocessors : 0;
     burst_forward_kernel<D, MASK><<<blocks, 128, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
     return cudaGetLastError();
 }

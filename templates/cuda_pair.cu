@@ -7,7 +7,7 @@ template <class MASK> static cudaError_t plan_forward_pair(PlanState *s, BurstFo
     cudaStream_t stream = burst_gpu_compute(s->gpu);
     p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), s->lists);
     const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, true, s->tile_sides, p.lists, stream);
-    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
+    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, stream);
 }
 
 template <class MASK> static cudaError_t plan_backward_pair(PlanState *s, BurstBackward p)

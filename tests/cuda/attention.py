@@ -28,8 +28,7 @@ class Lists(C.Structure):
 class Forward(C.Structure):
     _fields_ = [("q", Rows), ("k", Rows), ("v", Rows), ("out", Rows), ("o", C.c_void_p), ("lse", C.c_void_p),
                 ("q_tokens", Tokens), ("k_tokens", Tokens), ("lists", Lists), ("q_heads", C.c_int), ("q_head0", C.c_int),
-                ("kv_head0", C.c_int), ("group", C.c_int), ("flags", C.c_int), ("section", C.c_int), ("second", C.c_int),
-                ("scale", C.c_float)]
+                ("kv_head0", C.c_int), ("group", C.c_int), ("flags", C.c_int), ("section", C.c_int), ("scale", C.c_float)]
 
 
 class Backward(C.Structure):
@@ -129,8 +128,8 @@ class Ring:
     def forward_pair(self, i, j, q, k, v, out, o, lse, flags):
         qh, _, q0, k0 = self.heads
         p = Forward(rows(q), rows(k), rows(v), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
-                    self.lists[0, i, j], qh, q0, k0, self.group, flags, 0, 0, self.scale)
-        call(self.lib.test_forward, self.mask, C.byref(p), self.multiprocessors)
+                    self.lists[0, i, j], qh, q0, k0, self.group, flags, 0, self.scale)
+        call(self.lib.test_forward, self.mask, C.byref(p))
 
     def backward_pair(self, i, j, q, k, v, d_o, lse, delta, dq, dk, dv):
         qh, kh, q0, k0 = self.heads

@@ -10,7 +10,7 @@
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
     cudaError_t (*lists)(BurstTokens, BurstTokens, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
-    cudaError_t (*forward)(BurstForward, int, cudaStream_t);
+    cudaError_t (*forward)(BurstForward, cudaStream_t);
     cudaError_t (*backward)(BurstBackward, int, cudaStream_t);
 } Kernels;
 
@@ -55,10 +55,7 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
     return cudaGetLastError();
 }
 
-int test_forward(int mask, const BurstForward *p, int multiprocessors, cudaStream_t stream)
-{
-    return kernels[mask].forward(*p, multiprocessors, stream);
-}
+int test_forward(int mask, const BurstForward *p, cudaStream_t stream) { return kernels[mask].forward(*p, stream); }
 
 int test_backward(int mask, const BurstBackward *p, int multiprocessors, cudaStream_t stream)
 {
