@@ -3,6 +3,8 @@
  */
 #include "cost.h"
 
+#include "burst_sizes.h"
+
 #include <math.h>
 
 typedef struct Stepper { Arena *arena; const Draft *draft; const Program *program; bool cpu; StepParts *parts; } Stepper;
@@ -57,6 +59,14 @@ static double slowest(const Stepper *s, Work w)
     return most;
 }
 
+/* Logits, and both gradients from them. On a GPU a tile's logits are read twice and its gradients written, and dw is read and
+ * written for each tile (runtime/cuda/loss.cu). */
+static Work loss_work(const Stepper *s, const Model *m, double e)
+{
+    const double d = m->hidden, tile = (double)burst_gpu_loss_tile(m->vocab);
+    return (Work){6 * d * m->vocab, e * 4 * d + (s->cpu ? 0 : m->vocab * (4 + 4 + 2 + 8 * d / tile))};
+}
+
 static void dense_parts(Stepper *s)
 {
     const Model *m = &s->program->model;
@@ -65,7 +75,7 @@ static void dense_parts(Stepper *s)
     s->parts->dense_forward = slowest(s, layer);
     s->parts->dense_again = slowest(s, sum_work(again_parts_work(m, e, s->draft->choice.recompute)));
     s->parts->dense_backward = slowest(s, twice);
-    s->parts->loss = slowest(s, (Work){6 * d * m->vocab, e * 4 * d}); /* logits, and both gradients from them */
+    s->parts->loss = slowest(s, loss_work(s, m, e));
     s->parts->embedding = slowest(s, (Work){0, e * 4 * d});
     double elements = 0, most = 0;
     for (int u = 0; u < s->draft->units.n; u++)
