@@ -10,26 +10,40 @@
 void gotoblas_dynamic_init(void) __attribute__((weak));
 void gotoblas_dynamic_quit(void) __attribute__((weak));
 
-static bool has_avx512(void)
+/* What kernels use: 0 no more than AVX, 1 AVX2, 2 AVX-512. */
+static int level_of_machine(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl");
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return 2;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 #else
-    return false;
+    return 0;
 #endif
 }
 
+static int level_of_kernels(const char *core)
+{
+    static const struct { const char *core; int level; } known[] = {{"Haswell", 1}, {"Zen", 1}, {"Excavator", 1},
+                                                                    {"SkylakeX", 2}, {"Cooperlake", 2}, {"SapphireRapids", 2}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(core, known[i].core) == 0)
+            return known[i].level;
+    return 0;
+}
+
 /* OpenBLAS reads OPENBLAS_CORETYPE once, in its constructor; forgetting that choice makes it read again. Releases that
- * do not know a processor (0.3.21: Zen 4, Zen 5) fall back to AVX2 kernels at half the rate. */
+ * do not know a processor fall back to AVX2 kernels at half the rate (0.3.21 on Zen 4 and 5), or to SSE3 at a fifth (on some
+ * Sapphire Rapids). */
 static void choose_kernels(void)
 {
-    const char *chosen = openblas_get_corename();
-    bool avx2 = strcmp(chosen, "Haswell") == 0 || strcmp(chosen, "Zen") == 0;
-    if (!avx2 || !has_avx512() || !gotoblas_dynamic_init || !gotoblas_dynamic_quit)
+    static const char *const best[] = {NULL, "Haswell", "SkylakeX"};
+    const int level = level_of_machine();
+    if (level <= level_of_kernels(openblas_get_corename()) || !gotoblas_dynamic_init || !gotoblas_dynamic_quit)
         return;
-    if (setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) != 0) /* 0: what the user has set stays */
+    if (setenv("OPENBLAS_CORETYPE", best[level], 0) != 0) /* 0: what the user has set stays */
         return; /* slower, and right */
     gotoblas_dynamic_quit();
     gotoblas_dynamic_init();

@@ -53,17 +53,29 @@ static void threads_asked_for_stay(void **state)
     assert_int_equal(openblas_get_num_threads(), before);
 }
 
-static void avx512_kernels_replace_avx2(void **state)
+static void avx512_kernels_replace(const char *core)
 {
-    (void)state;
     if (!machine_has_avx512() || !gotoblas_dynamic_init)
         skip();
-    pretend("Haswell");
-    assert_string_equal(openblas_get_corename(), "Haswell");
+    pretend(core);
+    assert_string_equal(openblas_get_corename(), core);
     burst_blas_setup();
     assert_string_equal(openblas_get_corename(), "SkylakeX");
     assert_true(sum_of_product() == 19 + 22 + 43 + 50);
     unsetenv("OPENBLAS_CORETYPE");
+}
+
+static void avx512_kernels_replace_avx2(void **state)
+{
+    (void)state;
+    avx512_kernels_replace("Haswell");
+}
+
+/* What releases choose that do not know the processor at all. */
+static void avx512_kernels_replace_sse3(void **state)
+{
+    (void)state;
+    avx512_kernels_replace("Prescott");
 }
 
 static void a_choice_stays(void **state)
@@ -83,7 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread),
         cmocka_unit_test(threads_asked_for_stay),
-        cmocka_unit_test(avx512_kernels_replace_avx2),
+        cmocka_unit_test(avx512_kernels_replace_avx2), cmocka_unit_test(avx512_kernels_replace_sse3),
         cmocka_unit_test(a_choice_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
