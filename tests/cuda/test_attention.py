@@ -5,6 +5,7 @@ where it has the mask, otherwise the same formulas in torch with P and dS rounde
 compute-sanitizer.
 """
 import itertools
+import pathlib
 import sys
 
 import torch
@@ -13,53 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attention import MASKS, Ring, split
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+from attention_torch import dense, kept
+
 LIMIT, LSE_LIMIT = 1.25, 1e-4
 FEW, FEW_LIMIT = 64, 5e-3 # with few elements the ratio of two rounding errors says little
 names = ("O", "dQ", "dK", "dV")
-
-
-def mixed(a, b):
-    """hash(a, b) of the mask language, in 64-bit integers."""
-    m32 = 0xffffffff
-    def mix(h):
-        h = ((h ^ (h >> 16)) * 0x85ebca6b) & m32
-        h = ((h ^ (h >> 13)) * 0xc2b2ae35) & m32
-        return h ^ (h >> 16)
-    return mix(mix((a + 0x9e3779b9) & m32) ^ ((b * 0x9e3779b1) & m32)) >> 1
-
-
-def kept(mask, n, doc):
-    """The mask as booleans [q][k], written from its definition."""
-    q, k = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
-    causal, far = q >= k, q - k
-    return {
-        "full": lambda: causal | True, "causal": lambda: causal, "window(100)": lambda: causal & (far < 100),
-        "window_sink(96, 20)": lambda: causal & ((far < 96) | (k < 20)),
-        "dilated(20, 5)": lambda: causal & (far < 100) & (far % 5 == 0),
-        "prefix_lm(130)": lambda: causal | (k < 130), "document": lambda: causal & (doc[q] == doc[k]),
-        "late": lambda: far >= 6,
-        "odd": lambda: (((q * q + 3 * k) % 13 != 4) & (far.abs() < 333)) | (mixed(q // 16, k // 16) % 5 == 0),
-        "narrow_odd": lambda: ((7 * q + 3 * k) % 11 < 8) & (q // 40 - k // 30 < 5),
-        "window(4096)": lambda: causal & (far < 4096), "window(1024)": lambda: causal & (far < 1024),
-    }[mask]()
-
-
-def attention(q, k, v, d_o, keep, rounded):
-    """(O, lse, dQ, dK, dV) in q's type; rounded: P and dS through bf16, as kernels do."""
-    group, scale = q.shape[0] // k.shape[0], q.shape[2] ** -0.5
-    low = (lambda x: x.bfloat16().to(x.dtype)) if rounded else (lambda x: x)
-    ke, ve = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
-    s = (q @ ke.transpose(1, 2) * scale).masked_fill(~keep, float("-inf"))
-    lse = torch.logsumexp(s, 2)
-    top = s.amax(2, keepdim=True).nan_to_num(neginf=0)
-    part = torch.exp(s - top)
-    total = part.sum(2, keepdim=True)
-    o = low(low(part) @ ve / torch.where(total > 0, total, 1))
-    p = torch.exp(s - lse.nan_to_num(neginf=0)[..., None])
-    ds = low(p * (d_o @ ve.transpose(1, 2) - (d_o * o).sum(2, keepdim=True)))
-    fold = lambda x: low(x).view(k.shape[0], group, *k.shape[1:]).sum(1)
-    dk, dv = fold(ds.transpose(1, 2) @ q * scale), fold(low(p).transpose(1, 2) @ d_o)
-    return o, lse, low(ds @ ke * scale), low(dk), low(dv)
 
 
 def cudnn(q, k, v, d_o, causal):
@@ -90,15 +50,16 @@ def inputs(h, hk, n, d, seed):
 def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1):
     q, k, v, d_o = inputs(h, hk, n, d, seed)
     doc = documents(n, doc_seed)
-    keep = kept(mask, n, doc)
+    keep = kept(mask, n, doc, "cuda")
     ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk)
     ring.prepare(doc)
     o, lse, dq, dk, dv = ring.run(q, k, v, d_o, token_major)
-    o64, lse64, *g64 = attention(*(x.double() for x in (q, k, v, d_o)), keep, False)
+    o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False)
     if mask in ("full", "causal") and n >= FEW:
         peer, peer_name = cudnn(q, k, v, d_o, mask == "causal"), "cudnn"
     else:
-        peer, peer_name = [x for i, x in enumerate(attention(*(x.float() for x in (q, k, v, d_o)), keep, True)) if i != 1], "torch"
+        rounded = dense(*(x.float() for x in (q, k, v, d_o)), keep, True, by_head=True)
+        peer, peer_name = [x for i, x in enumerate(rounded) if i != 1], "torch"
     ours = (o, dq, dk.bfloat16(), dv.bfloat16())
     errors = [(error(x, y), error(z, y)) for x, y, z in zip(ours, (o64, *g64), peer)]
     none = ~keep.any(1)

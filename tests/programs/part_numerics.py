@@ -10,9 +10,12 @@ import concurrent.futures
 import os
 import re
 import struct
+import sys
 import typing
 
 import machine
+
+sys.path.append(str(machine.ROOT / "tests/reference"))  # attention_torch, imported where torch is
 
 LIMIT = 1.25      # of the peer's error
 LSE_LIMIT = 1e-5  # relative, of lse; divided by LIMIT it is the harness's unit
@@ -87,44 +90,6 @@ def model_text(point, masks=None):
 
 # ---- answers ----
 
-def hashed(a, b):
-    """hash(a, b) of the mask language: murmur's finaliser over 32 bits, in 64-bit integers."""
-    low = 0xffffffff
-    def mix(h):
-        h = ((h ^ (h >> 16)) * 0x85ebca6b) & low
-        h = ((h ^ (h >> 13)) * 0xc2b2ae35) & low
-        return h ^ (h >> 16)
-    return mix(mix((a + 0x9e3779b9) & low) ^ ((b * 0x9e3779b1) & low)) >> 1
-
-
-def kept(torch, mask, n, doc, device):
-    """The mask as booleans [q][k], written from its definition."""
-    q, k = torch.arange(n, device=device)[:, None], torch.arange(n, device=device)[None]
-    causal, far = q >= k, q - k
-    return {"full": lambda: causal | True, "causal": lambda: causal, "window(100)": lambda: causal & (far < 100),
-            "window_sink(96, 20)": lambda: causal & ((far < 96) | (k < 20)),
-            "dilated(20, 5)": lambda: causal & (far < 100) & (far % 5 == 0),
-            "prefix_lm(130)": lambda: causal | (k < 130), "document": lambda: causal & (doc[q] == doc[k]),
-            "odd": lambda: (((q * q + 3 * k) % 13 != 4) & (far.abs() < 333)) | (hashed(q // 16, k // 16) % 5 == 0)}[mask]()
-
-
-def dense(torch, q, k, v, d_o, keep, rounded):
-    """(o, lse, dq, dk, dv) in the type of q. rounded: P, dS and results through bf16."""
-    group, scale = q.shape[0] // k.shape[0], q.shape[2] ** -0.5
-    low = (lambda x: x.bfloat16().to(x.dtype)) if rounded else (lambda x: x)
-    ke, ve = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
-    s = (q @ ke.transpose(1, 2) * scale).masked_fill(~keep, float("-inf"))
-    lse = torch.logsumexp(s, 2)
-    part = torch.exp(s - s.amax(2, keepdim=True).nan_to_num(neginf=0))
-    total = part.sum(2, keepdim=True)
-    o = low(low(part) @ ve / torch.where(total > 0, total, 1))
-    p = torch.exp(s - lse.nan_to_num(neginf=0)[..., None])
-    ds = low(p * (d_o @ ve.transpose(1, 2) - (d_o * o).sum(2, keepdim=True)))
-    fold = lambda x: x.view(k.shape[0], group, *k.shape[1:]).sum(1)
-    dk, dv = fold(ds.transpose(1, 2) @ q * scale), fold(low(p).transpose(1, 2) @ d_o)
-    return o, lse, low(ds @ ke * scale), low(dk), low(dv)
-
-
 def cudnn(torch, q, k, v, d_o, mask, keep):
     """(o, None, dq, dk, dv) of cuDNN's bf16 attention; raises where it has no kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -144,7 +109,8 @@ def cudnn(torch, q, k, v, d_o, mask, keep):
 
 def peer_of(torch, x, mask, keep):
     """The peer's outputs and its name. cuDNN's answers must be the mask's: one that silently ignores it is no peer."""
-    rounded = dense(torch, *(y.float() for y in x), keep, True)
+    import attention_torch
+    rounded = attention_torch.dense(*(y.float() for y in x), keep, True)
     try:
         if x[0].device.type != "cuda":
             raise RuntimeError("no GPU")
@@ -183,6 +149,7 @@ def scales(right, peer):
 
 def write_answers(path, shape, masks=None, device="cuda", seed=1):
     """The file of expected.h for one shape (heads, kv_heads, head_dim, tokens); returns how often which peer was asked."""
+    import attention_torch
     import torch
     torch.backends.cuda.matmul.allow_tf32 = False
     masks = masks or MASKS
@@ -208,8 +175,8 @@ def write_answers(path, shape, masks=None, device="cuda", seed=1):
         f.seek(case_at + case_size * len(cases))
         lines = []
         for m, t in cases:
-            keep = kept(torch, masks[m], n, tables[t], device)
-            right = dense(torch, q, k, v, d_o, keep, False)
+            keep = attention_torch.kept(masks[m], n, tables[t], device)
+            right = attention_torch.dense(q, k, v, d_o, keep, False)
             peer, who = peer_of(torch, (q, k, v, d_o), masks[m], keep)
             peers[who, masks[m].split("(")[0]] += 1
             at = []
