@@ -101,7 +101,7 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     Filler f[FILLERS];
-    const int parts = host_threads(c) < FILLERS ? host_threads(c) : FILLERS;
+    const int threads = host_threads(c), parts = threads < FILLERS ? threads : FILLERS;
     for (int i = 0; i < parts; i++) {
         f[i] = (Filler){.c = c, .p = p, .w = w, .part = i, .parts = parts};
         f[i].runs = i > 0 && pthread_create(&f[i].thread, NULL, fill_part, &f[i]) == 0;

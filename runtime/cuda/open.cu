@@ -194,8 +194,7 @@ int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **ou
     return status;
 }
 
-/* After a failure the streams may never come to rest, and freeing device memory would wait for them: aborting the
- * communicators is all that is safe, the rest ends with the process. */
+/* After a failure the streams may never come to rest, and freeing device memory would wait for them. */
 static bool came_to_rest(BurstGpu *g)
 {
     return !g->broken && !*burst_error(g->ctx) && burst_gpu_sync(g) == BURST_OK &&
