@@ -142,8 +142,8 @@ class Machine:
         return out
 
     def cost(self, name, topo, model):
-        """The simulated step of the CUDA program: the name of the output says that it is CUDA."""
-        return self.emit(name, topo, model, "cost.cu", ["--emit=cost"]).read_text()
+        """The text of the simulated step."""
+        return self.emit(name, topo, model, "cost", ["--emit=cost"]).read_text()
 
     def libraries(self, cuda):
         names = (["libburst_rt_cuda.a"] if cuda else []) + ["libburst_rt.a", "libjansson.a", "libz.a"]
