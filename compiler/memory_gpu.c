@@ -133,7 +133,7 @@ static void add_lists(MemoryMaker *m)
 {
     const int64_t tokens = m->choice->schedule->exchanges ? m->program->sequence : m->n;
     const int64_t small = tokens / 64 + 1, large = tokens / 128 + 1;
-    add_buffers(m, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 2]", large * (small + 2));
+    add_buffers(m, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 5]", large * (small + 5));
     add_buffers(m, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", 2 * small);
 }
 

@@ -25,12 +25,15 @@ typedef struct BurstTokens {
  * aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and head n * d. */
 typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
 
+/* A tile and its list: count entries, the first of them again here (0 where there is none). 16 bytes, read at once. */
+typedef struct BurstTileList { int32_t tile, count, first, unused; } BurstTileList;
+
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each 2 * tile + partial of the other
  * side. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other. */
 typedef struct BurstTileLists {
     int rows, stride;
-    int32_t *list;
-    int32_t *count, *order; /* [rows] */
+    BurstTileList *order; /* [rows] */
+    int32_t *count, *list;
 } BurstTileLists;
 
 /* Tokens of a tile. Backward's query tile is smaller at head_dim 128: dK and dV already take 128 registers a thread. */
@@ -50,6 +53,13 @@ static __device__ __forceinline__ float exp2_fast(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+static __device__ __forceinline__ float max_or_nan(float x, float y)
+{
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
 }
 
 static __device__ __forceinline__ uint32_t pack(float low, float high)
@@ -114,6 +124,21 @@ static __device__ __forceinline__ void not_ahead() { __syncwarp(); }
 
 /* What follows from x is computed again from here on, not kept in registers. */
 static __device__ __forceinline__ void forget(int &x) { asm volatile("" : "+r"(x)); }
+
+/* Asked anew at each place, so that the answers take no registers between them. */
+static __device__ __forceinline__ int thread_number()
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+static __device__ __forceinline__ int block_number()
+{
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
 
 /* ---- cp.async ---- */
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there)
@@ -187,13 +212,18 @@ template <class MASK> static constexpr int token_ints(int tile)
 }
 
 /* ---- sums ---- */
-static __device__ __forceinline__ void add_two(float *at, float x, float y)
+static __device__ __forceinline__ void add_one(float *at, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(x) : "memory");
+}
+
+/* at: aligned to 16 bytes. */
+static __device__ __forceinline__ void add_four(float *at, float x, float y, float z, float w)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(x), "f"(y) : "memory");
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 #else
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(x) : "memory");
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at + 1), "f"(y) : "memory");
+    add_one(at, x), add_one(at + 1, y), add_one(at + 2, z), add_one(at + 3, w);
 #endif
 }
 
@@ -209,6 +239,23 @@ static __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/* Of four lanes lane i gets x[i] of each, in their order: rows become columns. */
+static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
+{
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & step)) {
+                const bool high = lane & step;
+                const uint32_t got = __shfl_xor_sync(0xffffffffu, high ? x[i] : x[i + step], step);
+                if (high)
+                    x[i] = got;
+                else
+                    x[i + step] = got;
+            }
+}
+
 /* ---- which (tile, head) a block works on ---- */
 /* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache, enough that the last
  * section ends evenly. */
@@ -219,6 +266,19 @@ static __device__ __forceinline__ Place place_of(int block, int rows, int heads,
     const int width = min(section, heads - first), rest = block - first * rows;
     Place p = {rest / width, first + rest % width};
     return p;
+}
+
+/* One load of 16 bytes. tile_again: asked anew, like thread_number. */
+static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &lists, int at)
+{
+    const int4 x = *(const int4 *)&lists.order[at];
+    BurstTileList l = {x.x, x.y, x.z, x.w};
+    return l;
+}
+
+static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, int at)
+{
+    return *(const volatile int32_t *)&lists.order[at].tile;
 }
 
 } // namespace burst
@@ -280,7 +340,7 @@ static __global__ void burst_order_kernel(BurstTileLists lists)
     int before = 0;
     for (int i = 0; i < lists.rows; i++)
         before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
-    lists.order[before] = row;
+    lists.order[before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, 0};
 }
 
 /* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
@@ -293,17 +353,17 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one pair of chunks take: list, count and order. */
+/* Ints that the lists of one pair of chunks take: order, count and list. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles)
 {
-    return (size_t)own_tiles * ((size_t)other_tiles + 2);
+    return (size_t)own_tiles * (sizeof(BurstTileList) / 4 + 1 + (size_t)other_tiles);
 }
 
+/* memory: aligned to 16 bytes. */
 static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, int32_t *memory)
 {
-    BurstTileLists l = {own_tiles, other_tiles, memory, NULL, NULL};
-    l.count = memory + (size_t)own_tiles * (size_t)other_tiles;
-    l.order = l.count + own_tiles;
+    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4);
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, count + own_tiles};
     return l;
 }
 

@@ -72,19 +72,26 @@ template <int BM, int BN, class MASK>
 static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], const int32_t *q_ints, const int32_t *k_ints,
                                                      const BackwardLane &w, int keys)
 {
+    int32_t k_position[4];
 #pragma unroll
-    for (int c = 0; c < BM / 8; c++) {
-        const int query = w.half * (BM / 2) + c / 2 * 8 + w.lane % 4 * 2 + c % 2;
-        int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
-        const int32_t position = q_ints[query];
-        token_values<BM, MASK>(q_ints, query, q_value);
+    for (int row = 0; row < 4; row++)
+        k_position[row] = k_ints[w.keys + row * 8 + w.lane / 4];
 #pragma unroll
-        for (int row = 0; row < 4; row++) {
-            const int key = w.keys + row * 8 + w.lane / 4;
-            token_values<BN, MASK>(k_ints, key, k_value);
-            const bool keep = (key < keys) & (MASK::keep(position, k_ints[key], q_value, k_value) != 0);
-            float &x = s[row / 2][c / 2][row % 2 * 2 + c % 2];
-            x = keep ? x : -CUDART_INF_F;
+    for (int c = 0; c < BM / 16; c++) {
+        const int query0 = w.half * (BM / 2) + c * 8 + w.lane % 4 * 2;
+        const int2 both = *(const int2 *)(q_ints + query0);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
+            token_values<BM, MASK>(q_ints, query0 + e, q_value);
+#pragma unroll
+            for (int row = 0; row < 4; row++) {
+                const int key = w.keys + row * 8 + w.lane / 4;
+                token_values<BN, MASK>(k_ints, key, k_value);
+                const bool keep = (key < keys) & (MASK::keep(e ? both.y : both.x, k_position[row], q_value, k_value) != 0);
+                float &x = s[row / 2][c][row % 2 * 2 + e];
+                x = keep ? x : -CUDART_INF_F;
+            }
         }
     }
 }
@@ -193,14 +200,11 @@ template <int D> static __device__ __forceinline__ void backward_add_dq(const fl
 #if __CUDA_ARCH__ >= 900
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
-            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + dq_place(j, lane % 4, 0)), "f"(s[j][h]),
-                         "f"(s[j][h + 1]), "f"(s[j + 1][h]), "f"(s[j + 1][h + 1])
-                         : "memory");
+            add_four(to + dq_place(j, lane % 4, 0), s[j][h], s[j][h + 1], s[j + 1][h], s[j + 1][h + 1]);
 #else
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + dq_place(j / 2, lane % 4, j % 2)), "f"(s[j / 2][h + j % 2])
-                         : "memory");
+            add_one(to + dq_place(j / 2, lane % 4, j % 2), s[j / 2][h + j % 2]);
 #endif
     }
 }
@@ -227,21 +231,57 @@ static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t 
     }
 }
 
+/* place.head: (key head, split); place.tile: in the order of the lists. */
+static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
+{
+    return place_of(block_number(), p.lists.rows, p.kv_heads * p.splits, p.section);
+}
+
+/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here. Of two n-tiles a lane of four holds two
+ * columns each; lanes exchange them in pairs, so that each adds four columns of one of them. */
+template <int TILES>
+static __device__ __forceinline__ void backward_add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there)
+{
+    const bool odd = lane & 1;
+#pragma unroll
+    for (int j = 0; j < TILES; j += 2) {
+        const float give0 = odd ? x[j][h] : x[j + 1][h], give1 = odd ? x[j][h + 1] : x[j + 1][h + 1];
+        const float keep0 = odd ? x[j + 1][h] : x[j][h], keep1 = odd ? x[j + 1][h + 1] : x[j][h + 1];
+        const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1), got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
+        float *const to = at + (j + odd) * 8 + lane % 4 / 2 * 4;
+        if (there)
+            add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1), scale * (odd ? keep0 : got0),
+                     scale * (odd ? keep1 : got1));
+    }
+}
+
+/* first: the first of the warp's keys. */
 template <int D, int BM>
-static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int key0,
-                                                      const BackwardLane &w)
+static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int first,
+                                                      int half, int lane)
 {
 #pragma unroll
     for (int row = 0; row < 4; row++) {
-        const int key = key0 + w.keys + row * 8 + w.lane / 4, b = row / 2, h = row % 2 * 2;
-        if (key >= p.k_tokens.n)
-            break;
-        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + w.half * (D / 2) + w.lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < D / 16; j++) {
-            add_two(p.dk + at + j * 8, sums.dk[b][j][h] * p.scale, sums.dk[b][j][h + 1] * p.scale);
-            add_two(p.dv + at + j * 8, sums.dv[b][j][h], sums.dv[b][j][h + 1]);
-        }
+        const int key = first + row * 8 + lane / 4, b = row / 2, h = row % 2 * 2;
+        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + half * (D / 2);
+        const bool there = key < p.k_tokens.n;
+        backward_add_row<D / 16>(sums.dk[b], h, p.scale, p.dk + at, lane, there);
+        backward_add_row<D / 16>(sums.dv[b], h, 1, p.dv + at, lane, there);
+    }
+}
+
+/* Has the rows of dK and dV that this block will add to fetched into the L2 cache: additions to rows that are not there
+ * hold up others. */
+template <int D> static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
+{
+    const Place here = backward_place(p);
+    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<D>::BACKWARD_K, thread = thread_number();
+    const int64_t at = ((int64_t)(here.head / p.splits) * p.k_tokens.n + key0) * D;
+    const int floats = min(BurstTileShape<D>::BACKWARD_K, p.k_tokens.n - key0) * D;
+#pragma unroll 1
+    for (int i = thread * 32; i < floats; i += 256 * 32) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.dk + at + i));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.dv + at + i));
     }
 }
 
@@ -270,8 +310,9 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     using L = BurstBackwardLayout<D, MASK>;
     constexpr int BM = L::BM, BN = L::BN;
     extern __shared__ __align__(1024) unsigned char shared[];
-    const Place place = place_of((int)blockIdx.x, p.lists.rows, p.kv_heads * p.splits, p.section);
-    const int tile = p.lists.order[place.tile], count = p.lists.count[tile], kv = place.head / p.splits;
+    const Place place = backward_place(p);
+    const BurstTileList of = list_of(p.lists, place.tile);
+    const int tile = of.tile, count = of.count, kv = place.head / p.splits;
     /* The query heads of this key head that are here, and of those this split's share. */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
     const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = place.head % p.splits;
@@ -282,7 +323,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared);
-    const BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lanes_down(lane), base + lanes_across(lane)};
+    BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lanes_down(lane), base + lanes_across(lane)};
     /* dQ: groups of 32 columns by groups of 32 queries. */
     int dq_column = warp % (D / 32) * 32, dq_row = warp / (D / 32) * 32;
     const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
@@ -291,7 +332,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     copy_tile<BN, D, 256>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
     copy_tile<BN, D, 256>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
     copy_tokens<BN, 256, MASK>(base + L::K_INTS, p.k_tokens, key0);
-    int next = list[0];
+    int next = of.first;
     backward_copy<D, MASK>(base, p, head, next, 0);
     copies_commit();
     BackwardSums<D, BM> sums;
@@ -302,15 +343,21 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         const int entry = next, now = head;
         if (++i == count)
             i = 0, head++;
-#if __CUDA_ARCH__ >= 900 /* without it ptxas spills a register, for sm_80 with it nine */
-        forget(dq_column), forget(dq_row);
+        /* Which of them ptxas had better not keep is found by trying. */
+        forget(dq_row);
+#if __CUDA_ARCH__ >= 900
+        forget(dq_column);
+#else
+        if (D == 64)
+            forget(w.half);
 #endif
         copies_wait<0>();
         __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
         if (head < head_end) {
             next = list[i];
             backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
-        }
+        } else
+            backward_expect<D>(p);
         copies_commit();
         const uint32_t offset = (uint32_t)(stage * L::STAGE), half = moved<BM>(w.across + offset, w.half * L::HALF, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.half * L::HALF + lane % 4 * 2;
@@ -343,7 +390,10 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row);
     }
     copies_wait<0>();
-    backward_write<D, BM>(sums, p, kv, key0, w);
+    const Place here = backward_place(p);
+    const int thread = thread_number();
+    backward_write<D, BM>(sums, p, here.head / p.splits, tile_again(p.lists, here.tile) * BN + thread / 32 % 4 * 32, thread / 128,
+                          thread % 32);
 }
 
 /* delta[h][i] = rowsum(dO * O); D / 8 lanes a row. */

@@ -39,21 +39,10 @@ template <int D, int BN> struct ForwardState {
     float m[2][2], l[2][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
 };
 
-/* Both are asked for twice, before and after the walk, so that the answers take no registers meanwhile. */
-static __device__ __forceinline__ int forward_thread()
-{
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-}
-
+/* place.tile: in the order of the lists. */
 static __device__ __forceinline__ Place forward_place(const BurstForward &p)
 {
-    int block;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    Place place = place_of(block, p.lists.rows, p.q_heads, p.section);
-    place.tile = *(volatile int32_t *)&p.lists.order[place.tile];
-    return place;
+    return place_of(block_number(), p.lists.rows, p.q_heads, p.section);
 }
 
 template <int D, int BN>
@@ -120,26 +109,49 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
 
 /* -inf where the mask drops a pair or the column is no key. */
 template <int D, class MASK, int BN>
-static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int row0,
-                                                    int keys, int lane)
+static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints,
+                                                    int keys)
 {
     constexpr int BM = BurstTileShape<D>::FORWARD_Q;
+    /* At head_dim 64 ptxas had better not keep the thread; found by trying. */
+    const int thread = D == 64 ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * 32, lane = thread % 32;
+    int32_t q_position[4];
 #pragma unroll
-    for (int c = 0; c < BN / 4; c++) {
+    for (int row = 0; row < 4; row++)
+        q_position[row] = q_ints[row0 + row * 8 + lane / 4];
+#pragma unroll
+    for (int c = 0; c < BN / 8; c++) {
         not_ahead();
-        const int key = c / 2 * 8 + lane % 4 * 2 + c % 2;
-        int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
-        const int32_t position = k_ints[key];
-        token_values<BN, MASK>(k_ints, key, k_value);
+        const int key0 = c * 8 + lane % 4 * 2;
+        const int2 both = *(const int2 *)(k_ints + key0);
 #pragma unroll
-        for (int row = 0; row < 4; row++) {
-            const int i = row0 + row * 8 + lane / 4;
-            token_values<BM, MASK>(q_ints, i, q_value);
-            const bool keep = (key < keys) & (MASK::keep(q_ints[i], position, q_value, k_value) != 0);
-            float &s = w.s[row / 2][c / 2][row % 2 * 2 + c % 2];
-            s = keep ? s : -CUDART_INF_F;
+        for (int e = 0; e < 2; e++) {
+            const int key = key0 + e;
+            int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
+            token_values<BN, MASK>(k_ints, key, k_value);
+#pragma unroll
+            for (int row = 0; row < 4; row++) {
+                token_values<BM, MASK>(q_ints, row0 + row * 8 + lane / 4, q_value);
+                const bool keep = (key < keys) & (MASK::keep(q_position[row], e ? both.y : both.x, q_value, k_value) != 0);
+                float &s = w.s[row / 2][c][row % 2 * 2 + e];
+                s = keep ? s : -CUDART_INF_F;
+            }
         }
     }
+}
+
+/* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */
+template <int BN> static __device__ __forceinline__ bool forward_seen(const float s[2][BN / 8][4])
+{
+    float top = s[0][0][0];
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                top = max_or_nan(top, s[b][j][e]);
+    return __any_sync(0xffffffffu, top != -CUDART_INF_F);
 }
 
 /* Scores to probabilities; O and l to the new maximum. A row without keys so far keeps m = -inf and gets p = 0. Maxima
@@ -217,17 +229,23 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
         for (int half = 0; half < 2; half++) {
             const int row = row0 + b * 16 + half * 8 + lane / 4;
             const float l = quad_sum(w.l[b][half]), part = l > 0 ? __fdividef(1.0f, l) : 0.0f;
-            if (row >= p.q_tokens.n)
-                continue;
+            const bool there = row < p.q_tokens.n;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
-            if (lane % 4 == 0)
+            if (there && lane % 4 == 0)
                 p.lse[at] = l > 0 ? w.m[b][half] * p.scale + logf(l) : -CUDART_INF_F;
             if (p.flags & BURST_LAST) {
-                __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row + lane % 4 * 2;
+                __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row + lane % 4 * 8;
 #pragma unroll
-                for (int j = 0; j < D / 8; j++)
-                    *(uint32_t *)(out + j * 8) = pack(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
-            } else {
+                for (int j = 0; j < D / 8; j += 4) {
+                    uint32_t x[4];
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        x[i] = pack(w.o[b][j + i][half * 2] * part, w.o[b][j + i][half * 2 + 1] * part);
+                    quad_transpose(x, lane);
+                    if (there)
+                        *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
+                }
+            } else if (there) {
                 float *o = p.o + at * D + lane % 4 * 2;
 #pragma unroll
                 for (int j = 0; j < D / 8; j++)
@@ -245,7 +263,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
     constexpr int BN = L::BN;
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = forward_place(p);
-    const int tile = place.tile, count = p.lists.count[tile];
+    const BurstTileList of = list_of(p.lists, place.tile);
+    const int tile = of.tile, count = of.count;
     if (count == 0 && !p.flags)
         return;
     const int32_t *list = p.lists.list + (int64_t)tile * p.lists.stride;
@@ -257,7 +276,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
 
     copy_tile<L::BM, D, 128>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
     copy_tokens<L::BM, 128, MASK>(base + L::Q_INTS, p.q_tokens, first);
-    int next = count ? list[0] : 0;
+    int next = of.first;
     if (count)
         copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
     copies_commit();
@@ -267,7 +286,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
         const int entry = next, key0 = entry / 2 * BN;
         next = ++list < end ? *list : -1;
         forget(kv);
-        if (D == 128) /* which of them ptxas had better not keep is found by trying */
+        if (D == 128 && MASK::ALL) /* which of them ptxas had better not keep is found by trying */
             forget(warp_row);
         copies_wait<0>();
         __syncthreads(); /* K is here; the last V and key tokens are no longer read */
@@ -281,15 +300,18 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
         if (next >= 0)
             copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
         copies_commit();
-        if (entry & 1)
-            forward_mask<D, MASK>(w, q_ints, k_ints, warp_row, keys - key0, lane);
+        if (entry & 1) {
+            forward_mask<D, MASK>(w, q_ints, k_ints, keys - key0);
+            if (!MASK::ALL && !forward_seen<BN>(w.s))
+                continue; /* the tile is partial for other warps */
+        }
         forward_softmax(w, p.scale * 1.44269504f);
         forward_values<D, L::V>(w, down);
     }
     copies_wait<0>();
     const Place here = forward_place(p);
-    const int thread = forward_thread();
-    forward_write(w, p, here.head, here.tile * L::BM + thread / 32 * 32, thread % 32);
+    const int thread = thread_number();
+    forward_write(w, p, here.head, tile_again(p.lists, here.tile) * L::BM + thread / 32 * 32, thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */

@@ -22,7 +22,7 @@ class Tokens(C.Structure):
 
 
 class Lists(C.Structure):
-    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("list", C.c_void_p), ("count", C.c_void_p), ("order", C.c_void_p)]
+    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p)]
 
 
 class Forward(C.Structure):
@@ -106,7 +106,7 @@ class Ring:
                 for j, k in enumerate(self.tokens):
                     tq, tk = -(-q.n // self.tiles[2 * backward]), -(-k.n // self.tiles[2 * backward + 1])
                     own, other = (tk, tq) if backward else (tq, tk)
-                    memory = torch.full((own * (other + 2) + 1,), -1, dtype=torch.int32, device="cuda")
+                    memory = torch.full((own * (other + 5) + 1,), -1, dtype=torch.int32, device="cuda")
                     sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
                     lists = Lists()
                     call(self.lib.test_lists, self.mask, C.byref(q), C.byref(k), backward, C.c_void_p(sides.data_ptr()),
@@ -116,13 +116,11 @@ class Ring:
 
     def tiles_of(self, backward, i, j):
         """(tiles with work, partial ones) of a pair."""
-        lists, memory = self.lists[backward, i, j], None
-        for m in self.keep:
-            if m.data_ptr() == lists.list:
-                memory = m
-        count = memory[lists.rows * lists.stride:][:lists.rows]
+        lists = self.lists[backward, i, j]
+        memory = next(m for m in self.keep if m.data_ptr() == lists.order)
+        count, entries = memory[4 * lists.rows:5 * lists.rows], memory[5 * lists.rows:(5 + lists.stride) * lists.rows]
         used = torch.arange(lists.stride, device="cuda")[None] < count[:, None]
-        entries = memory[:lists.rows * lists.stride].view(lists.rows, lists.stride)[used]
+        entries = entries.view(lists.rows, lists.stride)[used]
         return len(entries), int((entries & 1).sum())
 
     def forward_pair(self, i, j, q, k, v, out, o, lse, flags):

@@ -90,6 +90,21 @@ def check_head_parallel():
     return good
 
 
+def check_not_a_number():
+    """A key that is not a number reaches the queries that see it, and no other: also where it is all that is left of a tile."""
+    n, window, good = 333, 100, True
+    for d, key in itertools.product((64, 128), (0, 130, 332)):
+        q, k, v, d_o = inputs(2, 2, n, d, 5)
+        k[:, key] = float("nan")
+        ring = Ring(f"window({window})", d, split("contiguous", n, 1), 2, 2, 1)
+        ring.prepare(documents(n, 0))
+        bad = torch.isnan(ring.run(q, k, v, d_o)[0].float()).any(2)
+        i = torch.arange(n, device="cuda")
+        good &= bool((bad == ((i >= key) & (i - key < window))).all())
+    print("ok  " if good else "FAIL", "not a number", flush=True)
+    return good
+
+
 def cases(small):
     if small:
         for d in (64, 128):
@@ -115,7 +130,7 @@ def main():
     small = "--small" in sys.argv
     results = [check(*c) for c in cases(small)]
     if not small:
-        results.append(check_head_parallel())
+        results += [check_head_parallel(), check_not_a_number()]
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     sys.exit(0 if all(results) else 1)
 

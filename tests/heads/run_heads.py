@@ -96,7 +96,8 @@ def program(text, root):
     parts = re.findall(r"^#define PLAN_.*[^\\\n]$", text, re.M)
     parts.append(cut(text, r"^enum \{\n    PLAN_POOLS.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* mask|typedef|static const BurstMask))", "partition"))
-    parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"), struct(kernels, "BurstTileLists"),
+    parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
+              struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(text, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(text, "BurstForward"), struct(text, "BurstBackward"),
               cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               function(text, "plan_part"), function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
