@@ -144,7 +144,8 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
         printf("%s, runtime interface %d\n", p->source, p->abi);
     if (status != BURST_OK || o.help || o.version)
         return exit_code(status);
-    if (o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) {
+    if ((o.transport && setenv("BURST_TRANSPORT", o.transport, 1) != 0) ||
+        (o.share_gpus && setenv("BURST_SHARE_GPUS", "1", 1) != 0)) {
         fprintf(stderr, "burst: no memory for an environment variable\n");
         return exit_code(BURST_E_MEMORY);
     }

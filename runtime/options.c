@@ -24,6 +24,7 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
     X("--timeout", SECONDS, "S", timeout, "give up when a rank waits longer (300; or BURST_TIMEOUT)")                   \
     X("--transport", CHOICE, "auto|nccl|peer", transport, "from GPU to GPU of one host (auto; or BURST_TRANSPORT)")     \
+    X("--share-gpus", FLAG, "", share_gpus, "run on fewer GPUs than ranks, slowly, to check a plan (or BURST_SHARE_GPUS=1)") \
     X("--progress", COUNT, "N", progress, "a line every N steps (1; 20 lines in all where the output is no terminal)")  \
     X("--trace", PATH, "FILE", trace, "write a timeline of the second step (for Perfetto), and print a table of its parts") \
     X("--trace-steps", COUNT, "N", trace_steps, "trace N steps, from the second on (1)")                                \
@@ -135,6 +136,8 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
         BURST_TRY(read_option(o, argc, argv, &i, text, size));
     if (o->transport && !p->on_gpu)
         return usage(text, size, "--transport says how data go between GPUs, and this program computes on CPUs: leave it out");
+    if (o->share_gpus && !p->on_gpu)
+        return usage(text, size, "--share-gpus lets ranks share GPUs, and this program computes on CPUs: leave it out");
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
     if (o->resume && o->weights != t->weights)

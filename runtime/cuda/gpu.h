@@ -49,6 +49,8 @@ typedef struct Greeting { BurstReq req; int peer; Landing mine, theirs; bool com
 struct BurstGpu {
     BurstCtx *ctx;
     int rank, world, channels, device;
+    bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
+    uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
     cudaStream_t compute, weights, *channel;
     ncclComm_t *comm;  /* [channels + 1], the last for the weights; NULL entries in a world of one */
     uint8_t *met;      /* [channels + 2][world]: which directions have been used, the last for collectives; transfer.cu */
@@ -139,6 +141,9 @@ static inline size_t gpu_piece_bytes(const BurstPiece *p) { return p->width * p-
 int gpu_copy_rows(BurstGpu *g, cudaStream_t stream, const void *from, size_t from_pitch, void *to, size_t to_pitch,
                   const BurstPiece *p);
 /* After gpu_make_memory: maps the memory of the ranks of this host, or says why not. peer.cu */
+/* device.cu. gpu_name_host: a NCCL_HOSTID of its own for a rank that shares its device, without which NCCL refuses it. */
+int gpu_take_device(BurstGpu *g);
+int gpu_name_host(BurstGpu *g);
 int gpu_peers_open(BurstGpu *g);
 void gpu_peers_close(BurstGpu *g);
 /* Whether the rates to the next ranks are what the topology says; rank 0 reports what is not. link_check.cu */

@@ -1,77 +1,11 @@
-/* open.cu: one rank's device: checks, streams, communicators, memory. All of it is made here; nothing later allocates. */
+/* open.cu: one rank's streams, communicators, memory. All of it is made here; nothing later allocates. */
 #include "gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_MAJOR = 8, ID_BYTES = sizeof(ncclUniqueId) };
+enum { ID_BYTES = sizeof(ncclUniqueId) };
 static constexpr size_t ALIGNMENT = 256;
-
-static double gib(size_t bytes)
-{
-    return (double)bytes / (1 << 30);
-}
-
-static int no_such_device(BurstGpu *g, int count)
-{
-    int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
-    if (host_launched(g->ctx))
-        return burst_fail(g->ctx, BURST_E_DEVICE, "rank %d is number %d on its host, and %d CUDA devices are visible to it",
-                          g->rank, wanted, count);
-    return burst_fail(g->ctx, BURST_E_DEVICE, "%d ranks on this host need as many CUDA devices, and it has %d", locals, count);
-}
-
-/* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that shows each
- * process a device of its own shows one. */
-static int take_device(BurstGpu *g)
-{
-    int count = 0, wanted = host_device(g->ctx);
-    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold up the others. */
-    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
-    cudaError_t e = cudaGetDeviceCount(&count);
-    if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
-        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device on this machine (CUDA says: %s)", cudaGetErrorString(e));
-    CUDA_TRY(g, e);
-    if (count == 1 && host_launched(g->ctx))
-        wanted = 0;
-    if (wanted >= count || (!host_launched(g->ctx) && host_locals(g->ctx) > count))
-        return no_such_device(g, count);
-    g->device = wanted;
-    CUDA_TRY(g, cudaSetDevice(g->device));
-    return BURST_OK;
-}
-
-/* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own. */
-static int claim_device(BurstGpu *g)
-{
-    cudaDeviceProp p;
-    uint64_t halves[2];
-    int other = -1;
-    CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
-    static_assert(sizeof p.uuid == sizeof halves, "a number of 128 bits");
-    memcpy(halves, &p.uuid, sizeof halves);
-    BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1], &other));
-    if (other >= 0)
-        return burst_fail(g->ctx, BURST_E_DEVICE, "ranks %d and %d have the same CUDA device (%s), and each needs its own", other,
-                          g->rank, p.name);
-    return BURST_OK;
-}
-
-static int check_device(BurstGpu *g)
-{
-    cudaDeviceProp p;
-    size_t available = 0, total = 0, needed = g->bytes + BURST_GPU_OWN_BYTES;
-    CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
-    if (p.major < LEAST_MAJOR)
-        return burst_fail(g->ctx, BURST_E_DEVICE, "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
-                          p.name, p.major, p.minor, LEAST_MAJOR);
-    CUDA_TRY(g, cudaMemGetInfo(&available, &total));
-    if (available < needed)
-        return burst_fail(g->ctx, BURST_E_MEMORY, "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB",
-                          g->device, p.name, gib(available), gib(total), gib(needed));
-    return BURST_OK;
-}
 
 /* Transfers come first wherever both have work: their few blocks should not queue behind a wave of computing. */
 static int make_streams(BurstGpu *g)
@@ -92,6 +26,7 @@ static int make_communicators(BurstGpu *g)
         return BURST_OK;
     if (setenv("NCCL_NVLS_ENABLE", "0", 0) != 0)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+    BURST_TRY(gpu_name_host(g));
     /* each takes a fifth of a gigabyte: channels have none where all ranks are peers */
     for (int i = g->all_peers ? g->channels : 0; i <= g->channels; i++) {
         ncclUniqueId id;
@@ -155,9 +90,7 @@ static int open_all(BurstGpu *g)
     g->pieces = (BurstPiece *)calloc(2 * (size_t)g->world, sizeof *g->pieces);
     if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected || !g->pieces)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
-    BURST_TRY(take_device(g));
-    BURST_TRY(claim_device(g));
-    BURST_TRY(check_device(g));
+    BURST_TRY(gpu_take_device(g));
     size_t used = 0;
     BURST_TRY(make_streams(g));
     BURST_TRY(measure(g, TAKEN_CONTEXT, &used));

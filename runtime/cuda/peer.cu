@@ -63,15 +63,6 @@ static int chosen_transport(BurstGpu *g, int *transport)
     return burst_fail(g->ctx, BURST_E_USAGE, "BURST_TRANSPORT is '%s', and must be auto, nccl or peer", text);
 }
 
-static uint64_t host_name(void)
-{
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    const char *text = getenv("NCCL_HOSTID");
-    for (; text && *text; text++)
-        h = (h ^ (uint8_t)*text) * 0x100000001b3u;
-    return h;
-}
-
 /* An entry of the driver, which is not linked: programs must start without one. */
 static void *driver_entry(const char *name)
 {
@@ -103,7 +94,7 @@ static int make_offer(BurstGpu *g, Offer *o)
     memset(o, 0, sizeof *o);
     BURST_TRY(chosen_transport(g, &o->transport));
     o->bytes = g->bytes;
-    o->host = host_name();
+    o->host = g->host;
     o->rank = g->rank;
     CUDA_TRY(g, cudaDeviceGetPCIBusId(o->bus, sizeof o->bus, g->device));
     if (!have_flag_ops(g))
@@ -122,7 +113,8 @@ static Refusal open_memory(BurstGpu *g, const Offer *theirs, char **memory)
 {
     int device = 0, access = 1;
     const bool visible = cudaDeviceGetByPCIBusId(&device, theirs->bus) == cudaSuccess;
-    cudaError_t e = visible ? cudaDeviceCanAccessPeer(&access, g->device, device) : cudaSuccess;
+    const bool other = visible && device != g->device; /* CUDA says of a device that it is no peer of itself */
+    cudaError_t e = other ? cudaDeviceCanAccessPeer(&access, g->device, device) : cudaSuccess;
     if (e == cudaSuccess && access)
         e = cudaIpcOpenMemHandle((void **)memory, theirs->handle, cudaIpcMemLazyEnablePeerAccess);
     cudaGetLastError();

@@ -25,6 +25,11 @@ devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
 
 expect 0 "ok" "$ranks" 1 "$program" open 1
 expect 3 "have the same CUDA device" "$ranks" --set CUDA_VISIBLE_DEVICES=0 2 "$program" open 2
+shared=(--set CUDA_VISIBLE_DEVICES=0 --set BURST_SHARE_GPUS=1)
+expect 0 "ok" "$ranks" "${shared[@]}" 2 "$program" check 2
+expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=nccl 2 "$program" transfers 2
+expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=peer 2 "$program" transfers 2
+expect 2 "BURST_SHARE_GPUS is 'yes', and must be 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
 [ "$devices" -ge 2 ] || { echo "one device: the rest is left out"; exit 0; }
 expect 0 "ok" "$ranks" 2 "$program" check 2
 expect 0 "ok" "$ranks" --set CUDA_VISIBLE_DEVICES=1,0 2 "$program" open 2

@@ -65,8 +65,11 @@ def table(rows, path):
 
 
 class Machine:
-    def __init__(self, bundle, gpus, out, jobs=None):
+    def __init__(self, bundle, gpus, out, jobs=None, share=False):
         self.bundle, self.gpus, self.out = pathlib.Path(bundle).resolve(), gpus, pathlib.Path(out).resolve()
+        self.share, self.devices = share, max(1, min(gpus, len(gpu_names())))  # gpus: those that programs are made for
+        if share:
+            os.environ["BURST_SHARE_GPUS"] = "1"
         self.jobs = jobs or len(os.sched_getaffinity(0))
         self.work = self.out / "work"
         self.logs = self.out / "logs"

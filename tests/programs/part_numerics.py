@@ -262,10 +262,10 @@ def run(m):
         point, way = item
         if broken[way] >= GIVE_UP:
             raise machine.Failed(f"not run: {GIVE_UP} programs before it failed to end")
-        env = {"BURST_TRANSPORT": way} if way else {"CUDA_VISIBLE_DEVICES": str(chosen.index(point) % m.gpus)}
+        env = {"BURST_TRANSPORT": way} if way else {"CUDA_VISIBLE_DEVICES": str(chosen.index(point) % m.devices)}
         return measure(m, programs[point], answers[point.shape()], f"{point.name()}.{way or 'one'}", env)
 
-    for several, jobs in ((False, m.gpus), (True, AT_ONCE)):
+    for several, jobs in ((False, m.devices), (True, 1 if m.share else AT_ONCE)):
         for (point, way), found in m.all(one, [item for item in runs if (item[0].ranks() > 1) == several], jobs):
             broken[way] += isinstance(found, machine.Failed)
             add_row(m, "numerics", f"{point.name()} {way or ''}".strip(), found)

@@ -1,6 +1,6 @@
 """gpu-test: emitted programs on the GPUs of this machine. scripts/gpu-test starts it.
 
-    run.py --bundle DIR --out DIR [--gpus N] part ...
+    run.py --bundle DIR --out DIR [--gpus N [--share]] part ...
 
 Parts print a line a case; one table of all of them comes last. Exit status: 1 where a bound is missed or something fails, 77
 without a GPU.
@@ -38,7 +38,7 @@ def run_apart(name, args):
     (out / "rows.json").unlink(missing_ok=True)
     begin = time.monotonic()
     process = multiprocessing.get_context("fork").Process(
-        target=lambda: run_part(name, machine.Machine(args.bundle, args.gpus, out, args.jobs)))
+        target=lambda: run_part(name, machine.Machine(args.bundle, args.gpus, out, args.jobs, args.share)))
     process.start()
     process.join()
     print(f"== {name}: {time.monotonic() - begin:.0f} s", flush=True)
@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--out", required=True, help="programs and logs")
     parser.add_argument("--gpus", type=int, help="how many to use; all otherwise")
+    parser.add_argument("--share", action="store_true", help="N may be more than there are: ranks share them; no times")
     parser.add_argument("--jobs", type=int, help="compilations at once; as many as processors otherwise")
     parser.add_argument("parts", nargs="+", choices=list(PARTS))
     args = parser.parse_args()
@@ -61,11 +62,14 @@ def main():
     if not names:
         print("gpu-test: no GPU here", file=sys.stderr)
         return machine.NO_GPU
-    if args.gpus and args.gpus > len(names):
+    timed = sorted({"scale", "step"} & set(args.parts))
+    if args.share and timed:
+        parser.error(f"--share: {' and '.join(timed)} measure times, and those of ranks that share GPUs say nothing")
+    if args.gpus and args.gpus > len(names) and not args.share:
         print(f"gpu-test: {args.gpus} GPUs are asked for, and this machine has {len(names)}", file=sys.stderr)
         return machine.NO_GPU
     args.gpus = args.gpus or len(names)
-    print(f"{args.gpus} of {len(names)} x {names[0]}", flush=True)
+    print(f"{args.gpus} of {len(names)} x {names[0]}{', shared' if args.share else ''}", flush=True)
     rows = [row for part in args.parts for row in run_apart(part, args)]
     print("\n== table")
     print(machine.table(rows, pathlib.Path(args.out) / "table.txt"))

@@ -84,6 +84,7 @@ static void options(void **unused)
         {"--data ''", "--data cannot be ''"},      {"--resume", "--resume needs a FILE"}, {"--every -2", "cannot be '-2'"},
         {"--transport shm", "--transport cannot be 'shm': auto|nccl|peer"}, {"--transport pee", "cannot be 'pee'"},
         {"--transport ''", "cannot be ''"},        {"--transport nccl", "this program computes on CPUs"},
+        {"--share-gpus", "this program computes on CPUs"},
         {"--trace", "--trace needs a value: FILE"}, {"--trace-steps 0", "cannot be '0'"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect(run_command("$MINI_MAIN %s", wrong[i][0]), 2, wrong[i][1]);
