@@ -1,5 +1,6 @@
-"""Rates between four processes by NCCL send and receive, two pairs at once, both ways: (0, 1), (2, 3), then (0, 2), (1, 3).
-Started as four ranks with torchrun's variables; rank 0 prints one line of JSON, GB/s each way."""
+"""Rates between the processes of two nodes by NCCL send and receive, all pairs at once, both ways: inside a node, where it has
+two, (0, 1), (2, 3); between nodes (0, 2), (1, 3), or (0, 1). Started with torchrun's variables; rank 0 prints one line of
+JSON, GB/s each way."""
 import json
 import os
 import time
@@ -31,7 +32,8 @@ def main():
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    rates = {"inside": pair_rate(rank, rank ^ 1), "between": pair_rate(rank, rank ^ 2)}
+    lanes = int(os.environ["WORLD_SIZE"]) // 2
+    rates = {"inside": pair_rate(rank, rank ^ 1) if lanes == 2 else None, "between": pair_rate(rank, rank ^ lanes)}
     if rank == 0:
         print(json.dumps(rates), flush=True)
     dist.destroy_process_group()

@@ -1,4 +1,5 @@
-"""Two "nodes" of two GPUs on one machine: four processes started by hand, NCCL told by NCCL_HOSTID that they are two hosts.
+"""Two "nodes" of two GPUs, or of one where there are but two, on one machine: processes started by hand, NCCL told by
+NCCL_HOSTID that they are two hosts.
 
 Right: programs of the numerics part, run that way. Waiting: attention alone with its transfers and without them
 (time_attention.cu); the difference is what the simulation calls exposed. The simulation gets this machine's rates, measured in
@@ -17,9 +18,10 @@ import part_numerics
 import part_scale
 
 LIMIT = 0.20
-NODES, LANES = 2, 2
+NODES = 2
 TOKENS, KV_HEADS = 65536, 8
-WAITING = [("burst", "keys"), ("burst", "queries"), ("ring", "keys")]
+WAITING = {2: [("burst", "keys"), ("burst", "queries"), ("ring", "keys")], 1: [("ring", "keys"), ("ring", "queries")]}
+NOT_MEASURED = 391  # GB/s inside a node of one GPU
 FORWARD, BACKWARD = 4, 10  # operations a pair and column
 
 
@@ -29,13 +31,17 @@ def free_port():
         return s.getsockname()[1]
 
 
+def lanes_of(m):
+    return m.gpus // NODES
+
+
 def as_nodes(m, command, name, env=None, timeout=200, check=False):
     """One process a rank, with torchrun's variables; (worst exit code, all output)."""
-    ranks, port = NODES * LANES, free_port()
+    ranks, port = NODES * lanes_of(m), free_port()
     processes = []
     for rank in range(ranks):
         place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1",
-                 "MASTER_PORT": port, "NCCL_HOSTID": f"node{rank // LANES}", "NCCL_NVLS_ENABLE": 0, **(env or {})}
+                 "MASTER_PORT": port, "NCCL_HOSTID": f"node{rank // lanes_of(m)}", "NCCL_NVLS_ENABLE": 0, **(env or {})}
         log = open(m.logs / f"{name}.rank{rank}.log", "w+", encoding="utf-8", errors="replace")
         environment = dict(os.environ, **{k: str(v) for k, v in place.items()})
         processes.append((subprocess.Popen([str(w) for w in command], stdout=log, stderr=subprocess.STDOUT,
@@ -61,8 +67,9 @@ def as_nodes(m, command, name, env=None, timeout=200, check=False):
 # ---- right ----
 
 def check_numerics(m):
-    points = [p for p in part_numerics.POINTS if (p.nodes, p.lanes) == (NODES, LANES)]
-    points += [p for p in part_numerics.POINTS if (p.nodes, p.lanes, p.schedule) == (1, 4, "ulysses")][:1]
+    ranks = NODES * lanes_of(m)
+    points = [p for p in part_numerics.POINTS if (p.nodes, p.lanes) == (NODES, lanes_of(m))]
+    points += [p for p in part_numerics.POINTS if (p.nodes, p.lanes, p.schedule) == (1, ranks, "ulysses")][:1]
     programs, answers = part_numerics.prepare(m, points)
     for point, program in programs.items():
         for way in ("nccl", "auto"):
@@ -78,21 +85,22 @@ def check_numerics(m):
 # ---- waiting ----
 
 def measure_links(m):
-    """GB/s between ranks of one node and of two, by NCCL, both pairs at once."""
+    """GB/s between ranks of one node and of two, by NCCL, all pairs at once."""
     _, text = as_nodes(m, [sys.executable, machine.ROOT / "tests/programs/links.py"], "links", check=True)
     rates = json.loads(re.search(r"^\{\"inside\".*\}$", text, re.M)[0])
-    m.add("nodes", "links by NCCL",
-          f"inside a node {rates['inside']:.1f} GB/s, between nodes {rates['between']:.2f} GB/s each way")
+    inside = f"inside a node {rates['inside']:.1f} GB/s, " if rates["inside"] else ""
+    m.add("nodes", "links by NCCL", f"{inside}between nodes {rates['between']:.2f} GB/s each way")
+    rates["inside"] = rates["inside"] or NOT_MEASURED
     return rates
 
 
-def topology(rates, forward, backward):
+def topology(lanes, rates, forward, backward):
     """This machine as two nodes: its own links and kernels."""
     device = (f"device mine {{ arch sm_90a; memory 141 GB; hbm 4.8 TB/s; matmul bf16 790 TFLOP/s; "
               f"attention forward {forward:.3f} TFLOP/s; attention backward {backward:.3f} TFLOP/s; }}\n")
     link = f"link pair {{ bandwidth {rates['inside']:.3f} GB/s; latency 10 us; }}"
     nic = f"bandwidth {rates['between']:.4f} GB/s; latency 30 us;"
-    return device + machine.gpu_topology(NODES, LANES, link, "mine", nic)
+    return device + machine.gpu_topology(NODES, lanes, link, "mine", nic)
 
 
 def exposed(m, case, topo):
@@ -102,14 +110,15 @@ def exposed(m, case, topo):
 
 
 def check_waiting(m, rates, schedule, travel):
-    case = part_scale.Case(schedule, travel, "zigzag", NODES, LANES, KV_HEADS, TOKENS)
-    program = part_scale.build(m, case, topology(rates, 370, 320))
+    lanes = lanes_of(m)
+    case = part_scale.Case(schedule, travel, "zigzag", NODES, lanes, KV_HEADS, TOKENS)
+    program = part_scale.build(m, case, topology(lanes, rates, 370, 320))
     code, text = as_nodes(m, [program], case.name(), {"BURST_TRANSPORT": "nccl"}, 150)
     if code != 0:
         raise machine.Failed(f"{case.name()}: ended with {code}\n    {machine.tail(text)}")
     times = part_scale.read_times(text, case.name())
-    work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * LANES) / 1e12
-    predicted = exposed(m, case, topology(rates, FORWARD * work / times["forward_silent"],
+    work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * lanes) / 1e12
+    predicted = exposed(m, case, topology(lanes, rates, FORWARD * work / times["forward_silent"],
                                           BACKWARD * work / times["backward_silent"]))
     for direction, should in zip(("forward", "backward"), predicted):
         is_ = 1e3 * (times[direction] - times[direction + "_silent"])
@@ -119,18 +128,23 @@ def check_waiting(m, rates, schedule, travel):
               f"within {100 * LIMIT:.0f} %", abs(apart) <= LIMIT)
 
 
-def run(m):
-    if m.gpus < NODES * LANES:
-        m.add("nodes", "not run", f"two nodes of two GPUs need {NODES * LANES}")
-        return
-    rates = None
+def check_all_waiting(m):
     try:
         rates = measure_links(m)
     except machine.Failed as error:
         m.failed("nodes", "links", error)
-    for schedule, travel in WAITING if rates else ():
+        return
+    for schedule, travel in WAITING[lanes_of(m)]:
         try:
             check_waiting(m, rates, schedule, travel)
         except machine.Failed as error:
             m.failed("nodes", f"{schedule} {travel}", error)
+
+
+def run(m):
+    if lanes_of(m) not in WAITING:
+        m.add("nodes", "not run", "made for two nodes of one or two GPUs")
+        return
+    if not m.share:
+        check_all_waiting(m)
     check_numerics(m)
