@@ -2,15 +2,13 @@
 NCCL_HOSTID that they are two hosts.
 
 Right: programs of the numerics part, run that way. Waiting: attention alone with its transfers and without them
-(time_attention.cu); the difference is what the simulation calls exposed. The simulation gets this machine's rates, measured in
-the same run: links by links.py, kernels by the run without transfers.
+(time_attention.cu); the difference is what the simulation calls exposed. The simulation gets this machine's rates, from the same
+process: links from the hops by themselves, kernels from the run without transfers.
 """
-import json
 import os
 import re
 import socket
 import subprocess
-import sys
 import time
 
 import machine
@@ -21,7 +19,7 @@ LIMIT = 0.20
 NODES = 2
 TOKENS, KV_HEADS = 65536, 8
 WAITING = {2: [("burst", "keys"), ("burst", "queries"), ("ring", "keys")], 1: [("ring", "keys"), ("ring", "queries")]}
-NOT_MEASURED = 391  # GB/s inside a node of one GPU
+NOT_MEASURED = 391  # GB/s, where nothing moves
 FORWARD, BACKWARD = 4, 10  # operations a pair and column
 
 
@@ -84,22 +82,13 @@ def check_numerics(m):
 
 # ---- waiting ----
 
-def measure_links(m):
-    """GB/s between ranks of one node and of two, by NCCL, all pairs at once."""
-    _, text = as_nodes(m, [sys.executable, machine.ROOT / "tests/programs/links.py"], "links", check=True)
-    rates = json.loads(re.search(r"^\{\"inside\".*\}$", text, re.M)[0])
-    inside = f"inside a node {rates['inside']:.1f} GB/s, " if rates["inside"] else ""
-    m.add("nodes", "links by NCCL", f"{inside}between nodes {rates['between']:.2f} GB/s each way")
-    rates["inside"] = rates["inside"] or NOT_MEASURED
-    return rates
-
-
 def topology(lanes, rates, forward, backward):
     """This machine as two nodes: its own links and kernels."""
+    inside, between = (1e-9 * rate for rate in rates)
     device = (f"device mine {{ arch sm_90a; memory 141 GB; hbm 4.8 TB/s; matmul bf16 790 TFLOP/s; "
               f"attention forward {forward:.3f} TFLOP/s; attention backward {backward:.3f} TFLOP/s; }}\n")
-    link = f"link pair {{ bandwidth {rates['inside']:.3f} GB/s; latency 10 us; }}"
-    nic = f"bandwidth {rates['between']:.4f} GB/s; latency 30 us;"
+    link = f"link pair {{ bandwidth {inside or NOT_MEASURED:.3f} GB/s; latency 10 us; }}"
+    nic = f"bandwidth {between or NOT_MEASURED:.4f} GB/s; latency 30 us;"
     return device + machine.gpu_topology(NODES, lanes, link, "mine", nic)
 
 
@@ -109,34 +98,31 @@ def exposed(m, case, topo):
     return [float(row[1]) for row in rows]
 
 
-def check_waiting(m, rates, schedule, travel):
+def check_waiting(m, schedule, travel):
     lanes = lanes_of(m)
     case = part_scale.Case(schedule, travel, "zigzag", NODES, lanes, KV_HEADS, TOKENS)
-    program = part_scale.build(m, case, topology(lanes, rates, 370, 320))
+    program = part_scale.build(m, case, topology(lanes, (0, 0), 370, 320))
     code, text = as_nodes(m, [program], case.name(), {"BURST_TRANSPORT": "nccl"}, 150)
     if code != 0:
         raise machine.Failed(f"{case.name()}: ended with {code}\n    {machine.tail(text)}")
     times = part_scale.read_times(text, case.name())
     work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * lanes) / 1e12
-    predicted = exposed(m, case, topology(lanes, rates, FORWARD * work / times["forward_silent"],
-                                          BACKWARD * work / times["backward_silent"]))
-    for direction, should in zip(("forward", "backward"), predicted):
+    forward, backward = FORWARD * work / times["forward_silent"], BACKWARD * work / times["backward_silent"]
+    for i, direction in enumerate(("forward", "backward")):
+        rates = times[direction + "_rates"]
+        should = exposed(m, case, topology(lanes, rates, forward, backward))[i]
         is_ = 1e3 * (times[direction] - times[direction + "_silent"])
         apart = is_ / should - 1 if should > 0 else float(is_ > 0.05 * 1e3 * times[direction])
         m.add("nodes", f"{schedule} {travel} {direction}",
-              f"waits {is_:.2f} ms of {1e3 * times[direction]:.2f} ms, predicted {should:.2f} ms ({100 * apart:+.0f} %)",
+              f"waits {is_:.2f} ms of {1e3 * times[direction]:.2f} ms, predicted {should:.2f} ms ({100 * apart:+.0f} %); "
+              f"hops alone {1e-9 * rates[0]:.1f} GB/s inside, {1e-9 * rates[1]:.2f} between nodes",
               f"within {100 * LIMIT:.0f} %", abs(apart) <= LIMIT)
 
 
 def check_all_waiting(m):
-    try:
-        rates = measure_links(m)
-    except machine.Failed as error:
-        m.failed("nodes", "links", error)
-        return
     for schedule, travel in WAITING[lanes_of(m)]:
         try:
-            check_waiting(m, rates, schedule, travel)
+            check_waiting(m, schedule, travel)
         except machine.Failed as error:
             m.failed("nodes", f"{schedule} {travel}", error)
 

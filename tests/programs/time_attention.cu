@@ -5,15 +5,36 @@
  *
  * The program is included rather than linked, so that attention runs on what is on the device already. Prints one line of
  * JSON: seconds of forward and backward, of the slowest rank, medians; and the same with all transfers left out, where
- * computing goes on with what its buffers happened to hold: what is over that is what transfers cost.
+ * computing goes on with what its buffers happened to hold: what is over that is what transfers cost. Then the rates of the
+ * hops by themselves, bytes a second and rank: the same ones once more, with nothing computed, those inside nodes and those
+ * between nodes apart; 0 where there are none.
  */
 #include "burst_gpu.h"
 
-/* Stands before every transfer of the plan's text. */
-static bool time_silent;
-template <class... A> static int time_hop(A... a)
+enum { INSIDE, BETWEEN, KINDS, HOPS_MOST = 512 };
+typedef struct TimeHop {
+    BurstGpu *gpu;
+    int channel, sends, to, receives, from;
+    BurstBuffer out[BURST_GPU_BUFFERS], in[BURST_GPU_BUFFERS];
+} TimeHop;
+static TimeHop time_hops[HOPS_MOST]; /* of one direction, once they are recorded */
+static int time_hop_count;
+
+/* They stand before every transfer of the plan's text. */
+static bool time_silent, time_recording;
+static int time_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to, const BurstBuffer *in, int receives,
+                    int from)
 {
-    return time_silent ? BURST_OK : burst_gpu_hop(a...);
+    if (time_recording && time_hop_count < HOPS_MOST) {
+        TimeHop *h = &time_hops[time_hop_count];
+        h->gpu = g, h->channel = channel, h->sends = sends, h->to = to, h->receives = receives, h->from = from;
+        for (int i = 0; i < sends; i++)
+            h->out[i] = out[i];
+        for (int i = 0; i < receives; i++)
+            h->in[i] = in[i];
+    }
+    time_hop_count += time_recording;
+    return time_silent ? BURST_OK : burst_gpu_hop(g, channel, out, sends, to, in, receives, from);
 }
 template <class... A> static int time_exchange(A... a)
 {
@@ -26,6 +47,7 @@ template <class... A> static int time_exchange(A... a)
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { WARM = 2, MOST = 50 };
 static const double LONG = 1; /* seconds: a repetition that takes longer needs no more warming up */
@@ -61,12 +83,23 @@ static int attend(Timer *t, Direction d)
     return plan_attention_back(t->c, s, 0, s->q[0], s->k[0], s->v[0], s->o[0], s->lse[0], s->d_o, s->dq, s->dk, s->dv);
 }
 
+/* The greatest of all ranks' values, on every rank. */
+static int greatest(BurstCtx *c, double value, double *most)
+{
+    double all[PLAN_WORLD] = {0};
+    all[burst_rank(c)] = value;
+    BURST_TRY(burst_allreduce(c, BurstGroup{0, 1, PLAN_WORLD}, all, PLAN_WORLD));
+    *most = all[0];
+    for (int i = 1; i < PLAN_WORLD; i++)
+        *most = all[i] > *most ? all[i] : *most;
+    return BURST_OK;
+}
+
 /* All ranks begin together; the slowest one's time comes back on every rank. */
 static int time_once(Timer *t, Direction d, double *seconds)
 {
     BurstCtx *c = t->c;
     cudaStream_t compute = burst_gpu_compute(t->s->gpu);
-    double all[PLAN_WORLD] = {0};
     float ms = 0;
     BURST_TRY(burst_gpu_sync(t->s->gpu));
     BURST_TRY(burst_barrier(c, BurstGroup{0, 1, PLAN_WORLD}));
@@ -75,11 +108,7 @@ static int time_once(Timer *t, Direction d, double *seconds)
     PLAN_CUDA(cudaEventRecord(t->end, compute));
     BURST_TRY(burst_gpu_sync(t->s->gpu));
     PLAN_CUDA(cudaEventElapsedTime(&ms, t->begin, t->end));
-    all[burst_rank(c)] = 1e-3 * ms;
-    BURST_TRY(burst_allreduce(c, BurstGroup{0, 1, PLAN_WORLD}, all, PLAN_WORLD));
-    for (int i = 0; i < PLAN_WORLD; i++)
-        *seconds = i == 0 || all[i] > *seconds ? all[i] : *seconds;
-    return BURST_OK;
+    return greatest(c, 1e-3 * ms, seconds);
 }
 
 static int by_size(const void *a, const void *b)
@@ -106,6 +135,64 @@ static int time_both(Timer *t, double out[2])
     return time_median(t, BACKWARD, &out[BACKWARD]);
 }
 
+/* ---- hops by themselves ---- */
+static int record(Timer *t, Direction d)
+{
+    double seconds;
+    time_hop_count = 0;
+    time_recording = true;
+    const int status = time_once(t, d, &seconds);
+    time_recording = false;
+    BURST_TRY(status);
+    if (time_hop_count > HOPS_MOST)
+        return burst_fail(t->c, BURST_E_PLAN, "%d hops, and room for %d", time_hop_count, HOPS_MOST);
+    return BURST_OK;
+}
+
+static bool is_kind(const BurstPlan *p, int rank, int other, int kind)
+{
+    const int node = PLAN_WORLD / (p->nodes > 0 ? p->nodes : 1);
+    return (rank / node == other / node) == (kind == INSIDE);
+}
+
+/* All recorded hops of a kind, one after the other on each channel; what this rank sends in them. */
+static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double *seconds)
+{
+    const int me = burst_rank(t->c);
+    struct timespec begin, end;
+    *bytes = 0;
+    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    BURST_TRY(burst_barrier(t->c, BurstGroup{0, 1, PLAN_WORLD}));
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < time_hop_count; i++) {
+        const TimeHop *h = &time_hops[i];
+        const int sends = h->sends && is_kind(p, me, h->to, kind) ? h->sends : 0;
+        const int receives = h->receives && is_kind(p, me, h->from, kind) ? h->receives : 0;
+        if (sends || receives)
+            BURST_TRY(burst_gpu_hop(h->gpu, h->channel, h->out, sends, h->to, h->in, receives, h->from));
+        for (int k = 0; k < sends; k++)
+            *bytes += (double)h->out[k].bytes;
+    }
+    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    BURST_TRY(greatest(t->c, *bytes, bytes));
+    return greatest(t->c, (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec), seconds);
+}
+
+static int find_rates(Timer *t, const BurstPlan *p, Direction d, double rate[KINDS])
+{
+    BURST_TRY(record(t, d));
+    for (int kind = 0; kind < KINDS; kind++) {
+        double all[MOST], bytes = 0, warm;
+        BURST_TRY(replay(t, p, kind, &bytes, &warm));
+        for (int i = 0; i < t->repeat; i++)
+            BURST_TRY(replay(t, p, kind, &bytes, &all[i]));
+        qsort(all, (size_t)t->repeat, sizeof *all, by_size);
+        rate[kind] = bytes / all[t->repeat / 2];
+    }
+    return BURST_OK;
+}
+
 static int prepare(Timer *t)
 {
     BurstCtx *c = t->c;
@@ -121,7 +208,7 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
 {
     static BurstWeights w;
     Timer t = {c, (PlanState *)calloc(1, p->state_bytes), NULL, NULL, *(int *)arg};
-    double with[2], without[2];
+    double with[2], without[2], rate[2][KINDS] = {};
     if (!t.s)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the plan's state");
     BURST_TRY(burst_weights_make(c, p, &w));
@@ -130,12 +217,17 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
     BURST_TRY(time_both(&t, with));
     without[FORWARD] = with[FORWARD];
     without[BACKWARD] = with[BACKWARD];
-    time_silent = true;
-    if (PLAN_WORLD > 1)
+    if (PLAN_WORLD > 1) {
+        BURST_TRY(find_rates(&t, p, FORWARD, rate[FORWARD]));
+        BURST_TRY(find_rates(&t, p, BACKWARD, rate[BACKWARD]));
+        time_silent = true;
         BURST_TRY(time_both(&t, without));
+    }
     if (burst_rank(c) == 0)
-        printf("{\"forward\": %.9f, \"backward\": %.9f, \"forward_silent\": %.9f, \"backward_silent\": %.9f, \"repeat\": %d}\n",
-               with[FORWARD], with[BACKWARD], without[FORWARD], without[BACKWARD], t.repeat);
+        printf("{\"forward\": %.9f, \"backward\": %.9f, \"forward_silent\": %.9f, \"backward_silent\": %.9f, \"repeat\": %d, "
+               "\"forward_rates\": [%.6g, %.6g], \"backward_rates\": [%.6g, %.6g]}\n",
+               with[FORWARD], with[BACKWARD], without[FORWARD], without[BACKWARD], t.repeat, rate[FORWARD][INSIDE],
+               rate[FORWARD][BETWEEN], rate[BACKWARD][INSIDE], rate[BACKWARD][BETWEEN]);
     fflush(stdout);
     return burst_barrier(c, BurstGroup{0, 1, PLAN_WORLD});
 }
