@@ -3,7 +3,7 @@
 # runtime over ranks that met by TCP. Without a device only what is said of that is tested, with one device what it allows.
 set -uo pipefail
 program=$1 ranks=$2
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES BURST_HOSTID
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES BURST_HOSTID BURST_SHARE_GPUS
 
 expect() { # expect CODE TEXT COMMAND...
     local wanted=$1 text=$2 output code
@@ -20,6 +20,7 @@ expect() { # expect CODE TEXT COMMAND...
 # No device is visible: the same as none.
 expect 3 "no CUDA device on this machine" env CUDA_VISIBLE_DEVICES= "$program" open 1
 expect 3 "no CUDA device on this machine" "$ranks" --set CUDA_VISIBLE_DEVICES= 2 "$program" open 2
+expect 2 "BURST_SHARE_GPUS is 'yes', and must be 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
 devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
 [ "$devices" -ge 1 ] || { echo "no device: the rest is left out"; exit 0; }
 
@@ -29,7 +30,6 @@ shared=(--set CUDA_VISIBLE_DEVICES=0 --set BURST_SHARE_GPUS=1)
 expect 0 "ok" "$ranks" "${shared[@]}" 2 "$program" check 2
 expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=nccl 2 "$program" transfers 2
 expect 0 "ok" "$ranks" "${shared[@]}" --set BURST_TRANSPORT=peer 2 "$program" transfers 2
-expect 2 "BURST_SHARE_GPUS is 'yes', and must be 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
 [ "$devices" -ge 2 ] || { echo "one device: the rest is left out"; exit 0; }
 expect 0 "ok" "$ranks" 2 "$program" check 2
 expect 0 "ok" "$ranks" --set CUDA_VISIBLE_DEVICES=1,0 2 "$program" open 2
