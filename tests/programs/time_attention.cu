@@ -214,6 +214,8 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
     BURST_TRY(burst_weights_make(c, p, &w));
     BURST_TRY(p->start(c, t.s, &w));
     BURST_TRY(prepare(&t));
+    if (p->nodes > 1) /* connections between nodes reach their rate only after a while: once for nothing */
+        BURST_TRY(time_both(&t, with));
     BURST_TRY(time_both(&t, with));
     without[FORWARD] = with[FORWARD];
     without[BACKWARD] = with[BACKWARD];
