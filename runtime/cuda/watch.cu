@@ -186,6 +186,12 @@ static int memory_now(void *arg, size_t *used)
     return gpu_memory_now((BurstGpu *)arg, used);
 }
 
+/* The plan of one node counts on copy engines, which need no communicators. */
+static int unplanned_channels(const BurstGpu *g)
+{
+    return g->world > 1 && !g->all_peers && host_plan(g->ctx)->nodes <= 1 ? g->channels : 0;
+}
+
 /* What another process has of the device counts as the context's. */
 static int describe_memory(void *arg, char *text, size_t size)
 {
@@ -195,11 +201,15 @@ static int describe_memory(void *arg, char *text, size_t size)
     BURST_TRY(gpu_memory_now(g, &used));
     for (int i = 0; i < GPU_TAKEN; i++)
         opened += g->taken[i];
-    snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, "
+    const int unplanned = unplanned_channels(g);
+    const int length = snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, "
              "since then (connections, libraries) %.3f",
              (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
              (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
              used > opened ? (double)(used - opened) * gib : 0.0);
+    if (unplanned && length > 0 && (size_t)length < size)
+        snprintf(text + length, size - (size_t)length, "; not in the prediction: %d channels by NCCL, about %.3f", unplanned,
+                 (double)unplanned * BURST_GPU_CHANNEL_BYTES * gib);
     return BURST_OK;
 }
 
