@@ -202,11 +202,11 @@ static int describe_memory(void *arg, char *text, size_t size)
     for (int i = 0; i < GPU_TAKEN; i++)
         opened += g->taken[i];
     const int unplanned = unplanned_channels(g);
-    const int length = snprintf(text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, "
-             "since then (connections, libraries) %.3f",
-             (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
-             (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
-             used > opened ? (double)(used - opened) * gib : 0.0);
+    const int length = snprintf(
+        text, size, "%.3f GiB in use: plan %.3f, runtime %.3f, NCCL %.3f, context %.3f, links %.3f, since then (connections, "
+        "libraries) %.3f", (double)used * gib, (double)g->taken[TAKEN_PLAN] * gib, (double)g->taken[TAKEN_OWN] * gib,
+        (double)g->taken[TAKEN_NCCL] * gib, (double)g->taken[TAKEN_CONTEXT] * gib, (double)g->taken[TAKEN_LINKS] * gib,
+        used > opened ? (double)(used - opened) * gib : 0.0);
     if (unplanned && length > 0 && (size_t)length < size)
         snprintf(text + length, size - (size_t)length, "; not in the prediction: %d channels by NCCL, about %.3f", unplanned,
                  (double)unplanned * BURST_GPU_CHANNEL_BYTES * gib);
