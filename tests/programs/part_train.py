@@ -61,7 +61,7 @@ def run(m):
             if isinstance(programs[world], machine.Failed):
                 m.failed("train", f"{world} GPUs", programs[world])
                 continue
-            losses[world] = train(m, programs[world], f"train_{world}", 150)
+            losses[world] = train(m, programs[world], f"train_{world}", 450 if m.share else 150)
         right = host.result()
     m.add("train", "host backend, 8 ranks", f"loss {right[0]:.4f} to {right[-1]:.4f} in {STEPS} steps")
     for world, found in losses.items():
