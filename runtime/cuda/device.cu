@@ -65,6 +65,17 @@ static uint64_t hash_text(const char *text)
     return h;
 }
 
+/* What follows is done by all ranks together, or by none. */
+static int agree_to_share(BurstGpu *g)
+{
+    double say_yes = g->may_share;
+    BURST_TRY(burst_allreduce(g->ctx, BurstGroup{0, 1, g->world}, &say_yes, 1));
+    if (say_yes == 0 || say_yes == g->world)
+        return BURST_OK;
+    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is 1 at %.0f of %d ranks, and must be the same at all", say_yes,
+                      g->world);
+}
+
 /* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it takes ranks for
  * different ones by their host's name and the device. */
 static int claim(BurstGpu *g)
@@ -108,6 +119,7 @@ static int check(BurstGpu *g)
 int gpu_take_device(BurstGpu *g)
 {
     BURST_TRY(read_share(g));
+    BURST_TRY(agree_to_share(g));
     BURST_TRY(choose(g));
     BURST_TRY(claim(g));
     return check(g);
