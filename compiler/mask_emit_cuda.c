@@ -89,8 +89,9 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
                 "{\n    (void)tq, (void)tk;\n",
                 mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
-    text_printf(out, "struct PlanMask%d {\n    enum { TABLES = 0x%x, ALL = %d }; /* bit t: table t is read; 1: no pair is masked */\n", mask,
-                tables_of(e), e->op == E_TRUE);
+    text_printf(out, "struct PlanMask%d {\n"
+                     "    enum { TABLES = 0x%x, ALL = %d }; /* bit t: table t is read; ALL: no pair is masked */\n",
+                mask, tables_of(e), e->op == E_TRUE);
     text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"
                      "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
                      "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n", mask, mask);

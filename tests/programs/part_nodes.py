@@ -102,9 +102,7 @@ def check_waiting(m, schedule, travel):
     lanes = lanes_of(m)
     case = part_scale.Case(schedule, travel, "zigzag", NODES, lanes, KV_HEADS, TOKENS)
     program = part_scale.build(m, case, topology(lanes, (0, 0), 370, 320))
-    code, text = as_nodes(m, [program], case.name(), {"BURST_TRANSPORT": "nccl"}, 150)
-    if code != 0:
-        raise machine.Failed(f"{case.name()}: ended with {code}\n    {machine.tail(text)}")
+    _, text = as_nodes(m, [program], case.name(), {"BURST_TRANSPORT": "nccl"}, 150, check=True)
     times = part_scale.read_times(text, case.name())
     work = TOKENS * (TOKENS + 1) / 2 * part_scale.HEADS * part_scale.HEAD_DIM / (NODES * lanes) / 1e12
     forward, backward = FORWARD * work / times["forward_silent"], BACKWARD * work / times["backward_silent"]

@@ -47,7 +47,6 @@ template <class... A> static int time_exchange(A... a)
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { WARM = 2, MOST = 50 };
 static const double LONG = 1; /* seconds: a repetition that takes longer needs no more warming up */
@@ -159,11 +158,10 @@ static bool is_kind(const BurstPlan *p, int rank, int other, int kind)
 static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double *seconds)
 {
     const int me = burst_rank(t->c);
-    struct timespec begin, end;
     *bytes = 0;
     BURST_TRY(burst_gpu_sync(t->s->gpu));
     BURST_TRY(burst_barrier(t->c, BurstGroup{0, 1, PLAN_WORLD}));
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    const double begin = burst_seconds();
     for (int i = 0; i < time_hop_count; i++) {
         const TimeHop *h = &time_hops[i];
         const int sends = h->sends && is_kind(p, me, h->to, kind) ? h->sends : 0;
@@ -174,9 +172,9 @@ static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double 
             *bytes += (double)h->out[k].bytes;
     }
     BURST_TRY(burst_gpu_sync(t->s->gpu));
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    *seconds = burst_seconds() - begin;
     BURST_TRY(greatest(t->c, *bytes, bytes));
-    return greatest(t->c, (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec), seconds);
+    return greatest(t->c, *seconds, seconds);
 }
 
 static int find_rates(Timer *t, const BurstPlan *p, Direction d, double rate[KINDS])
