@@ -94,8 +94,9 @@ static void measure(int64_t n, int heads, int kv_heads, int d, double matrix)
                      .scratch = random_floats(burst_attend_scratch(d))};
     float *inputs[] = {random_floats(q), random_floats(kv), random_floats(kv), random_floats(q), random_floats(heads * n)};
     a.q = inputs[0], a.k = inputs[1], a.v = inputs[2], a.d_o = inputs[3], a.delta = inputs[4];
-    float *out[] = {random_floats(q), random_floats(heads * n), random_floats(q), random_floats(kv), random_floats(kv)};
-    a.o = out[0], a.lse = out[1], a.dq = out[2], a.dk = out[3], a.dv = out[4];
+    float *out[] = {random_floats(q), random_floats(heads * n), random_floats(q), random_floats(kv), random_floats(kv),
+                    random_floats(heads * n)};
+    a.o = out[0], a.lse = out[1], a.dq = out[2], a.dk = out[3], a.dv = out[4], a.lse_rest = out[5];
     double pairs = heads * (0.5 * (double)n * (double)(n + 1));
     double forward = attention_rate(&a, burst_attend_forward, 4 * pairs * d);
     for (int64_t i = 0; i < heads * n; i++)
@@ -105,7 +106,7 @@ static void measure(int64_t n, int heads, int kv_heads, int d, double matrix)
            (long long)n, heads, kv_heads, d, forward, 100 * forward / matrix, backward, 100 * backward / matrix);
     for (int i = 0; i < 5; i++)
         free(inputs[i]), free(out[i]);
-    free(a.scratch), free(position), free(side);
+    free(out[5]), free(a.scratch), free(position), free(side);
 }
 
 int main(int argc, char **argv)

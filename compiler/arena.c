@@ -102,8 +102,6 @@ size_t arena_bytes(const Arena *a)
 
 void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size)
 {
-    if (n < *cap)
-        return at;
     int grown = *cap ? *cap * 2 : 8;
     void *p = arena_alloc(a, (size_t)grown * size);
     if (n)

@@ -41,7 +41,7 @@ _Noreturn void out_of_memory(void);
 #define Vec(T) struct { T *at; int n, cap; }
 void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
 #define vec_push(a, v) \
-    ((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at)), &(v)->at[(v)->n++])
+    ((v)->n < (v)->cap ? (void)0 : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), &(v)->at[(v)->n++])
 
 /* ---- text.c: growing text, written to files atomically ---- */
 typedef struct Text { char *at; size_t n, cap; } Text; /* NUL-terminated once written to; free with text_free */
@@ -50,10 +50,14 @@ void text_vprintf(Text *t, const char *fmt, va_list ap);
 void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
-/* Writes the text to path by a temporary file beside it and rename; 0, or -1 with errno. "-" is standard output. */
+char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
+/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
+ * output. */
 int text_write_file(const Text *t, const char *path);
 /* Reads a whole file into the arena; NULL with errno. */
 char *read_file(Arena *a, const char *path, size_t *len);
+/* A variable of the environment; one that is empty is not set. */
+const char *environment(const char *name, const char *otherwise);
 
 /* ---- diag.c: diagnostics as clang's ---- */
 typedef struct Source {
@@ -66,19 +70,37 @@ typedef struct Span { /* bytes [begin, end) of src; src NULL: no place (command 
     uint32_t begin, end;
 } Span;
 enum { DIAG_MAX_ERRORS = 20 };
+/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME, -Werror=NAME). */
+#define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
+    X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
+    X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
+    X(UNUSED_TRAVEL, "unused-travel", "`travel` with an all-to-all, which has one backward for both") \
+    X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
+    X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
+typedef enum Warning {
+#define X(id, name, what) WARN_##id,
+    WARNINGS(X)
+#undef X
+    WARNING_COUNT
+} Warning;
 typedef struct Diags Diags;
 Diags *diags_new(Arena *a);
 /* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
 void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
-void diag_warn(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);
 void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4); /* belongs to the last error or warning */
 void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
+/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two wins. NULL, or
+ * what is wrong with it. Warnings that are errors count as such. */
+const char *diags_option(Diags *d, const char *option);
 int diags_errors(const Diags *d);
 const char *diags_first(const Diags *d); /* text of the first error, "" without one */
 /* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
 void diags_print(Diags *d, FILE *out);
 /* The nearest of names to word within edit distance 1 + len/4, or NULL. */
 const char *nearest_name(const char *word, const char *const *names, int n);
+/* Bytes of the valid UTF-8 character at s, 0 where there is none. */
+int utf8_length(const unsigned char *s, size_t left);
 /* Line and column, 1-based, of a span's begin. */
 void span_line(Span at, int *line, int *column);
 Span span_join(Span a, Span b);
@@ -87,7 +109,7 @@ Span span_join(Span a, Span b);
 #define EXPR_OPS(X) /* id, text, C precedence class */ \
     X(CONST, "")  X(Q, "q")  X(K, "k")  X(VAR, "")        \
     X(TABLE_Q, "") X(TABLE_K, "")                          \
-    X(ADD, "+") X(SUB, "-") X(MUL, "*") X(DIV, "/") X(MOD, "mod") \
+    X(ADD, "+") X(SUB, "-") X(MUL, "*") X(DIV, "/") X(MOD, "mod") X(POW, "^") \
     X(MIN, "min") X(MAX, "max") X(ABS, "abs") X(HASH, "hash") X(PATTERN, "file") \
     X(LT, "<") X(LE, "<=") X(GT, ">") X(GE, ">=") X(EQ, "==") X(NE, "!=") \
     X(AND, "and") X(OR, "or") X(NOT, "not") X(TRUE, "true") X(FALSE, "false")
@@ -97,9 +119,14 @@ typedef enum ExprOp {
 #undef X
 } ExprOp;
 /* A 0/1 pattern read from a file: bit (row, col) says whether the block is kept; outside is not kept. */
-typedef struct Pattern { const char *path; int64_t rows, cols; const uint8_t *bits; /* rows*cols bytes 0/1 */ } Pattern;
+typedef struct Pattern {
+    const char *path;
+    int64_t rows, cols;
+    const uint8_t *bits;  /* rows * cols bytes 0/1 */
+    const uint32_t *sums; /* (rows + 1) * (cols + 1): the ones before row and before col, modulo 2^32; NULL: not summed */
+} Pattern;
 /* Arithmetic is on int64; '/' and mod are floored, with a positive constant divisor (checked). Masks: Q, K, TABLE_*
- * and no VAR; every sub-value is proved to stay within +-2^62 on the sequence (checked). Schedules: VAR only. */
+ * and no VAR; every sub-value is proved to stay within +-2^62 on the sequence (checked). Schedules: VAR only, and POW, whose left side is 2. */
 typedef struct Expr {
     ExprOp op;
     int64_t value; /* CONST: the number; VAR: the variable; TABLE_*: the table; others 0 */
@@ -112,10 +139,37 @@ int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const
 int64_t floor_div(int64_t a, int64_t b);
 int64_t floor_mod(int64_t a, int64_t b);
 
+/* ---- target.c: what a program is written for, and what runs it. Passes read a row; none asks which row it is ---- */
+typedef struct Target {
+    const char *name;             /* of --emit, "cuda" */
+    const char *language, *device; /* for messages: "CUDA", "GPU" */
+    const char *suffix;           /* of a file with the program's text */
+    struct {
+        const char *variable, *compiler; /* the environment's name for the compiler, and the usual one */
+        const char *flags;               /* '@' stands for the devices' architecture, "90a" */
+        const char *link_file, *link;    /* flags that link the runtime: the file that has them, and where there is none */
+    } build;
+    int head_dims[2];             /* that attention kernels are made for; 0: any */
+    int activation_bytes;         /* of an element of activations and gathered weights; all else is fp32 */
+    int align;                    /* of what is taken from the arena of a rank */
+    bool device_memory;           /* a rank's buffers are on its device, beside an arena on the host */
+    bool one_layout;              /* tokens and heads are one layout, and rotation works in place */
+    bool copies_at_wait;          /* a transfer is copied by the rank that waits for it, in its own time */
+    bool shares_cores;            /* devices of a node share its cores */
+    double least_kernel;          /* seconds of the shortest kernel */
+    const char *matmul_type;      /* that devices state their rate in */
+    double attention_share[2];    /* forward, backward: of the matrix rate, where a device says nothing */
+    double memory_rate, link_rate; /* bytes/s, where a device says nothing */
+} Target;
+enum { TARGET_C, TARGET_CUDA, TARGETS }; /* for the table and tests */
+extern const Target targets[TARGETS];
+const Target *target_named(const char *name);      /* NULL: none */
+const Target *target_of_suffix(const char *path);  /* NULL: none */
+
 /* ---- Program: checked input, base units, names resolved, defaults filled in ---- */
 typedef struct Device {
-    const char *name, *arch; /* arch "cpu": the host backend */
-    bool is_cpu;
+    const char *name, *arch;
+    const Target *target; /* what runs on it */
     double memory, hbm; /* bytes, bytes/s */
     double matmul, attention_forward, attention_backward; /* FLOP/s; attention over unmasked pairs */
     Span span;
@@ -124,6 +178,7 @@ typedef struct Nic { const char *name; double bandwidth, latency; Span span; } N
 typedef struct NodeGroup { int nodes, gpus, nics; const Device *device; const Nic *nic; Span span; } NodeGroup;
 typedef struct Cluster {
     const char *name;
+    const Target *target; /* what runs on its devices, which is what is simulated; NULL: it has none */
     const NodeGroup *groups;
     int group_count;
     int nodes, world; /* totals */
@@ -134,7 +189,6 @@ typedef struct Cluster {
     Span span;
 } Cluster;
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
-int cluster_local_of(const Cluster *c, int rank); /* device index inside its node */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 
 typedef struct Model {
@@ -155,14 +209,44 @@ typedef struct Mask {
 typedef struct Setting { int64_t value; bool is_auto, given; Span span; } Setting;
 typedef enum PartitionKind { PART_CONTIGUOUS, PART_ZIGZAG, PART_STRIPED, PART_BLOCKS, PART_KINDS } PartitionKind;
 typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
-typedef enum Recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTES } Recompute; /* keeps less and less */
+/* What a layer saves from forward to backward, as names of the step's values between spaces: less and less. Cheap beside its
+ * memory, and therefore in no row: a norm's output, the product of the activated gate and up. */
+#define RECOMPUTE_ROWS(X) /* id, name, saved */ \
+    X(NONE, "none", " x rstd1 q k v o lse x_mid rstd2 gate_up ") \
+    X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
+    X(FULL, "full", " x ")
+typedef enum Recompute {
+#define X(id, name, saved) RECOMPUTE_##id,
+    RECOMPUTE_ROWS(X)
+#undef X
+    RECOMPUTES
+} Recompute;
+/* What every rank holds whole; parameters and moments are sharded over all ranks in each (arXiv 1910.02054). */
+#define SHARDING_ROWS(X) /* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */ \
+    X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true)
+typedef enum Sharding {
+#define X(id, name, weights, gradients) SHARDING_##id,
+    SHARDING_ROWS(X)
+#undef X
+    SHARDINGS
+} Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const recompute_names[RECOMPUTES]; /* schedule.c */
+extern const char *const recompute_names[RECOMPUTES], *const recompute_saved[RECOMPUTES]; /* choices.c */
+bool saves(const char *set, const char *name); /* whether a set of names has this one */
+/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. */
+typedef struct Saving { const char *lower, *upper; int from; } Saving;
+const char *saving_text(Arena *a, Saving v); /* as a layout has it */
+extern const char *const sharding_names[SHARDINGS];   /* choices.c */
+enum { MAX_COORDS = 8 };
+typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
 typedef struct Layout {
     Setting data, context, heads, tensor;
+    Sizes sizes; /* of context as several coordinates, `4 x 8`; n 0: as a number, or not said */
     Setting partition, block; /* PartitionKind; block size for blocks(B) */
     Setting travel, recompute;
+    Setting weights, ffn_chunks; /* Sharding; how many */
+    Saving saving; /* `recompute save(...)`; upper NULL: none */
     const char *schedule; /* NULL: auto */
     Span schedule_span;
     Span span;
@@ -181,7 +265,7 @@ typedef struct Train {
 struct SchedText;
 typedef struct Program {
     const char *topo_path, *model_path;
-    bool cuda;       /* the program is CUDA; else C for CPUs, whatever the cluster's devices */
+    const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
     int64_t sequence; /* tokens */
@@ -190,6 +274,8 @@ typedef struct Program {
     int table_count;
     const Mask *masks; /* the distinct masks that layers use */
     int mask_count;
+    int all_masks, all_tables; /* with those that every_mask adds behind them */
+    const char *open_masks;    /* that it could not add, since they take parameters: "mine, other"; NULL: none */
     const int *layer_mask; /* [layers] index into masks */
     Layout layout;
     Train train;
@@ -207,7 +293,7 @@ typedef enum TensorId {
     TENSOR_COUNT
 } TensorId;
 /* In backward, Q stands for the bundle Q, dO, D, lse; KV for K and V; dKV for dK and dV. */
-enum { MAX_COORDS = 2, MAX_SCHED_VARS = 16 };
+enum { FIRST_LOOP = 2 * MAX_COORDS, MAX_LOOPS = 12, MAX_SCHED_VARS = FIRST_LOOP + MAX_LOOPS };
 typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS]; bool whole; /* no index */ Span span; } ChunkRef;
 #define STATEMENTS(X) X(FOR) X(IF) X(ATTEND) X(GRAD) X(PASS) X(RETURN) X(EXCHANGE)
 typedef enum StmtKind {
@@ -228,27 +314,33 @@ typedef struct Stmt {
     const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, wrap around */
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
-/* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables follow. */
+/* One direction. exchanges: it has an EXCHANGE, and so attends by heads. */
+typedef struct Phase { Span span; const Stmt *body; bool exchanges; } Phase;
+typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
+/* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from FIRST_LOOP on. */
 typedef struct SchedText {
     const char *name;
     const Source *source;
     int coords;
-    const char *coord_name[MAX_COORDS], *size_name[MAX_COORDS]; /* "node" of "N" */
+    const char *coord_name[MAX_COORDS], *size_name[MAX_COORDS]; /* "l" of "W" */
+    const char *way_name[MAX_COORDS]; /* what moves along it: "lane", or where no word says so the coordinate's name */
+    bool lanes;               /* the last coordinate is `lane`: left open, it is the ranks of a node */
     int vars;
     const char *var_name[MAX_SCHED_VARS]; /* all variables, for printing */
-    const Stmt *forward;
-    const Stmt *backward[TRAVELS]; /* NULL where the file has none; "backward { }" without a word sets both */
-    bool exchanges; /* has an EXCHANGE: a head-parallel schedule */
+    const Require *requires;
+    const Phase *forward;
+    const Phase *backward[TRAVELS]; /* NULL where the file has none; "backward { }" without a word sets both */
     Span span;
 } SchedText;
 
 /* dsl/: text to Program. Reads stock files from stock_dir (masks.burst, devices.topo, schedules). NULL after errors. */
 typedef struct FrontEnd {
-    const char *topo_path, *model_path;
+    const char *topo_path, *model_path; /* topo_path NULL: no cluster, and nothing of the layout that needs one is checked */
     const char *stock_dir;           /* installed share folder: has masks.burst, devices.topo, schedules/ */
     const char *const *schedule_paths; /* --schedule, may be empty */
     int schedule_path_count;
-    enum { TARGET_C, TARGET_CUDA, TARGET_CLUSTER } target; /* Program.cuda; CLUSTER: as the cluster's devices are */
+    const Target *target;            /* NULL: that of the cluster's devices */
+    bool every_mask; /* also what the user declares and no layer uses */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
@@ -259,6 +351,8 @@ const SchedText *parse_schedule(Arena *a, Diags *d, const char *path);
 typedef struct Piece { int64_t start, run, stride, count; } Piece;
 typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet; /* local order: pieces in turn */
 int64_t pos_at(const PosSet *s, int64_t i);
+PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
+int64_t pos_before(const PosSet *s, int64_t x);       /* how many positions are less than x */
 void pos_hull(const PosSet *s, int64_t first, int64_t count, int64_t *lo, int64_t *hi_last);
 typedef struct Partition {
     PartitionKind kind;
@@ -286,8 +380,23 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
 Cover mask_cover(const Expr *e, int64_t q_lo, int64_t q_last, int64_t k_lo, int64_t k_last); /* interval evaluation */
 /* Work of one (query chunk, key chunk) pair. Kernel tiles cut the local order every tile_q / tile_k tokens. */
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k);
+void mask_map_begin(MaskMap *m); /* before another partition, which has its part of the time that counting may take */
 Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cover alone, cheaper */
+/* Whether it is not EMPTY: 1 or 0; -1 where so many looks at parts do not tell. */
+int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit);
+/* ---- pair_counts.c: the work of pairs of chunks, counted once for all that share a partition ---- */
+typedef struct PairCounts PairCounts;
+PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p);
+PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks */
+PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
+PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
+const uint8_t *pair_live(PairCounts *c);          /* [q * ranks + k]: whether the pair has any unmasked tile */
+typedef struct MaskSum { PairWork work; double density; } MaskSum;
+MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
+/* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */
+void mask_text(const Expr *e, const Table *tables, Text *out);
 void print_mask(const Program *p, int mask, Text *out);              /* --emit=mask: density, picture, counts */
+void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only what is sure */
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */

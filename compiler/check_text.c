@@ -8,7 +8,6 @@
 #include "burst.h"
 
 #include <stdlib.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,14 +17,14 @@
 /* How each language is read. A row a pass over the text; the runtime's include path and, for CUDA, the toolkit's are added.
  * CUDA 13 is newer than clang 19 knows: the version is stated, and a header that it dropped is there and empty. */
 enum { MAX_FLAGS = 24 };
-typedef struct Language { const char *name; bool cuda; const char *flag[MAX_FLAGS]; } Language;
+typedef struct Language { const Target *target; const char *name; bool toolkit; const char *flag[MAX_FLAGS]; } Language;
 #define CUDA_FLAGS                                                                                                       \
     "-x", "cuda", "--cuda-gpu-arch=sm_90a", "-nocudalib", "-Wno-unknown-cuda-version", "-Wno-unknown-attributes",        \
         "-Xclang", "-target-sdk-version=12.3", "-std=c++17", "-Wall", "-Wextra"
 static const Language languages[] = {
-    {"C", false, {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
-    {"CUDA, host", true, {CUDA_FLAGS, "--cuda-host-only"}},
-    {"CUDA, device", true, {CUDA_FLAGS, "--cuda-device-only"}},
+    {&targets[TARGET_C], "C", false, {"-x", "c", "-std=gnu17", "-Wall", "-Wextra"}},
+    {&targets[TARGET_CUDA], "CUDA, host", true, {CUDA_FLAGS, "--cuda-host-only"}},
+    {&targets[TARGET_CUDA], "CUDA, device", true, {CUDA_FLAGS, "--cuda-device-only"}},
 };
 static const char dropped_header[] = "texture_fetch_functions.h";
 
@@ -117,7 +116,7 @@ static Span span_of(Check *c, CXSourceRange range)
 static void problem(Check *c, Span at, const char *message)
 {
     c->problems++;
-    diag_error(c->diags, at, "emitted text: %s", message);
+    diag_error(c->diags, at, "a fault of burstc, not of your files: emitted text: %s", message);
     const char *place = at.src ? template_place(c, at.begin) : NULL;
     if (place)
         diag_note(c->diags, (Span){0}, "this line comes from template %s", place);
@@ -173,8 +172,7 @@ static bool returns_status(Check *c, CXCursor function, const char *name)
 
 static const char *cuda_folder(Arena *a)
 {
-    const char *given = getenv("CUDA_PATH");
-    const char *path = given ? given : "/usr/local/cuda";
+    const char *path = environment("CUDA_PATH", "/usr/local/cuda");
     return access(arena_printf(a, "%s/include/cuda_runtime.h", path), R_OK) == 0 ? path : NULL;
 }
 
@@ -188,7 +186,7 @@ static const char *declaring_path(Check *c, CXCursor function)
 /* Declared by the CUDA toolkit (also where its headers are linked into another folder), or by clang's headers for it. */
 static bool of_toolkit(Check *c, CXCursor function)
 {
-    if (!c->language->cuda)
+    if (!c->language->toolkit)
         return false;
     const char *path = declaring_path(c, function), *name = strstr(path, "/include/");
     if (strstr(path, "/__clang_"))
@@ -385,7 +383,7 @@ static int language_flags(Check *c, const Language *language, const char *runtim
         flags++;
     }
     flag[flags++] = arena_printf(c->arena, "-I%s", runtime_include);
-    if (language->cuda)
+    if (language->toolkit)
         flag[flags++] = arena_printf(c->arena, "--cuda-path=%s", cuda_folder(c->arena));
     return flags;
 }
@@ -396,7 +394,7 @@ static bool parse(Check *c, CXIndex index, const Language *language, const char 
     int flags = language_flags(c, language, runtime_include, flag);
     struct CXUnsavedFile files[2] = {{c->source->name, c->source->text, c->source->len},
                                      {arena_printf(c->arena, "%s/%s", runtime_include, dropped_header), "", 0}};
-    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files, language->cuda ? 2 : 1, 0,
+    enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files, language->toolkit ? 2 : 1, 0,
                                                         &c->unit);
     if (code == CXError_Success)
         c->file = clang_getFile(c->unit, c->source->name);
@@ -417,29 +415,40 @@ static int check_pass(Arena *a, Diags *d, const Source *source, const Language *
     return c.problems;
 }
 
-int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+static bool needs_toolkit(const Target *target)
 {
-    if (cuda && !cuda_folder(a)) {
-        diag_warn(d, (Span){0}, "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder", name);
+    for (int i = 0; i < countof(languages); i++)
+        if (languages[i].target == target && languages[i].toolkit)
+            return true;
+    return false;
+}
+
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
+                    const Target *target)
+{
+    if (needs_toolkit(target) && !cuda_folder(a)) {
+        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0},
+                  "'%s' is not checked: no CUDA toolkit in /usr/local/cuda; CUDA_PATH may name another folder", name);
         return 0;
     }
     Source *source = NEW(a, Source);
     *source = (Source){strcmp(name, "-") ? name : "<stdout>", arena_copy(a, text->at, text->n), text->n};
     int problems = 0;
     for (int i = 0; i < countof(languages); i++)
-        if (languages[i].cuda == cuda)
+        if (languages[i].target == target)
             problems += check_pass(a, d, source, &languages[i], runtime_include);
     return problems ? -1 : 0;
 }
 
 #else
 
-int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda)
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
+                    const Target *target)
 {
-    (void)a, (void)text, (void)runtime_include, (void)cuda;
+    (void)a, (void)text, (void)runtime_include, (void)target;
     static bool told;
     if (!told)
-        diag_warn(d, (Span){0}, "'%s' is not checked: this burstc was built without libclang", name);
+        diag_warn(d, WARN_UNCHECKED_TEXT, (Span){0}, "'%s' is not checked: this burstc was built without libclang", name);
     told = true;
     return 0;
 }

@@ -3,56 +3,59 @@
 
 #include <math.h>
 
-Cost cost_simulate(Arena *a, const Plan *p)
+Cost cost_simulate(Arena *a, const Plan *p, double enough)
 {
-    return cost_draft(a, plan_draft(p));
+    return cost_draft(a, plan_draft(p), enough);
 }
 
-/* What the rank that computes most waits for most. */
+bool cost_is_of_program(const Program *p)
+{
+    return p->target == p->cluster.target;
+}
+
+/* What ranks wait for most: on the critical path, or, where others compute more, for those. */
 static const char *critical_text(Arena *a, const StepParts *p, double exposed)
 {
+    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights}; /* of the step */
     static const char *const name[COST_CLASS_COUNT] = {
 #define X(id, text) [COST_##id] = text,
         COST_CLASSES(X)
 #undef X
     };
-    if (exposed < 0.01 * p->step)
+    double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
+    if (waits < 0.01 * p->step)
         return "compute: transfers hide behind it";
+    for (int k = 0; k < p->kinds; k++)
+        for (int b = 0; b < 2; b++)
+            for (int c = 0; c < COST_WEIGHTS; c++)
+                path[c] += p->kind[k].times[b] * p->kind[k].time[b].path[c];
     double known = 0;
-    int most = COST_COMPUTE;
+    int most = COST_LINK;
     for (int c = COST_COMPUTE + 1; c < COST_CLASS_COUNT; c++) {
-        known += p->path[c];
-        if (most == COST_COMPUTE || p->path[c] > p->path[most])
-            most = c;
+        known += path[c];
+        most = path[c] > path[most] ? c : most;
     }
-    double others = exposed - known; /* waiting while others compute */
-    bool balance = others > p->path[most];
+    double others = waits - known; /* waiting while others compute */
+    bool balance = others > path[most];
     return arena_printf(a, "%s (%.0f %% of the step)", balance ? "ranks with more to compute" : name[most],
-                        100 * fmin(exposed, balance ? others : p->path[most]) / p->step);
+                        100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
-static double imbalance(const StepParts *p)
+static void sum_layers(const StepParts *p, const Program *program, Cost *c)
 {
-    double sum = 0, most = 0;
-    for (int r = 0; r < p->ranks; r++) {
-        sum += p->pairs[r];
-        most = fmax(most, p->pairs[r]);
-    }
-    return sum > 0 ? most * p->ranks / sum : 1;
-}
-
-static void sum_layers(const StepParts *p, int layers, Cost *c)
-{
-    double link = 0, nic = 0;
+    const Cluster *cluster = &program->cluster;
     for (int k = 0; k < p->kinds; k++) {
         const LayerKind *l = &p->kind[k];
-        c->attention_forward += l->layers * l->forward.seconds / layers;
-        c->attention_backward += l->layers * l->backward.seconds / layers;
-        link += l->layers * ((1 + p->attention_again) * l->forward.link_bytes + l->backward.link_bytes);
-        nic += l->layers * ((1 + p->attention_again) * l->forward.nic_bytes + l->backward.nic_bytes);
+        c->attention_forward += l->layers * l->time[0].seconds / program->model.layers;
+        c->attention_backward += l->layers * l->time[1].seconds / program->model.layers;
+        for (int b = 0; b < 2; b++) {
+            c->bytes_link += l->times[b] * l->time[b].link_bytes / p->ranks;
+            c->bytes_nic += l->times[b] * l->time[b].nic_bytes / p->ranks;
+        }
     }
-    c->bytes_link = p->sequences * (link / p->ranks + p->weight_link);
-    c->bytes_nic = p->sequences * (nic / p->ranks + p->weight_nic);
+    const double far = cluster->nodes > 1 ? (double)cluster->nodes / cluster->world : 0; /* hops of a ring that leave a node */
+    c->bytes_link += p->weight_bytes * (1 - far);
+    c->bytes_nic += p->weight_bytes * far;
 }
 
 static double mean_peak(const Cluster *c)
@@ -63,15 +66,16 @@ static double mean_peak(const Cluster *c)
     return sum / c->world;
 }
 
-Cost cost_draft(Arena *a, const Draft *d)
+Cost cost_draft(Arena *a, const Draft *d, double enough)
 {
-    StepParts p = step_parts(a, d);
-    Cost c = {.step = p.step, .compute = p.slowest_compute, .flops = p.flops, .rows = p.rows};
+    StepParts p;
+    step_record(a, d, enough, &p, NULL);
+    Cost c = {.step = p.step, .compute = parts_compute(&p), .flops = p.flops, .rows = p.rows};
     c.memory = d->memory.total + d->memory.beside;
     c.peak = mean_peak(&d->program->cluster);
-    sum_layers(&p, d->program->model.layers, &c);
+    sum_layers(&p, d->program, &c);
     c.exposed = fmax(0, c.step - c.compute);
-    c.imbalance = imbalance(&p);
+    c.imbalance = cost_imbalance(&p);
     c.critical = critical_text(a, &p, c.exposed);
     return c;
 }

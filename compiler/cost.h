@@ -8,6 +8,7 @@
 
 #include "burst.h"
 #include "burst_parts.h"
+#include "plan/step.h"
 
 /* What time on the critical path is spent on. */
 #define COST_CLASSES(X) /* id, name */ \
@@ -29,6 +30,7 @@ typedef struct Task {
     CostClass class;
     double seconds;              /* of its own: computing, or a transfer's latency, which takes no bandwidth */
     double bytes;                /* 0: no transfer */
+    double weight;               /* of a transfer: how many it stands for where resources are shared; 0: one */
     int resources, resource[TASK_RESOURCES]; /* that a transfer uses */
     double begin, end;           /* filled by sim_run */
     int cause;                   /* the task whose end let this one begin, -1: none */
@@ -45,6 +47,9 @@ double sim_run(Sim *s);
 int sim_tasks(const Sim *s);
 const Task *sim_at(const Sim *s, int task);
 
+/* A collective over all ranks of the cluster: what each sends, and the seconds that are left of it when nothing else moves. */
+typedef struct Collective { double bytes, seconds; } Collective;
+
 /* ---- cost_attention.c: one direction of one layer's attention ---- */
 typedef struct AttentionInput {
     const Cluster *cluster;
@@ -52,14 +57,18 @@ typedef struct AttentionInput {
     int first;            /* world rank of the group's first rank */
     int ranks;            /* simulated */
     const int *rank;      /* [ranks] their ranks in the group */
-    int size[MAX_COORDS]; /* the simulated ranks as coordinates; size[0] * size[1], 1 where there is one coordinate */
+    int size[MAX_COORDS], stride[MAX_COORDS]; /* the simulated ranks as the choice's coordinates, of which some may be fewer */
     /* [trace.n][ranks]. COMPUTE: seconds, 0: an empty pair. */
     double *seconds;
     /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. */
     double *bytes;
+    double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
+    int besides;          /* collectives that are on the wire when it begins, one after the other */
+    const Collective *beside;
 } AttentionInput;
 /* One busy interval of a stream of a simulated rank; transfers at the receiver. */
 typedef struct Busy { int rank, channel; /* -1: compute */ int at; /* of the trace */ double begin, end; } Busy;
+typedef struct Beside { double end, left; /* when it ended, at most with attention; seconds that are left then */ } Beside;
 typedef struct AttentionTime {
     double seconds;                /* until the last rank is done */
     double *busy;                  /* [ranks] seconds of computing */
@@ -69,17 +78,32 @@ typedef struct AttentionTime {
     double path[COST_CLASS_COUNT]; /* seconds of the critical path */
     int intervals;
     const Busy *interval;
+    Beside *beside;                /* [besides] */
 } AttentionTime;
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
+double attention_transfers(const AttentionTime *t, int rank); /* seconds of transfers that come to a simulated rank */
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
 double cost_merge_seconds(const Device *d, double bytes);
+
+/* ---- cost_links.c: links and NICs of the simulated ranks as resources ---- */
+const NodeGroup *links_group(const AttentionInput *in, int rank); /* of a simulated rank */
+Sim *links_sim(Arena *a, const AttentionInput *in);
+/* One message: inside a node over both ranks' links, else through both nodes' NICs. */
+Task links_hop(const AttentionInput *in, int from, int to, double bytes);
+/* A rank's part of an all-to-all with ranks of its node or with all others, between two tasks. */
+void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, bool far, int start, int end);
+double links_far_share(const AttentionInput *in, int rank); /* of a rank's peers, those outside its node */
+/* A ring over all ranks with so many bytes in full, every NIC of a node in use. */
+Collective collective_of(const Cluster *c, double bytes);
+double collective_rate(const Cluster *c); /* bytes/s that each rank sends */
+int links_collective(Sim *s, const AttentionInput *in, Collective c, int after); /* the task with which it ends */
 
 /* ---- cost_live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
 /* seconds is given; sets live[trace.n][ranks]: whether the transfer arrives at the rank. */
 uint8_t *cost_live(Arena *a, const AttentionInput *in);
 
 /* ---- cost_load.c: work and bytes of a draft ---- */
-double cost_chunk_bytes(const Model *m, TensorId t, bool backward, bool cpu, double tokens);
+double cost_chunk_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens);
 /* The simulated ranks, with their loads under one mask in one direction. pairs, where not NULL: [ranks] unmasked pairs
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
@@ -87,41 +111,83 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
-/* ---- cost_step.c: a step around attention, in parts that add up to it ---- */
-typedef struct LayerKind { /* layers with the same mask */
+/* ---- cost_work.c: what operations take on ranks that are alike ---- */
+typedef struct Work { double flops, bytes; /* a token */ double fixed; /* bytes, whatever the tokens */ } Work;
+typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
+Work op_work(const Step *s, const Op *o, int block, int unit);
+RankKind rank_kind_of(const Cluster *c, int rank, double tokens);
+bool rank_kinds_equal(RankKind x, RankKind y);
+double work_seconds(RankKind k, Work w);
+
+/* ---- cost_step.c: a step, in parts that add up to it ---- */
+/* The operations of a step with what each takes. */
+typedef struct StepModel {
+    const Program *program; /* for the cluster's devices, whatever it is written for */
+    const Cluster *cluster;
+    const Step *step;
+    int64_t sequences;      /* of one group, one after the other */
+    int ops;
+    const StepOp *op;
+    int rank_kinds, own;    /* own: of the rank whose parts are stated */
+    const RankKind *rank_kind;
+    double *seconds[STEP_BLOCKS]; /* [op of the block][unit: embedding, layer, head][rank kinds] */
+} StepModel;
+const double *model_seconds(const StepModel *m, const StepOp *o); /* [rank kinds] */
+typedef struct Contended {
+    struct Contended *next;
+    int besides;
+    const Collective *beside;
+    AttentionTime time;
+} Contended;
+typedef struct LayerKind { /* layers with the same mask; indices: forward, backward */
     int layers;
-    AttentionTime forward, backward;
+    AttentionInput input[2];
+    AttentionTime time[2]; /* nothing else on the wire */
+    Contended *contended[2];
+    double times[2];       /* a step */
 } LayerKind;
+typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what is recomputed */ } BlockTime;
 typedef struct StepParts {
     int ranks;            /* simulated */
     const int *rank;      /* [ranks] their ranks in the group */
     int busiest;          /* of them: computes most in attention */
     int kinds;
     LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
-    double sequences;     /* that one group runs in a step */
-    double attention_again; /* 1 where backward repeats attention forward */
-    double dense_forward, dense_again, dense_backward; /* one layer, the rest of it: slowest rank; again: what is recomputed */
-    double loss, embedding, optimizer;    /* a sequence, a sequence, a step */
-    double gather, reduce; /* weights of a layer, their gradients: on the wire */
-    double first_gather, last_reduce; /* of the embedding */
-    BurstRestForecast rest, rest_again; /* of dense_forward, dense_again */
-    double weights;       /* a sequence: what of all gathers and reductions is not hidden */
-    double slowest_compute;  /* a step: busy seconds of the rank that computes most */
-    double path[COST_CLASS_COUNT]; /* a step: critical paths of attention, and exposed weights */
-    double weight_link, weight_nic; /* a sequence: bytes sent by a rank */
     double *pairs;        /* [ranks] of all layers */
+    double mean_pairs;    /* of all ranks of the group, simulated or not */
     double flops;         /* of the step, all ranks */
-    double step;
-    double *rows;         /* [BURST_ROW_COUNT] a step, of the rank that computes most */
+    double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
+    /* a step, from cost_stream.c */
+    double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
+    double weight_bytes;  /* sent by a rank */
+    BlockTime block[STEP_BLOCKS];
+    const char *block_name[STEP_BLOCKS];
+    double *rows;         /* [BURST_ROW_COUNT] of the rank that computes most; those of computing and waits add up to the step */
 } StepParts;
+typedef struct Recorder Recorder;
 StepParts step_parts(Arena *a, const Draft *d);
+/* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left out. */
+void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);
+double parts_compute(const StepParts *p);                    /* a step: busy seconds of the rank that computes most */
+double cost_imbalance(const StepParts *p); /* pairs of the rank with the most / mean */
 
-/* ---- cost_forecast.c: the step laid out, for --trace and --emit=trace ---- */
-/* Of more than most_spans spans an attention becomes one. */
+/* ---- cost_stream.c: the operations in time ---- */
+/* Into p's figures of a step, which are 0. shared false: as if collectives had a wire of their own, which takes less. */
+void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record);
+
+/* ---- cost_forecast.c: the timeline, for --trace and --emit=trace ---- */
+void record_sequences(Recorder *r, int times);    /* what follows is one of so many sequences that are alike */
+void record_visit(Recorder *r, double now, bool begins); /* the last one has ended; whether another begins. Seconds since the sequence began */
+void record_span(Recorder *r, BurstSpan s);       /* collectives: a: of the embedding, b: the visit whose unit it is */
+void record_attention(Recorder *r, bool backward, const AttentionTime *t, double now);
+void record_stretch(Recorder *r, double now);     /* one ends, another begins */
+/* Of more than most_spans spans an attention becomes one, and what is computed between waits one span for each part. */
+enum { ALL_SPANS = INT32_MAX };
 const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans);
 
 /* ---- cost.c, cost_print.c: of drafts that are not verified yet ---- */
-Cost cost_draft(Arena *a, const Draft *d);
+Cost cost_draft(Arena *a, const Draft *d, double enough);
+const char *size_text(Arena *a, double bytes); /* "190.16 kB" */
 void print_cost_draft(const Draft *d, const Cost *c, Text *out);
 
 #endif

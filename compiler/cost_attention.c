@@ -74,15 +74,23 @@ static void replay_arrival(Replay *r, int at)
     }
 }
 
+/* The sums that arrived for the chunk are added. */
+static void read_pending(Replay *r, TensorId t, int chunk, int at)
+{
+    for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
+        add_read(r, p, at);
+    r->pending[t][chunk] = -1;
+}
+
 static void replay_transfer(Replay *r, int at)
 {
     const Instance *i = &r->s->trace.at[at];
     TensorId t = i->node->ref[0].tensor;
     int chunk = i->chunk[0];
     if (tensor_accumulates(t)) {
-        for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
-            add_read(r, p, at);
-        r->pending[t][chunk] = -1;
+        read_pending(r, t, chunk, at);
+        if (i->node->waits & WAIT_HOME)
+            read_pending(r, t, 0, at);
         r->links.computed[at] = r->last[t == T_DKV][chunk];
         if (r->open[t][chunk] >= 0)
             r->closed[t].at[r->open[t][chunk]] = at;
@@ -156,13 +164,13 @@ static Links links_make(Arena *a, const Schedule *s)
 /* ---- tasks ---- */
 
 typedef struct Build {
-    Arena *arena;
+    Arena *arena, *result; /* of the simulation; of what it found */
     const AttentionInput *in;
     Links links;
     Sim *sim;
     /* [trace.n][ranks], -1: none */
-    int *task;   /* computing, or the transfer that arrives */
-    int *usable; /* arrival: the task after which it can be read */
+    int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
+    int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
     int *posted; /* cpu: what the rank has done when its program comes to this instance */
     int *join;   /* [trace.n] EXCHANGE: when every rank has everything */
     int *anchored, *anchored_next; /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
@@ -174,74 +182,27 @@ static size_t cell(const Build *b, int at, int rank)
     return (size_t)at * (size_t)b->in->ranks + (size_t)rank;
 }
 
-static const NodeGroup *group_of(const Build *b, int rank)
+/* A hop along one coordinate, of which fewer values may be simulated: one that would come back to where it began goes far. */
+static int grid_hop(const AttentionInput *in, int hop, int i)
 {
-    return cluster_group_of(b->in->cluster, b->in->first + b->in->rank[rank]);
-}
-
-static int node_of(const Build *b, int rank)
-{
-    return cluster_node_of(b->in->cluster, b->in->first + b->in->rank[rank]);
-}
-
-static bool on_cpu(const Build *b, int rank)
-{
-    return group_of(b, rank)->device->is_cpu;
+    const int real = rel_hop(in->schedule->choice, hop, i), simulated = (int)floor_mod(real, in->size[i]);
+    return real && !simulated ? in->size[i] / 2 : simulated;
 }
 
 static int grid_move(const AttentionInput *in, int rank, int hop, int sign)
 {
     const Choice *c = in->schedule->choice;
-    int inner = c->coords > 1 ? c->size[1] : 1, dx = hop / inner, dy = hop % inner;
-    if (2 * dx > c->size[0]) /* backwards: the other way round the ring */
-        dx -= c->size[0];
-    int x = (int)floor_mod(rank / in->size[1] + sign * dx, in->size[0]);
-    return x * in->size[1] + (int)floor_mod(rank % in->size[1] + sign * dy, in->size[1]);
+    int to = 0;
+    for (int i = 0; i < c->coords; i++) {
+        int64_t here = rank / in->stride[i] % in->size[i];
+        to += (int)floor_mod(here + sign * grid_hop(in, hop, i), in->size[i]) * in->stride[i];
+    }
+    return to;
 }
 
 int grid_add(const AttentionInput *in, int rank, int hop)
 {
     return grid_move(in, rank, hop, 1);
-}
-
-/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs of each node. */
-enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
-static const double unlimited = 1e30;
-
-static double or_unlimited(double rate)
-{
-    return rate > 0 ? rate : unlimited;
-}
-
-static Sim *make_sim(Build *b)
-{
-    const Cluster *c = b->in->cluster;
-    int n = b->in->ranks, nodes = RANK_RESOURCES * n, all = nodes + 2 * c->nodes;
-    double *capacity = NEW_ARRAY(b->arena, double, all);
-    for (int r = 0; r < n; r++) {
-        const NodeGroup *g = group_of(b, r);
-        double link = or_unlimited(c->link_bandwidth), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
-        double own = or_unlimited(fmax(nic, node / g->gpus)); /* one NIC, or several where there are more than ranks */
-        double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[nodes + 2 * node_of(b, r)];
-        rank[LINK_OUT] = rank[LINK_IN] = link;
-        rank[NIC_OUT] = rank[NIC_IN] = own;
-        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription));
-    }
-    return sim_new(b->arena, all, capacity);
-}
-
-/* One message: inside a node over both ranks' links, else through both nodes' NICs. */
-static Task transfer(const Build *b, int from, int to, double bytes)
-{
-    const Cluster *c = b->in->cluster;
-    int out = RANK_RESOURCES * from, in = RANK_RESOURCES * to, nodes = RANK_RESOURCES * b->in->ranks;
-    if (node_of(b, from) == node_of(b, to))
-        return (Task){.class = COST_LINK, .seconds = c->link_latency * 1e-9, .bytes = bytes, .resources = 2,
-                      .resource = {out + LINK_OUT, in + LINK_IN}};
-    const Nic *nic = group_of(b, from)->nic;
-    return (Task){.class = COST_NIC, .seconds = (nic ? nic->latency : c->link_latency) * 1e-9, .bytes = bytes,
-                  .resources = 4,
-                  .resource = {out + NIC_OUT, in + NIC_IN, nodes + 2 * node_of(b, from), nodes + 2 * node_of(b, to) + 1}};
 }
 
 double cost_merge_seconds(const Device *d, double bytes)
@@ -257,10 +218,10 @@ static void make_arrivals(Build *b, int at)
         double bytes = b->in->bytes[cell(b, at, to)];
         if (bytes <= 0 || from == to)
             continue;
-        int task = sim_task(b->sim, transfer(b, from, to, bytes)), last = task;
+        int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
         if (tensor_accumulates(i->node->ref[0].tensor)) {
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
-                                           .seconds = cost_merge_seconds(group_of(b, to)->device, bytes)});
+                                           .seconds = cost_merge_seconds(links_group(b->in, to)->device, bytes)});
             sim_after(b->sim, last, task);
         }
         b->task[cell(b, at, to)] = task;
@@ -268,25 +229,21 @@ static void make_arrivals(Build *b, int at)
     }
 }
 
-/* All-to-all: each rank's share for its own node, and for the others, evenly over the peers. */
+/* ---- all-to-all ---- */
+
+/* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with the last part. */
 static void make_exchange(Build *b, int at)
 {
     b->join[at] = sim_task(b->sim, (Task){.class = COST_LINK});
     for (int r = 0; r < b->in->ranks; r++) {
-        double bytes = b->in->bytes[cell(b, at, r)];
-        int near = -1, far = -1, near_peers = 0, peers = b->in->ranks - 1;
-        for (int k = 1; k <= peers; k++) {
-            int p = (r + k) % b->in->ranks;
-            bool local = node_of(b, p) == node_of(b, r);
-            near_peers += local;
-            *(local ? &near : &far) = p;
-        }
-        int task[2] = {near < 0 ? -1 : sim_task(b->sim, transfer(b, r, near, bytes * near_peers / peers)),
-                       far < 0 ? -1 : sim_task(b->sim, transfer(b, r, far, bytes * (peers - near_peers) / peers))};
-        b->task[cell(b, at, r)] = task[0] >= 0 ? task[0] : task[1];
-        b->usable[cell(b, at, r)] = task[0] >= 0 && task[1] >= 0 ? task[1] : -1;
-        sim_after(b->sim, b->join[at], task[0]);
-        sim_after(b->sim, b->join[at], task[1]);
+        int start = sim_task(b->sim, (Task){.class = COST_LINK}), end = sim_task(b->sim, (Task){.class = COST_LINK});
+        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], far = links_far_share(b->in, r);
+        links_exchange(b->sim, b->in, r, sent * (1 - far), received * (1 - far), false, start, end);
+        links_exchange(b->sim, b->in, r, sent * far, received * far, true, start, end);
+        sim_after(b->sim, end, start);
+        sim_after(b->sim, b->join[at], end);
+        b->task[cell(b, at, r)] = start;
+        b->usable[cell(b, at, r)] = end;
     }
 }
 
@@ -332,8 +289,10 @@ static void anchor_arrivals(Build *b, int rank)
         if (!transfers(&b->in->schedule->trace.at[at]) || b->task[cell(b, at, rank)] < 0)
             continue;
         int first = next_wait(b, at);
+        const Instance *i = &b->in->schedule->trace.at[at];
+        bool home = rel_sub(b->in->schedule->choice, i->chunk[0], i->hop) == 0; /* added there, whether or not the next one leaves */
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
-            if (b->links.reads.at[e].reader < first && reader_task(b, b->links.reads.at[e].reader, rank) >= 0)
+            if (b->links.reads.at[e].reader < first && (home || reader_task(b, b->links.reads.at[e].reader, rank) >= 0))
                 first = b->links.reads.at[e].reader;
         b->anchored_next[cell(b, at, rank)] = b->anchored[cell(b, first, rank)];
         b->anchored[cell(b, first, rank)] = at;
@@ -351,9 +310,7 @@ static void order_arrivals(Build *b, int at, int rank)
 static void order_exchange(Build *b, int at, int rank)
 {
     sim_after(b->sim, b->task[cell(b, at, rank)], b->tail[rank]);
-    if (b->usable[cell(b, at, rank)] >= 0)
-        sim_after(b->sim, b->usable[cell(b, at, rank)], b->tail[rank]);
-    if (on_cpu(b, rank))
+    if (b->in->cluster->target->copies_at_wait)
         b->tail[rank] = b->join[at];
 }
 
@@ -372,7 +329,7 @@ static void order_rank(Build *b, int rank)
 {
     int n = b->in->schedule->trace.n;
     b->tail[rank] = -1;
-    if (on_cpu(b, rank))
+    if (b->in->cluster->target->copies_at_wait)
         anchor_arrivals(b, rank);
     for (int at = 0; at < n; at++) {
         order_arrivals(b, at, rank);
@@ -425,7 +382,7 @@ static void link_arrivals(Build *b, int at, int *channel_last)
         wait_for_reads(b, task, at, from);
         wait_for_sum(b, task, at, from);
         wait_for_slot(b, task, at, to);
-        if (on_cpu(b, from)) {
+        if (b->in->cluster->target->copies_at_wait) {
             sim_after(b->sim, task, b->posted[cell(b, at, from)]);
         } else {
             int *last = &channel_last[cell(b, i->node->channel, from)];
@@ -464,12 +421,12 @@ static void link_tasks(Build *b)
 
 /* ---- result ---- */
 
-static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, int at, const Task *task)
+static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, int at, double begin, double end)
 {
-    out[t->intervals++] = (Busy){rank, channel, at, task->begin, task->end};
-    t->end[rank] = fmax(t->end[rank], task->end);
+    out[t->intervals++] = (Busy){rank, channel, at, begin, end};
+    t->end[rank] = fmax(t->end[rank], end);
     if (channel < 0)
-        t->busy[rank] += task->end - task->begin;
+        t->busy[rank] += end - begin;
 }
 
 static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
@@ -479,57 +436,78 @@ static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
     *(task->class == COST_NIC ? &t->nic_bytes : &t->link_bytes) += task->bytes;
 }
 
+static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)
+{
+    double sent = b->in->bytes[cell(b, at, rank)], far = links_far_share(b->in, rank);
+    t->sent[rank] += sent;
+    t->received[rank] += b->in->received[cell(b, at, rank)];
+    t->link_bytes += sent * (1 - far);
+    t->nic_bytes += sent * far;
+    t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[at])->end);
+}
+
 static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
 {
     const Instance *i = &b->in->schedule->trace.at[at];
     int task = b->task[cell(b, at, rank)], other = b->usable[cell(b, at, rank)];
     if (task < 0)
         return;
-    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at, sim_at(b->sim, task));
+    bool exchange = i->node->kind == N_EXCHANGE;
+    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at, sim_at(b->sim, task)->begin,
+                 sim_at(b->sim, exchange ? other : task)->end);
     if (transfers(i)) {
         count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
         t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */
-    } else if (i->node->kind == N_EXCHANGE) { /* what a rank sends to all it gets from all */
-        count_bytes(t, sim_at(b->sim, task), rank, rank);
-        if (other >= 0)
-            count_bytes(t, sim_at(b->sim, other), rank, rank);
-        t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[at])->end);
+    } else if (exchange) {
+        collect_exchange(b, t, at, rank);
     }
 }
 
 /* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the whole. */
-static void critical_path(const Build *b, AttentionTime *t)
+static void critical_path(const Build *b, int last, AttentionTime *t)
 {
-    int last = -1;
-    for (int i = 0, n = sim_tasks(b->sim); i < n; i++)
-        if (last < 0 || sim_at(b->sim, i)->end > sim_at(b->sim, last)->end)
-            last = i;
     for (; last >= 0; last = sim_at(b->sim, last)->cause)
         t->path[sim_at(b->sim, last)->class] += sim_at(b->sim, last)->end - sim_at(b->sim, last)->begin;
 }
 
-static AttentionTime collect_all(Build *b, double seconds)
+/* From the end of attention on, collectives go on alone, one after the other. */
+static void collect_beside(const Build *b, const int *beside, AttentionTime *t)
 {
-    int n = b->in->schedule->trace.n, ranks = b->in->ranks;
-    AttentionTime t = {.seconds = seconds};
-    t.busy = NEW_ARRAY(b->arena, double, ranks);
-    t.end = NEW_ARRAY(b->arena, double, ranks);
-    t.sent = NEW_ARRAY(b->arena, double, ranks);
-    t.received = NEW_ARRAY(b->arena, double, ranks);
-    Busy *out = NEW_ARRAY(b->arena, Busy, n * ranks + 1);
+    double before = t->seconds;
+    t->beside = NEW_ARRAY(b->result, Beside, b->in->besides);
+    for (int i = 0; i < b->in->besides; i++) {
+        const double end = sim_at(b->sim, beside[i])->end;
+        t->beside[i] = (Beside){.end = fmin(end, t->seconds), .left = fmax(0, end - before)};
+        before = fmax(before, end);
+    }
+}
+
+static AttentionTime collect_all(Build *b, int tasks)
+{
+    int n = b->in->schedule->trace.n, ranks = b->in->ranks, last = -1;
+    for (int i = 0; i < tasks; i++)
+        if (last < 0 || sim_at(b->sim, i)->end > sim_at(b->sim, last)->end)
+            last = i;
+    AttentionTime t = {.seconds = last >= 0 ? sim_at(b->sim, last)->end : 0};
+    t.busy = NEW_ARRAY(b->result, double, ranks);
+    t.end = NEW_ARRAY(b->result, double, ranks);
+    t.sent = NEW_ARRAY(b->result, double, ranks);
+    t.received = NEW_ARRAY(b->result, double, ranks);
+    Busy *out = NEW_ARRAY(b->result, Busy, n * ranks + 1);
     for (int at = 0; at < n; at++)
         for (int r = 0; r < ranks; r++)
             collect(b, &t, out, at, r);
     t.interval = out;
-    critical_path(b, &t);
+    critical_path(b, last, &t);
     return t;
 }
 
-AttentionTime attention_simulate(Arena *a, const AttentionInput *in)
+AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
 {
+    Arena *a = arena_new();
     int n = in->schedule->trace.n, cells = (n + 1) * in->ranks;
-    Build b = {.arena = a, .in = in, .links = links_make(a, in->schedule)};
-    b.sim = make_sim(&b);
+    Build b = {.arena = a, .result = result, .in = in, .links = links_make(a, in->schedule)};
+    b.sim = links_sim(a, in);
     b.task = filled(a, cells);
     b.usable = filled(a, cells);
     b.posted = filled(a, cells);
@@ -539,5 +517,23 @@ AttentionTime attention_simulate(Arena *a, const AttentionInput *in)
     b.tail = filled(a, in->ranks);
     make_tasks(&b);
     link_tasks(&b);
-    return collect_all(&b, sim_run(b.sim));
+    const int tasks = sim_tasks(b.sim);
+    int *beside = NEW_ARRAY(a, int, in->besides);
+    for (int i = 0; i < in->besides; i++)
+        beside[i] = links_collective(b.sim, in, in->beside[i], i ? beside[i - 1] : -1);
+    const bool ends = isfinite(sim_run(b.sim));
+    AttentionTime t = collect_all(&b, tasks);
+    collect_beside(&b, beside, &t);
+    t.seconds = ends ? t.seconds : INFINITY;
+    arena_free(a);
+    return t;
+}
+
+double attention_transfers(const AttentionTime *t, int rank)
+{
+    double sum = 0;
+    for (int i = 0; i < t->intervals; i++)
+        if (t->interval[i].rank == rank && t->interval[i].channel >= 0)
+            sum += t->interval[i].end - t->interval[i].begin;
+    return sum;
 }

@@ -7,14 +7,13 @@
 #include "cost.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { EXACT_RANKS = 64, CELLS = 40000, TILE = 64 };
-/* The least time of a kernel: launch on a device, a function call on cpu. Seconds. */
-static const double least_seconds[2] = {5e-6, 1e-7};
 
-double cost_chunk_bytes(const Model *m, TensorId t, bool backward, bool cpu, double tokens)
+double cost_chunk_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
-    double e = cpu ? 4 : 2, g = 4; /* gradients travel in fp32 */
+    double e = target->activation_bytes, g = 4; /* gradients travel in fp32 */
     double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim;
     switch (t) {
     case T_Q: return tokens * (backward ? 2 * q * e + 8.0 * m->heads : q * e); /* backward: with dO, D and lse */
@@ -28,7 +27,7 @@ double cost_chunk_bytes(const Model *m, TensorId t, bool backward, bool cpu, dou
 double cost_rate_share(const Cluster *c, int rank)
 {
     const NodeGroup *g = cluster_group_of(c, rank);
-    return g->device->is_cpu && c->host_cores > 0 && g->gpus > c->host_cores ? (double)c->host_cores / g->gpus : 1;
+    return c->target->shares_cores && c->host_cores > 0 && g->gpus > c->host_cores ? (double)c->host_cores / g->gpus : 1;
 }
 
 /* ---- the simulated ranks ---- */
@@ -38,43 +37,83 @@ static int gcd(int x, int y)
     return y ? gcd(y, x % y) : x;
 }
 
-/* Ranks that are taken together: whole nodes (unless one holds all), and whole rows of the inner coordinate. */
-static int unit_of(const Draft *d)
+/* The simulated ranks as coordinates: of the outermost ones fewer, evenly spaced. */
+typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
+
+/* Values of a coordinate that are taken together, so that nodes stay whole (unless one holds all). */
+static int unit_of(const Draft *d, int coord)
 {
     const Choice *c = d->forward->choice;
     int gpus = d->program->cluster.groups[0].gpus, node = c->ranks > gpus ? gpus : 1;
-    int inner = c->coords > 1 ? c->size[1] : 1;
-    return node / gcd(node, inner) * inner;
+    return node / gcd(node, c->stride[coord]);
 }
 
-static int simulated_units(const Draft *d, int unit)
+static void set_strides(const Choice *c, Grid *g)
 {
-    int ops = d->forward->trace.n > d->backward->trace.n ? d->forward->trace.n : d->backward->trace.n;
-    int most = d->forward->choice->ranks / unit, wanted = CELLS / (ops * unit + 1);
-    wanted = wanted < 2 ? 2 : wanted;
-    return wanted < most ? wanted : most;
+    g->ranks = 1;
+    for (int i = 0; i < c->coords; i++)
+        g->ranks *= g->size[i];
+    int left = g->ranks;
+    for (int i = coord_inside(c, -1); i >= 0; i = coord_inside(c, i))
+        g->stride[i] = left /= g->size[i];
+}
+
+static Grid whole_grid(const Choice *c)
+{
+    Grid g;
+    memcpy(g.size, c->size, sizeof g.size);
+    set_strides(c, &g);
+    return g;
+}
+
+/* Few enough for about CELLS operations, and at least two units of a coordinate. */
+static Grid part_of_grid(const Draft *d)
+{
+    const Choice *c = d->forward->choice;
+    int ops = d->forward->trace.n > d->backward->trace.n ? d->forward->trace.n : d->backward->trace.n, wanted = 0;
+    Grid g = whole_grid(c);
+    for (int i = coord_inside(c, -1); i >= 0 && wanted < 2; i = coord_inside(c, i)) {
+        int unit = unit_of(d, i), units = c->size[i] / unit;
+        if (units < 2)
+            continue;
+        wanted = CELLS / (ops * (g.ranks / g.size[i] * unit) + 1);
+        g.size[i] = (wanted < 2 ? 2 : wanted < units ? wanted : units) * unit;
+        set_strides(c, &g);
+    }
+    return g;
 }
 
 int cost_simulated_ranks(const Draft *d)
 {
-    int ranks = d->forward->choice->ranks, unit = unit_of(d);
-    if (ranks <= EXACT_RANKS || ranks < 2 * unit || d->forward->trace.n < ranks)
+    int ranks = d->forward->choice->ranks;
+    if (ranks <= EXACT_RANKS || d->forward->trace.n < ranks)
         return ranks; /* a trace shorter than the group (all-to-all) costs little for any number of ranks */
-    return simulated_units(d, unit) * unit;
+    return part_of_grid(d).ranks;
+}
+
+static int real_rank(const Draft *d, const Grid *g, int simulated)
+{
+    const Choice *c = d->forward->choice;
+    int rank = 0;
+    for (int i = 0; i < c->coords; i++) {
+        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
+        if (g->size[i] < c->size[i])
+            x = (int)((int64_t)(x / unit) * (blocks - 1) / (units - 1)) * unit + x % unit;
+        rank += x * c->stride[i];
+    }
+    return rank;
 }
 
 static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 {
     const Choice *c = d->forward->choice;
-    in->size[1] = c->coords > 1 ? c->size[1] : 1;
-    in->size[0] = in->ranks / in->size[1];
-    int unit = in->ranks == c->ranks ? in->ranks : unit_of(d), units = in->ranks / unit, blocks = c->ranks / unit;
+    Grid g = in->ranks == c->ranks ? whole_grid(c) : part_of_grid(d);
     int *rank = NEW_ARRAY(a, int, in->ranks);
-    for (int i = 0; i < in->ranks; i++) {
-        int64_t block = units > 1 ? (int64_t)(i / unit) * (blocks - 1) / (units - 1) : 0;
-        rank[i] = (int)block * unit + i % unit;
-    }
+    for (int i = 0; i < in->ranks; i++)
+        rank[i] = real_rank(d, &g, i);
     in->rank = rank;
+    memcpy(in->size, g.size, sizeof in->size);
+    memcpy(in->stride, g.stride, sizeof in->stride);
 }
 
 /* Data-parallel groups run alike, side by side; on a mixed cluster the one with the slowest device counts. */
@@ -108,8 +147,9 @@ typedef struct Loader {
     Arena *arena;
     const Draft *draft;
     AttentionInput *in;
-    MaskMap *map;
+    PairCounts *counts;
     bool backward;
+    double sides; /* of a kernel's tile, queries and keys together */
     double *pairs;
 } Loader;
 
@@ -118,11 +158,20 @@ static const Device *device_of(const Loader *l, int rank)
     return cluster_group_of(&l->draft->program->cluster, l->in->first + l->in->rank[rank])->device;
 }
 
-/* Kernels compute whole tiles: partial ones cost as much as full ones, up to what the chunks have. */
-static double tile_pairs(PairWork w, const PosSet *q, const PosSet *k)
+static double tile_sides(const Program *p, bool backward)
 {
-    double tiles = (double)(w.tiles_full + w.tiles_partial) * TILE * TILE;
-    return fmax((double)w.pairs, fmin(tiles, (double)q->tokens * (double)k->tokens));
+    const Kernels k = kernels_of(p);
+    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.backward_q + k.backward_k : k.forward_q + k.forward_k;
+    return sides ? sides : 2 * TILE;
+}
+
+/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of 64 by 64; what theirs
+ * have beyond the pairs lies along the edges of the mask, and is as much more in larger tiles as their sides are longer. */
+static double tile_pairs(const Loader *l, PairWork w, int64_t q_tokens, int64_t k_tokens)
+{
+    const double all = (double)q_tokens * (double)k_tokens, tiles = (double)(w.tiles_full + w.tiles_partial) * TILE * TILE;
+    const double pairs = (double)w.pairs, excess = fmax(0, fmin(tiles, all) - pairs);
+    return fmin(all, pairs + excess * l->sides / (2 * TILE));
 }
 
 static double compute_seconds(const Loader *l, int rank, double pairs, double heads)
@@ -131,7 +180,7 @@ static double compute_seconds(const Loader *l, int rank, double pairs, double he
     double rate = (l->backward ? d->attention_backward : d->attention_forward) *
                   cost_rate_share(&l->draft->program->cluster, l->in->first + l->in->rank[rank]);
     double flops = (l->backward ? 10 : 4) * pairs * l->draft->program->model.head_dim * heads;
-    return pairs > 0 && heads > 0 ? fmax(flops / rate, least_seconds[d->is_cpu]) : 0;
+    return pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 
 static void load_compute(Loader *l, const Instance *i, double *seconds)
@@ -139,36 +188,38 @@ static void load_compute(Loader *l, const Instance *i, double *seconds)
     const Choice *c = l->draft->forward->choice;
     const Model *m = &l->draft->program->model;
     const PosSet *of = l->draft->partition->of;
-    const Piece all = {0, l->draft->partition->sequence, l->draft->partition->sequence, 1};
-    const PosSet sequence = {all.run, 1, &all};
     bool whole = i->node->ref[0].whole;
-    PairWork w = {0};
     for (int r = 0; r < l->in->ranks; r++) {
-        int me = l->in->rank[r];
-        const PosSet *q = whole ? &sequence : &of[rel_add(c, me, i->chunk[0])];
-        const PosSet *k = whole ? &sequence : &of[rel_add(c, me, i->chunk[1])];
-        if (!whole || r == 0)
-            w = mask_work(l->map, q, k);
+        int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
+        const PairWork w = whole ? pair_whole(l->counts) : pair_work(l->counts, q, k);
+        double tiles = whole ? tile_pairs(l, w, l->draft->partition->sequence, l->draft->partition->sequence)
+                             : tile_pairs(l, w, of[q].tokens, of[k].tokens);
         double heads = whole ? share_of(m, c->ranks, me).heads : m->heads;
-        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tile_pairs(w, q, k), heads);
+        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (l->pairs && w.cover != COVER_EMPTY)
             l->pairs[r] += (double)w.pairs * heads / m->heads;
     }
 }
 
-static void load_exchange(Loader *l, const Instance *i, double *bytes)
+/* Of every rank's tokens the heads of another go to it, or of its heads the tokens of another: what a rank sends of the
+ * one, it gets of the other. */
+static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
 {
     const Choice *c = l->draft->forward->choice;
     const Model *m = &l->draft->program->model;
     const PosSet *of = l->draft->partition->of;
+    const Target *target = l->draft->program->cluster.target;
     TensorId t = i->node->ref[0].tensor;
     double shares = 0, sequence = (double)l->draft->partition->sequence;
     for (int r = 0; r < c->ranks; r++)
         shares += head_share(m, t, c->ranks, r);
     for (int r = 0; r < l->in->ranks; r++) {
         double mine = head_share(m, t, c->ranks, l->in->rank[r]), tokens = (double)of[l->in->rank[r]].tokens;
-        double sent = i->node->stmt->tokens_to_heads ? tokens * (shares - mine) : (sequence - tokens) * mine;
-        bytes[r] = cost_chunk_bytes(m, t, l->backward, device_of(l, r)->is_cpu, sent);
+        bool to_heads = i->node->stmt->tokens_to_heads;
+        double by_tokens = cost_chunk_bytes(m, t, l->backward, target, tokens * (shares - mine));
+        double by_heads = cost_chunk_bytes(m, t, l->backward, target, (sequence - tokens) * mine);
+        sent[r] = to_heads ? by_tokens : by_heads;
+        received[r] = to_heads ? by_heads : by_tokens;
     }
 }
 
@@ -179,7 +230,7 @@ static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, dou
     for (int r = 0; r < l->in->ranks; r++) {
         double tokens = (double)l->draft->partition->of[rel_add(c, l->in->rank[r], there)].tokens;
         bytes[r] = live[r] ? cost_chunk_bytes(&l->draft->program->model, i->node->ref[0].tensor, l->backward,
-                                              device_of(l, r)->is_cpu, tokens) : 0;
+                                              l->draft->program->cluster.target, tokens) : 0;
     }
 }
 
@@ -192,7 +243,7 @@ static void load_transfers(Loader *l)
         const Instance *i = &trace->at[at];
         size_t row = (size_t)at * ranks;
         if (i->node->kind == N_EXCHANGE)
-            load_exchange(l, i, &l->in->bytes[row]);
+            load_exchange(l, i, &l->in->bytes[row], &l->in->received[row]);
         else if (i->node->kind != N_COMPUTE)
             load_arrivals(l, i, &live[row], &l->in->bytes[row]);
     }
@@ -206,7 +257,8 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
-    Loader l = {a, d, &in, d->maps[mask], backward, pairs};
+    in.received = NEW_ARRAY(a, double, cells);
+    Loader l = {a, d, &in, d->counts[mask], backward, tile_sides(d->program, backward), pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks]);

@@ -10,7 +10,7 @@ static double ms(double seconds)
     return seconds * 1e3;
 }
 
-static const char *size_text(Arena *a, double bytes)
+const char *size_text(Arena *a, double bytes)
 {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
     int u = 0;
@@ -37,30 +37,33 @@ static void print_row(const char *what, double times, double seconds, double com
 
 static void print_kind(Arena *a, const StepParts *p, const char *mask, const LayerKind *l, Text *out)
 {
-    double times = p->sequences * l->layers;
-    print_row(arena_printf(a, "attention forward, %s", mask), times * (1 + p->attention_again), l->forward.seconds,
-              most(l->forward.busy, p->ranks), out);
-    print_row(arena_printf(a, "attention backward, %s", mask), times, l->backward.seconds,
-              most(l->backward.busy, p->ranks), out);
+    for (int b = 0; b < 2; b++)
+        print_row(arena_printf(a, "attention %s, %s", b ? "backward" : "forward", mask), l->times[b], l->time[b].seconds,
+                  most(l->time[b].busy, p->ranks), out);
 }
 
-static void print_table(Arena *a, const Draft *d, const StepParts *p, Text *out)
+/* Seconds of all times together. */
+static void print_block(const char *what, double times, double seconds, Text *out)
 {
-    double layers = p->sequences * d->program->model.layers;
+    if (times > 0 && seconds > 0)
+        print_row(what, times, seconds / times, seconds / times, out);
+}
+
+static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost *c, Text *out)
+{
     text_printf(out, "  %-34s %6s %12s %12s %12s\n", "milliseconds, each", "times", "takes", "compute", "exposed");
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
             print_kind(a, p, d->program->masks[k].text, &p->kind[k], out);
-    print_row("rest of a layer, forward", layers, p->dense_forward, p->dense_forward, out);
-    if (p->dense_again > 0)
-        print_row("rest of a layer, recomputed", layers, p->dense_again, p->dense_again, out);
-    print_row("rest of a layer, backward", layers, p->dense_backward, p->dense_backward, out);
-    print_row("embedding", p->sequences, p->embedding, p->embedding, out);
-    print_row("loss", p->sequences, p->loss, p->loss, out);
-    print_row("weights that nothing hides", p->sequences, p->weights, 0, out);
-    print_row("optimizer", 1, p->optimizer, p->optimizer, out);
-    print_row("step", 1, p->step, p->slowest_compute, out);
-    text_printf(out, "on the wire: weights of a layer %.3f ms, their gradients %.3f ms\n", ms(p->gather), ms(p->reduce));
+    for (int b = 0; b < STEP_BLOCKS; b++) {
+        const BlockTime *t = &p->block[b];
+        print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
+        print_block(arena_printf(a, "rest of %s, recomputed", p->block_name[b]), t->times, t->again, out);
+    }
+    print_row("weights that nothing hides", 1, p->weights, 0, out);
+    print_row("step", 1, p->step, c->compute, out);
+    text_printf(out, "beside computing: attention's transfers %.3f ms, gathers of weights %.3f ms, reductions of gradients %.3f ms\n",
+                ms(p->rows[BURST_ROW_PASS]), ms(p->rows[BURST_ROW_GATHER]), ms(p->rows[BURST_ROW_REDUCE]));
 }
 
 /* ---- timeline ---- */
@@ -128,14 +131,14 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     Arena *a = arena_new();
     StepParts p = step_parts(a, d);
     const Choice *choice = d->forward->choice;
-    text_printf(out, "burst-cost 1\nschedule %s, partition %s, travel %s, %d ranks", choice->schedule->name,
-                partition_names[choice->partition], travel_names[choice->travel], choice->ranks);
-    text_printf(out, p.ranks < choice->ranks ? ", %d of them simulated\n" : "\n", p.ranks);
+    text_printf(out, "burst-cost 1\n%s\n", choice_text(a, choice));
+    if (p.ranks < choice->ranks)
+        text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
     print_sums(a, c, out);
-    print_table(a, d, &p, out);
+    print_table(a, d, &p, c, out);
     const LayerKind *first = &p.kind[d->program->layer_mask[0]];
-    print_timeline(d->forward, &p, &first->forward, out);
-    print_timeline(d->backward, &p, &first->backward, out);
+    print_timeline(d->forward, &p, &first->time[0], out);
+    print_timeline(d->backward, &p, &first->time[1], out);
     arena_free(a);
 }
 

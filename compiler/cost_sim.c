@@ -1,7 +1,8 @@
 /* cost_sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
  *
  * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its bytes. Transfers
- * share each resource equally while they use it: the rate of one is the least of capacity / users over its resources.
+ * share each resource equally while they use it, one that stands for several having as many shares: the rate of one is the
+ * least of its shares over its resources.
  * Whatever a transfer that is slowed elsewhere leaves of its share is not given to others: a little pessimistic where
  * transfers over different paths meet, exact for rings, where all transfers of a step are alike.
  */
@@ -11,7 +12,7 @@
 
 enum { WAITING, RUNNING, MOVING, DONE };
 typedef struct Edge { int task, next; } Edge;
-typedef struct Resource { double capacity; Vec(int) users; } Resource;
+typedef struct Resource { double capacity, weight; /* of all users */ Vec(int) users; } Resource;
 struct Sim {
     Arena *arena;
     Vec(Task) tasks;
@@ -36,6 +37,7 @@ int sim_task(Sim *s, Task t)
     t.cause = t.edge = t.place = -1;
     t.waits = 0;
     t.state = WAITING;
+    t.weight = t.weight > 0 ? t.weight : 1;
     *vec_push(s->arena, &s->tasks) = t;
     return s->tasks.n - 1;
 }
@@ -124,7 +126,7 @@ static void set_rate(Sim *s, int task)
     double rate = INFINITY;
     for (int i = 0; i < t->resources; i++) {
         const Resource *r = &s->resource[t->resource[i]];
-        rate = fmin(rate, r->capacity / r->users.n);
+        rate = fmin(rate, t->weight * r->capacity / r->weight);
     }
     if (rate == t->rate)
         return; /* its end stays where it is */
@@ -151,6 +153,7 @@ static void start_moving(Sim *s, int task)
     for (int i = 0; i < t->resources; i++) {
         Resource *r = &s->resource[t->resource[i]];
         t->slot[i] = r->users.n;
+        r->weight += t->weight;
         *vec_push(s->arena, &r->users) = task;
     }
     set_rates(s, t);
@@ -161,6 +164,7 @@ static void stop_moving(Sim *s, const Task *t)
     for (int i = 0; i < t->resources; i++) {
         Resource *r = &s->resource[t->resource[i]];
         int last = r->users.at[--r->users.n];
+        r->weight = r->users.n ? r->weight - t->weight : 0; /* whole numbers: exact */
         r->users.at[t->slot[i]] = last;
         Task *moved = &s->tasks.at[last];
         for (int j = 0; j < moved->resources; j++)

@@ -1,173 +1,95 @@
-/* cost_step.c: one training step: attention as simulated, and around it projections, feed-forward, norms, loss, weights and
- * optimizer as rates. On devices a layer's weights travel beside the layer before; on cpu nothing overlaps.
+/* cost_step.c: one training step in parts: attention of each mask as simulated alone, and the step's own list of operations with
+ * what each takes, which cost_stream.c then runs.
  */
 #include "cost.h"
 
-#include "burst_sizes.h"
-
 #include <math.h>
+#include <string.h>
 
-typedef struct Stepper { Arena *arena; const Draft *draft; const Program *program; bool cpu; StepParts *parts; } Stepper;
+/* ---- the operations ---- */
 
-/* ---- the dense parts of a layer ---- */
+enum { UNIT_KINDS = 3 };
 
-typedef struct Work { double flops, bytes; } Work; /* matrix products, memory traffic of the rest */
-
-/* Forward of what is not attention, for one token. */
-typedef struct DenseWork { Work projections, ffn, norms; } DenseWork;
-static DenseWork dense_parts_work(const Model *m, double e)
+static int unit_kind(const Step *s, int unit)
 {
-    double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim, d = m->hidden, f = m->ffn;
-    return (DenseWork){.projections = {.flops = 2 * d * (2 * q + kv)},
-                       .ffn = {.flops = 6 * d * f, .bytes = e * 3 * f}, /* gate, up, product */
-                       /* two norms, two residual sums; rotation and layout of q, k, v, o */
-                       .norms = {.bytes = e * (10 * d + 4 * q + 2 * kv)}};
+    return unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1;
 }
 
-/* What backward makes again of it, for one token: all products but down's. Backward normalises x_mid and multiplies gate by
- * up in any case; full recomputation normalises x once more than selective, where h is still there. */
-static DenseWork again_parts_work(const Model *m, double e, Recompute r)
+const double *model_seconds(const StepModel *m, const StepOp *o)
 {
-    double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim, d = m->hidden, f = m->ffn;
-    if (r == RECOMPUTE_NONE)
-        return (DenseWork){0};
-    return (DenseWork){.projections = {.flops = 2 * d * (2 * q + kv)},
-                       .ffn = {.flops = 4 * d * f},
-                       /* the first residual sum; rotation and layout of q, k, v, o; a norm */
-                       .norms = {.bytes = e * (3 * d + 4 * q + 2 * kv + (r == RECOMPUTE_FULL ? 2 * d : 0))}};
+    const int op = (int)(o->op - m->step->block[o->block].ops.at);
+    return &m->seconds[o->block][(op * UNIT_KINDS + unit_kind(m->step, o->unit)) * m->rank_kinds];
 }
 
-static Work sum_work(DenseWork w)
+static void rate_block(Arena *a, StepModel *m, int block)
 {
-    return (Work){w.projections.flops + w.ffn.flops, w.ffn.bytes + w.norms.bytes};
+    const Block *b = &m->step->block[block];
+    const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
+    m->seconds[block] = NEW_ARRAY(a, double, b->ops.n * UNIT_KINDS * m->rank_kinds);
+    for (int i = 0; i < b->ops.n; i++)
+        for (int u = 0; u < UNIT_KINDS; u++) {
+            const Work w = op_work(m->step, &b->ops.at[i], block, units[u]);
+            for (int k = 0; k < m->rank_kinds; k++)
+                m->seconds[block][(i * UNIT_KINDS + u) * m->rank_kinds + k] = work_seconds(m->rank_kind[k], w);
+        }
 }
 
-static double work_seconds(const Stepper *s, int rank, Work w, double times)
+static int find_kind(const StepModel *m, RankKind k)
 {
-    const Cluster *c = &s->program->cluster;
-    const Device *d = cluster_group_of(c, rank)->device;
-    return times * (w.flops / (d->matmul * cost_rate_share(c, rank)) + (d->hbm > 0 ? w.bytes / d->hbm : 0));
+    int i = 0;
+    while (i < m->rank_kinds && !rank_kinds_equal(m->rank_kind[i], k))
+        i++;
+    return i;
 }
 
-/* Longest over the group's ranks of the work that each has per token. */
-static double slowest(const Stepper *s, Work w)
+/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated. */
+static void add_rank_kinds(Arena *a, StepModel *m, const Partition *part, int ranks, int own)
 {
-    const Choice *c = s->draft->forward->choice;
-    double most = 0;
-    for (int r = 0; r < s->program->cluster.world; r++)
-        most = fmax(most, work_seconds(s, r, w, (double)s->draft->partition->of[r % c->ranks].tokens));
-    return most;
-}
-
-/* Logits, and both gradients from them. On a GPU a tile's logits are read twice and its gradients written, and dw is read and
- * written for each tile (runtime/cuda/loss.cu). */
-static Work loss_work(const Stepper *s, const Model *m, double e)
-{
-    const double d = m->hidden, tile = (double)burst_gpu_loss_tile(m->vocab);
-    return (Work){6 * d * m->vocab, e * 4 * d + (s->cpu ? 0 : m->vocab * (4 + 4 + 2 + 8 * d / tile))};
-}
-
-static void dense_parts(Stepper *s)
-{
-    const Model *m = &s->program->model;
-    double e = s->cpu ? 4 : 2, d = m->hidden;
-    Work layer = sum_work(dense_parts_work(m, e)), twice = {2 * layer.flops, 2 * layer.bytes};
-    s->parts->dense_forward = slowest(s, layer);
-    s->parts->dense_again = slowest(s, sum_work(again_parts_work(m, e, s->draft->choice.recompute)));
-    s->parts->dense_backward = slowest(s, twice);
-    s->parts->loss = slowest(s, loss_work(s, m, e));
-    s->parts->embedding = slowest(s, (Work){0, e * 4 * d});
-    double elements = 0, most = 0;
-    for (int u = 0; u < s->draft->units.n; u++)
-        elements += (double)s->draft->units.at[u].shard * s->draft->units.at[u].repeat;
-    /* parameter, both moments read and written, gradient read twice (norm, update) and cleared; low-precision copy */
-    for (int r = 0; r < s->program->cluster.world; r++)
-        most = fmax(most, work_seconds(s, r, (Work){0, 4 * 9 + (s->cpu ? 0 : 2)}, elements));
-    s->parts->optimizer = most;
-}
-
-/* ---- weights ---- */
-
-static double slowest_nic(const Cluster *c)
-{
-    double least = c->link_bandwidth > 0 ? c->link_bandwidth : 1e30;
-    for (int g = 0; g < c->group_count; g++) {
-        const NodeGroup *n = &c->groups[g];
-        if (n->nic && n->nics > 0)
-            least = fmin(least, n->nics * n->nic->bandwidth / fmax(1, c->oversubscription));
-    }
-    return least;
-}
-
-/* Ring collective of `bytes` in full over all ranks, every NIC of a node in use. */
-static double collective_seconds(const Cluster *c, double bytes)
-{
-    if (c->world == 1)
-        return 0;
-    const NodeGroup *g = &c->groups[0];
-    double rate = c->nodes > 1 ? slowest_nic(c) : c->link_bandwidth > 0 ? c->link_bandwidth : 1e30;
-    double latency = (c->nodes - 1) * (g->nic ? g->nic->latency : c->link_latency) + (g->gpus - 1) * c->link_latency;
-    return bytes * (c->world - 1) / c->world / rate + latency * 1e-9;
-}
-
-static double unit_elements(const Stepper *s, int unit)
-{
-    const Units *u = &s->draft->units;
-    if (unit >= u->n)
-        return 0;
-    bool tied_head = unit == 2 && s->program->model.tied; /* reads the embedding once more */
-    return (double)u->at[unit].elements + (tied_head ? (double)u->at[0].elements : 0);
-}
-
-/* What of a transfer of weights shows beside `cover` seconds of other work, whose own transfers take `wire` of them. */
-static double uncovered(const Stepper *s, double transfer, double cover, double wire)
-{
-    return s->cpu ? transfer : fmax(0, transfer + wire - cover);
-}
-
-/* Seconds that attention itself keeps the wire busy that weights need. */
-static double wire_seconds(const Stepper *s, const AttentionTime *t)
-{
-    const Cluster *c = &s->program->cluster;
-    double ranks = s->parts->ranks;
-    if (c->nodes > 1)
-        return t->nic_bytes / ranks * c->groups[0].gpus / slowest_nic(c);
-    return c->link_bandwidth > 0 ? t->link_bytes / ranks / c->link_bandwidth : 0;
-}
-
-static void count_weight_bytes(Stepper *s, double elements)
-{
-    const Cluster *c = &s->program->cluster;
-    double bytes = elements * (2 * (s->cpu ? 4 : 2) + 4) * (c->world - 1) / c->world;
-    double far = c->nodes > 1 ? (double)c->nodes / c->world : 0; /* hops of the ring that leave a node */
-    s->parts->weight_nic += bytes * far;
-    s->parts->weight_link += bytes * (1 - far);
-}
-
-static void weight_parts(Stepper *s)
-{
-    StepParts *p = s->parts;
-    const Cluster *c = &s->program->cluster;
-    double e = s->cpu ? 4 : 2;
-    p->gather = collective_seconds(c, unit_elements(s, 1) * e);
-    p->reduce = collective_seconds(c, unit_elements(s, 1) * 4);
-    for (int k = 0; k < p->kinds; k++) {
-        const LayerKind *l = &p->kind[k];
-        if (!l->layers)
+    Vec(RankKind) kinds = {0};
+    for (int r = 0; r < m->cluster->world; r++) {
+        const double tokens = part ? (double)part->of[r % ranks].tokens : (double)m->program->sequence / ranks;
+        const RankKind k = rank_kind_of(m->cluster, r, tokens);
+        const int known = find_kind(m, k);
+        m->own = r == own ? known : m->own;
+        if (known < m->rank_kinds)
             continue;
-        double f = l->forward.seconds + p->dense_forward, b = l->backward.seconds + p->dense_backward;
-        double wire = wire_seconds(s, &l->forward);
-        b += p->dense_again + p->attention_again * l->forward.seconds;
-        p->weights += l->layers * uncovered(s, p->gather, f, wire);
-        p->weights += l->layers * uncovered(s, p->gather + p->reduce, b,
-                                            wire_seconds(s, &l->backward) + p->attention_again * wire);
+        *vec_push(a, &kinds) = k;
+        m->rank_kind = kinds.at, m->rank_kinds = kinds.n;
     }
-    /* The first gather and the last reduction have nothing to hide behind; the head's have the loss. */
-    p->first_gather = collective_seconds(c, unit_elements(s, 0) * e);
-    p->last_reduce = collective_seconds(c, unit_elements(s, 0) * 4);
-    p->weights += p->first_gather + p->last_reduce;
-    p->weights += uncovered(s, collective_seconds(c, unit_elements(s, 2) * (e + 4)), p->loss, 0);
-    count_weight_bytes(s, unit_elements(s, 0) + unit_elements(s, 1) * s->program->model.layers + unit_elements(s, 2));
+}
+
+/* One group's, one after the other. */
+static int64_t sequences_of(const Program *p, int ranks)
+{
+    const int64_t groups = p->cluster.world / ranks;
+    return (p->train.batch + groups - 1) / groups;
+}
+
+static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int own)
+{
+    Program *simulated = NEW(a, Program);
+    *simulated = *p;
+    simulated->target = p->cluster.target;
+    StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
+    const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
+    m.step = step_make(a, simulated, c, part ? part : &even, units, 0);
+    m.ops = step_unroll(a, m.step, &m.op);
+    add_rank_kinds(a, &m, part, c->ranks, own);
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        rate_block(a, &m, b);
+    return m;
+}
+
+/* Of a sequence, all ranks; what is recomputed does not count. */
+static double sequence_flops(const StepModel *m, const StepParts *p)
+{
+    double flops = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < m->step->block[b].ops.n; i++) {
+            const Op *o = &m->step->block[b].ops.at[i];
+            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops;
+        }
+    return flops * (double)m->program->sequence;
 }
 
 /* ---- attention ---- */
@@ -181,139 +103,145 @@ static double total(const double *x, int n)
 }
 
 /* Unmasked pairs of a whole sequence: the ranks' own where all are simulated. */
-static double sequence_pairs(const Stepper *s, int mask, const double *pairs)
+static double sequence_pairs(const StepParts *p, const Draft *d, int mask, const double *pairs)
 {
-    if (s->parts->ranks == s->draft->forward->choice->ranks)
-        return total(pairs, s->parts->ranks);
-    int64_t n = s->draft->partition->sequence;
-    const Piece all = {0, n, n, 1};
-    const PosSet sequence = {n, 1, &all};
-    return (double)mask_work(s->draft->maps[mask], &sequence, &sequence).pairs;
+    return p->ranks == d->choice.ranks ? total(pairs, p->ranks) : (double)pair_whole(d->counts[mask]).pairs;
 }
 
-static void attention_parts(Stepper *s)
+static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
 {
-    StepParts *p = s->parts;
-    const Model *m = &s->program->model;
-    for (int l = 0; l < m->layers; l++)
-        p->kind[s->program->layer_mask[l]].layers++;
-    for (int k = 0; k < p->kinds; k++) {
-        LayerKind *l = &p->kind[k];
-        if (!l->layers)
-            continue;
-        double *pairs = NEW_ARRAY(s->arena, double, p->ranks);
-        AttentionInput forward = cost_load(s->arena, s->draft, p->ranks, k, false, pairs);
-        AttentionInput backward = cost_load(s->arena, s->draft, p->ranks, k, true, NULL);
-        p->rank = forward.rank;
-        l->forward = attention_simulate(s->arena, &forward);
-        l->backward = attention_simulate(s->arena, &backward);
-        for (int r = 0; r < p->ranks; r++)
-            p->pairs[r] += l->layers * pairs[r];
-        p->flops += 3 * 4.0 * l->layers * sequence_pairs(s, k, pairs) * m->head_dim * m->heads;
-        for (int c = 0; c < COST_CLASS_COUNT; c++)
-            p->path[c] += p->sequences * l->layers * ((1 + p->attention_again) * l->forward.path[c] + l->backward.path[c]);
+    LayerKind *l = &p->kind[mask];
+    double *pairs = NEW_ARRAY(a, double, p->ranks);
+    for (int backward = 0; backward < 2; backward++) {
+        l->input[backward] = cost_load(a, d, p->ranks, mask, backward, backward ? NULL : pairs);
+        l->time[backward] = attention_simulate(a, &l->input[backward]);
     }
+    p->rank = l->input[0].rank;
+    for (int r = 0; r < p->ranks; r++)
+        p->pairs[r] += l->layers * pairs[r];
+    const double all = sequence_pairs(p, d, mask, pairs);
+    p->mean_pairs += l->layers * all / d->choice.ranks;
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads;
+}
+
+/* Of all layers, each once forward and once backward, or as often as a step has them. */
+static double rank_busy(const StepParts *p, int rank, bool step)
+{
+    double sum = 0;
+    for (int k = 0; k < p->kinds; k++)
+        for (int backward = 0; backward < 2 && p->kind[k].layers; backward++)
+            sum += (step ? p->kind[k].times[backward] : p->kind[k].layers) * p->kind[k].time[backward].busy[rank];
+    return sum;
+}
+
+static void find_busiest(StepParts *p)
+{
+    for (int r = 1; r < p->ranks; r++)
+        p->busiest = rank_busy(p, r, false) > rank_busy(p, p->busiest, false) ? r : p->busiest;
 }
 
 /* ---- sums ---- */
 
-static double rank_attention(const StepParts *p, int rank)
+double cost_imbalance(const StepParts *p)
 {
-    double sum = 0;
+    double most = p->mean_pairs; /* of groups simulated in part the most may lie elsewhere */
+    for (int r = 0; r < p->ranks; r++)
+        most = fmax(most, p->pairs[r]);
+    return p->mean_pairs > 0 ? most / p->mean_pairs : 1;
+}
+
+static void sum_busy(StepParts *p, int ranks)
+{
+    double mean = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        p->attention_busy = fmax(p->attention_busy, rank_busy(p, r, true));
+        mean += rank_busy(p, r, true) / p->ranks;
+    }
+    p->mean_attention_busy = p->ranks == ranks ? mean : p->attention_busy / cost_imbalance(p);
+}
+
+double parts_compute(const StepParts *p)
+{
+    double seconds = p->attention_busy;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        seconds += p->block[b].seconds + p->block[b].again;
+    return seconds;
+}
+
+static StepParts parts_make(Arena *a, const Program *p, int ranks)
+{
+    StepParts parts = {.ranks = ranks, .kinds = p->mask_count};
+    parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
+    parts.pairs = NEW_ARRAY(a, double, ranks);
+    parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    for (int l = 0; l < p->model.layers; l++)
+        parts.kind[p->layer_mask[l]].layers++;
+    return parts;
+}
+
+/* Whether a step takes longer even where collectives have a wire of their own. */
+static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, double enough)
+{
+    StepParts least = *p;
+    least.kind = NEW_ARRAY(a, LayerKind, p->kinds);
+    least.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    memcpy(least.kind, p->kind, sizeof *p->kind * (size_t)p->kinds);
+    stream_run(a, &least, m, false, NULL);
+    return least.step > enough;
+}
+
+void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
+{
+    const Program *program = d->program;
+    *p = parts_make(a, program, cost_simulated_ranks(d));
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
-            sum += p->kind[k].layers *
-                   ((1 + p->attention_again) * p->kind[k].forward.busy[rank] + p->kind[k].backward.busy[rank]);
-    return sum;
-}
-
-static double transfers_of(const AttentionTime *t, int rank)
-{
-    double sum = 0;
-    for (int i = 0; i < t->intervals; i++)
-        if (t->interval[i].rank == rank && t->interval[i].channel >= 0)
-            sum += t->interval[i].end - t->interval[i].begin;
-    return sum;
-}
-
-static void attention_rows(const StepParts *p, int rank)
-{
-    for (int k = 0; k < p->kinds; k++) {
-        const LayerKind *l = &p->kind[k];
-        double forward = p->sequences * l->layers * (1 + p->attention_again), backward = p->sequences * l->layers;
-        if (!l->layers)
-            continue;
-        p->rows[BURST_ROW_ATTENTION_FORWARD] += forward * l->forward.busy[rank];
-        p->rows[BURST_ROW_ATTENTION_BACKWARD] += backward * l->backward.busy[rank];
-        p->rows[BURST_ROW_PASS] += forward * transfers_of(&l->forward, rank) + backward * transfers_of(&l->backward, rank);
-    }
-}
-
-static BurstRestForecast rest_seconds(const Stepper *s, DenseWork w)
-{
-    return (BurstRestForecast){slowest(s, w.norms), slowest(s, w.projections), slowest(s, w.ffn)};
-}
-
-/* As the runtime's table has them: computing, and what of the step is left for waits; then what runs beside. */
-static void row_parts(const Stepper *s)
-{
-    StepParts *p = s->parts;
-    const Cluster *c = &s->program->cluster;
-    DenseWork w = dense_parts_work(&s->program->model, s->cpu ? 4 : 2);
-    DenseWork again = again_parts_work(&s->program->model, s->cpu ? 4 : 2, s->draft->choice.recompute);
-    double layers = p->sequences * s->program->model.layers, computing = 0;
-    for (int r = 1; r < p->ranks; r++)
-        p->busiest = rank_attention(p, r) > rank_attention(p, p->busiest) ? r : p->busiest;
-    p->rest = rest_seconds(s, w);
-    p->rest_again = rest_seconds(s, again);
-    attention_rows(p, p->busiest);
-    p->rows[BURST_ROW_PROJECTIONS] = layers * (3 * p->rest.projections + p->rest_again.projections);
-    p->rows[BURST_ROW_FFN] = layers * (3 * p->rest.ffn + p->rest_again.ffn);
-    p->rows[BURST_ROW_NORMS] = layers * (3 * p->rest.norms + p->rest_again.norms);
-    p->rows[BURST_ROW_LOSS] = p->sequences * p->loss;
-    p->rows[BURST_ROW_EMBEDDING] = p->sequences * p->embedding;
-    p->rows[BURST_ROW_OPTIMIZER] = p->optimizer;
-    for (int r = 0; r < BURST_ROW_WAIT; r++)
-        computing += p->rows[r];
-    p->rows[BURST_ROW_WAIT] = fmax(0, p->step - computing);
-    double ends = unit_elements(s, 0) + unit_elements(s, 2), e = s->cpu ? 4 : 2;
-    p->rows[BURST_ROW_GATHER] = 2 * layers * p->gather + p->sequences * collective_seconds(c, ends * e);
-    p->rows[BURST_ROW_REDUCE] = layers * p->reduce + p->sequences * collective_seconds(c, ends * 4);
-}
-
-static void sum_parts(Stepper *s)
-{
-    StepParts *p = s->parts;
-    const Model *m = &s->program->model;
-    double attention = 0, busy = 0;
-    for (int k = 0; k < p->kinds; k++)
-        attention += p->kind[k].layers * ((1 + p->attention_again) * p->kind[k].forward.seconds + p->kind[k].backward.seconds);
-    for (int r = 0; r < p->ranks; r++)
-        busy = fmax(busy, rank_attention(p, r));
-    double dense = m->layers * (p->dense_forward + p->dense_again + p->dense_backward) + p->loss + p->embedding;
-    p->slowest_compute = p->sequences * (busy + dense) + p->optimizer;
-    p->step = p->sequences * (attention + dense + p->weights) + p->optimizer;
-    p->path[COST_WEIGHTS] = p->sequences * p->weights;
-    double matrices = m->layers * sum_work(dense_parts_work(m, 0)).flops + 2.0 * m->hidden * m->vocab;
-    p->flops = (double)s->program->train.batch * (p->flops + 3 * matrices * (double)s->draft->partition->sequence);
+            attention_kind(a, p, d, k);
+    find_busiest(p);
+    const int first = p->kind[program->layer_mask[0]].input[0].first;
+    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, first + p->rank[p->busiest]);
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        p->block_name[b] = m.step->block[b].name;
+    stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);
+    p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
+    sum_busy(p, d->choice.ranks);
 }
 
 StepParts step_parts(Arena *a, const Draft *d)
 {
-    const Program *p = d->program;
-    const Choice *c = d->forward->choice;
-    StepParts parts = {.ranks = cost_simulated_ranks(d), .kinds = p->mask_count};
-    int64_t groups = c->data > 0 ? c->data : 1;
-    parts.sequences = (double)((p->train.batch + groups - 1) / groups);
-    parts.attention_again = c->recompute == RECOMPUTE_FULL;
-    parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
-    parts.pairs = NEW_ARRAY(a, double, parts.ranks);
-    parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
-    Stepper s = {a, d, p, p->cluster.groups[0].device->is_cpu, &parts};
-    attention_parts(&s);
-    dense_parts(&s);
-    weight_parts(&s);
-    sum_parts(&s);
-    row_parts(&s);
-    return parts;
+    StepParts p;
+    step_record(a, d, INFINITY, &p, NULL);
+    return p;
+}
+
+/* ---- the least ---- */
+
+static AttentionTime even_attention(Arena *a, double flops, double rate)
+{
+    AttentionTime t = {.seconds = flops / rate, .busy = NEW_ARRAY(a, double, 1)};
+    t.busy[0] = t.seconds;
+    return t;
+}
+
+double cost_least(const Program *p, Units units, const double *pairs, int data)
+{
+    Arena *a = arena_new();
+    const Setting *recompute = &p->layout.recompute;
+    const Choice c = {.data = data, .ranks = p->cluster.world / data, .recompute = recompute->is_auto ? RECOMPUTE_NONE : (Recompute)recompute->value};
+    StepParts parts = parts_make(a, p, 1);
+    double rate[2] = {0};
+    for (int r = 0; r < p->cluster.world; r++) {
+        const Device *d = cluster_group_of(&p->cluster, r)->device;
+        rate[0] = fmax(rate[0], d->attention_forward * cost_rate_share(&p->cluster, r));
+        rate[1] = fmax(rate[1], d->attention_backward * cost_rate_share(&p->cluster, r));
+    }
+    for (int k = 0; k < p->mask_count; k++)
+        for (int backward = 0; backward < 2; backward++) {
+            const double products = pairs[k] / c.ranks * p->model.head_dim * p->model.heads;
+            parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
+        }
+    const StepModel m = model_make(a, p, &c, NULL, units, 0);
+    stream_run(a, &parts, &m, false, NULL);
+    arena_free(a);
+    return parts.step;
 }

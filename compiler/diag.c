@@ -19,8 +19,17 @@ typedef struct Message {
     Fixit fixit; /* text NULL: none */
 } Message;
 
+static const char *const warning_names[WARNING_COUNT] = {
+#define X(id, name, what) name,
+    WARNINGS(X)
+#undef X
+};
+typedef enum Fatal { FATAL_AS_ALL, FATAL_NO, FATAL_YES } Fatal;
+
 struct Diags {
     Arena *arena;
+    bool off[WARNING_COUNT], all_fatal;
+    Fatal fatal[WARNING_COUNT];
     Vec(Message) messages;
     int errors;
     bool dropping; /* the last error or warning was not kept, so its notes are not either */
@@ -79,9 +88,8 @@ static void keep(Diags *d, Severity severity, Span at, const char *text)
 }
 
 /* Errors and warnings open a group; what is said twice or beyond the limit is dropped with its notes. */
-static void report(Diags *d, Severity severity, Span at, const char *fmt, va_list ap)
+static void report(Diags *d, Severity severity, Span at, const char *text)
 {
-    const char *text = format(d->arena, fmt, ap);
     d->dropping = already_said(d, severity, at, text);
     if (d->dropping)
         return;
@@ -96,16 +104,46 @@ void diag_error(Diags *d, Span at, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    report(d, SEVERITY_ERROR, at, fmt, ap);
+    report(d, SEVERITY_ERROR, at, format(d->arena, fmt, ap));
     va_end(ap);
 }
 
-void diag_warn(Diags *d, Span at, const char *fmt, ...)
+void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...)
 {
+    bool fatal = d->fatal[w] == FATAL_YES || (d->fatal[w] == FATAL_AS_ALL && d->all_fatal);
+    d->dropping = d->off[w];
+    if (d->off[w])
+        return;
     va_list ap;
     va_start(ap, fmt);
-    report(d, SEVERITY_WARNING, at, fmt, ap);
+    const char *text = format(d->arena, fmt, ap);
     va_end(ap);
+    text = arena_printf(d->arena, "%s [-W%s%s]", text, fatal ? "error,-W" : "", warning_names[w]);
+    report(d, fatal ? SEVERITY_ERROR : SEVERITY_WARNING, at, text);
+}
+
+const char *diags_option(Diags *d, const char *option)
+{
+    const char *name = option + strlen("-W");
+    bool no = strncmp(name, "no-", 3) == 0;
+    name += no ? 3 : 0;
+    if (strcmp(name, "error") == 0) {
+        d->all_fatal = !no;
+        return NULL;
+    }
+    bool fatal = strncmp(name, "error=", 6) == 0;
+    name += fatal ? 6 : 0;
+    for (int w = 0; w < WARNING_COUNT; w++) {
+        if (strcmp(name, warning_names[w]) != 0)
+            continue;
+        d->off[w] = fatal ? d->off[w] && no : no;
+        if (fatal)
+            d->fatal[w] = no ? FATAL_NO : FATAL_YES;
+        return NULL;
+    }
+    const char *near = nearest_name(name, warning_names, WARNING_COUNT);
+    return near ? arena_printf(d->arena, "unknown warning '%s' in '%s'; did you mean '%s'?", name, option, near)
+                : arena_printf(d->arena, "unknown warning '%s' in '%s'", name, option);
 }
 
 void diag_note(Diags *d, Span at, const char *fmt, ...)
@@ -162,8 +200,7 @@ Span span_join(Span a, Span b)
     return (Span){a.src, a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
-/* Bytes of the valid UTF-8 character at s, 0 where there is none. */
-static int utf8_length(const unsigned char *s, size_t left)
+int utf8_length(const unsigned char *s, size_t left)
 {
     static const struct { unsigned char first, last, second_low, second_high; int n; } forms[] = {
         {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},

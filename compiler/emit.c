@@ -38,14 +38,39 @@ void emit_line(Emit *e, const char *fmt, ...)
 
 /* ---- constants ---- */
 
-static bool cuda(const Emit *e)
+/* What of the text is another for each target. A row of parts: for schedules by chunks, and by heads. */
+enum { MAX_PARTS = 5 };
+typedef struct Language {
+    const char *include;               /* "burst_step_%s.h" */
+    const char *host_masks;            /* where the host finds its masks: "plan_host::" */
+    const char *field, *field_end;     /* one of burst_plan: C++17 has no designated initialisers */
+    const char *masks;
+    const char *before[2][MAX_PARTS];  /* the schedule's functions */
+    const char *between[MAX_PARTS];    /* them and the step's */
+    const char *after[MAX_PARTS];
+} Language;
+static const Language languages[TARGETS] = {
+    [TARGET_C] = {"host", "", "    .%s = ", ",\n", "host_masks.c",
+                  {{"host_attention.c", "rings.c", "host_ring.c"}, {"host_attention.c", "heads.c", "host_heads.c"}},
+                  {"steps.c", "host_layer.c"}, {"step.c", "host_plan.c", "main.c"}},
+    [TARGET_CUDA] = {"cuda", "plan_host::", "    p.%s = ", ";\n", "cuda_masks.cu",
+                     {{"cuda_state.cu", "cuda_pair.cu", "rings.c", "cuda_ring.cu"}, {"cuda_state.cu", "cuda_pair.cu", "heads.c", "cuda_heads.cu"}},
+                     {"steps.c", "cuda_layer.cu", "cuda_alone.cu"}, {"step.c", "cuda_plan.cu", "main.c"}},
+};
+
+static const Language *language(const Emit *e)
 {
-    return e->draft->program->cuda;
+    return &languages[e->draft->program->target - targets];
+}
+
+static bool device(const Emit *e)
+{
+    return e->draft->program->target->device_memory;
 }
 
 static bool exchanges(const Emit *e)
 {
-    return e->draft->choice.schedule->exchanges;
+    return choice_exchanges(&e->draft->choice);
 }
 
 static void add_constant(Emit *e, const char *name, int64_t value, const char *comment)
@@ -66,18 +91,33 @@ static int64_t elements_of(const Emit *e, const char *buffer)
     return 0;
 }
 
-static void emit_sizes(Emit *e)
+typedef struct Constant { const char *name; int64_t value; const char *comment; } Constant;
+
+static void add_constants(Emit *e, const Constant *row, int n)
 {
-    const Model *m = &e->draft->program->model;
+    for (int i = 0; i < n; i++)
+        add_constant(e, row[i].name, row[i].value, row[i].comment);
+}
+
+static void emit_group(Emit *e)
+{
     const Choice *c = &e->draft->choice;
-    const Kept kept = kept_layers(e->draft->program, c);
-    const struct { const char *name; int64_t value; const char *comment; } row[] = {
+    const Constant row[] = {
         {"PLAN_WORLD", e->draft->program->cluster.world, "ranks"},
         {"PLAN_NODES", e->draft->program->cluster.nodes, NULL},
         {"PLAN_DATA", c->data, "groups of ranks, each with sequences of its own"},
         {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
-        {"PLAN_SIZE0", c->size[0], "the group's coordinates: nodes (or ranks), ..."},
-        {"PLAN_SIZE1", c->coords == 2 ? c->size[1] : 1, "... lanes of a node"},
+    };
+    add_constants(e, row, countof(row));
+    for (int i = 0; i < c->coords; i++)
+        add_constant(e, arena_printf(e->arena, "PLAN_SIZE%d", i), c->size[i],
+                     arena_printf(e->arena, "coordinate %s", c->schedule->coord_name[i]));
+}
+
+static void emit_sizes(Emit *e)
+{
+    const Model *m = &e->draft->program->model;
+    const Constant row[] = {
         {"PLAN_SEQUENCE", e->draft->program->sequence, "tokens"},
         {"PLAN_TOKENS", e->draft->partition->max_tokens, "of the rank that has most"},
         {"PLAN_BATCH", e->draft->program->train.batch, "sequences a step"},
@@ -88,37 +128,25 @@ static void emit_sizes(Emit *e)
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
         {"PLAN_FFN", m->ffn, NULL},
         {"PLAN_VOCAB", m->vocab, NULL},
-        {"PLAN_KEPT", kept.rest, "layers whose activations are kept"},
-        {"PLAN_KEPT_O", kept.attention, "layers whose o and lse are kept"},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
     };
-    for (int i = 0; i < countof(row); i++)
-        add_constant(e, row[i].name, row[i].value, row[i].comment);
+    add_constants(e, row, countof(row));
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
     text_add(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
-    if (cuda(e) && exchanges(e)) {
+    if (device(e) && exchanges(e)) {
         add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
     }
-    if (cuda(e))
+    if (device(e))
         text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n", e->draft->memory.total);
-}
-
-static void emit_offsets(Emit *e)
-{
-    static const char *const name[] = {"NORM1", "Q", "K", "V", "O", "NORM2", "GATE", "UP", "DOWN"};
-    text_add(e->out, "\n/* Where a layer's tensors lie in its unit of weights, in elements. */\n");
-    for (int i = 0; i < countof(name); i++)
-        add_constant(e, arena_printf(e->arena, "PLAN_W_%s", name[i]), e->draft->units.at[1].tensor[i].offset,
-                     e->draft->units.at[1].tensor[i].name);
 }
 
 static void emit_pool_names(Emit *e)
 {
     const Schedule *both[2] = {e->draft->forward, e->draft->backward};
     int pools = 0, most = 1;
-    text_add(e->out, "\n/* Slots of travelling chunks; the number in a name is its stream. */\nenum {\n");
+    text_add(e->out, "\n/* Slots of travelling chunks, by tensor and way; back_: of backward. */\nenum {\n");
     for (int i = 0; i < 2; i++)
         for (int p = 0; p < both[i]->pools; p++, pools++) {
             const Pool *pool = &both[i]->pool[p];
@@ -150,7 +178,7 @@ static void insert_mask_table(Emit *e)
     const Program *p = e->draft->program;
     text_add(e->out, "static const BurstMask *const plan_masks[PLAN_MASKS] = {\n");
     for (int m = 0; m < p->mask_count; m++)
-        text_printf(e->out, "    &%splan_mask%d,\n", cuda(e) ? "plan_host::" : "", m);
+        text_printf(e->out, "    &%splan_mask%d,\n", language(e)->host_masks, m);
     text_add(e->out, "};\nstatic const int plan_layer_mask[PLAN_LAYERS] = {");
     for (int l = 0; l < p->model.layers; l++)
         text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
@@ -177,64 +205,7 @@ static void insert_live_make(Emit *e)
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
 }
 
-/* ---- inserts of host_layer.c and host_step.c ---- */
-
-/* A call in plan_layer_back of a function of forward: on the device it has a status and needs no context. */
-static void add_again(Emit *e, const char *function)
-{
-    text_printf(e->out, cuda(e) ? "    BURST_TRY(%s(s, layer, w));\n" : "    %s(c, s, layer, w);\n", function);
-}
-
-/* Before the FFN's backward. What is not kept is made again from x[layer] and, under selective checkpoint++
- * (arXiv 2406.18485), from o and lse. */
-static void insert_recompute(Emit *e)
-{
-    Recompute r = e->draft->choice.recompute;
-    if (r == RECOMPUTE_NONE)
-        return;
-    text_printf(e->out, "    /* recompute %s: of each layer only %s kept */\n", recompute_names[r],
-                r == RECOMPUTE_FULL ? "x was" : "x, o and lse were");
-    if (r == RECOMPUTE_FULL) {
-        add_again(e, "plan_before_attention");
-        text_printf(e->out, "    BURST_TRY(plan_layer_attention(c, s, layer%s));\n    burst_doing(c, \"layer backward\");\n",
-                    cuda(e) ? "" : ", tables");
-    }
-    add_again(e, "plan_after_attention");
-}
-
-/* Before attention's backward, so that h stays x[layer]'s norm for the gradients of q, k and v's weights. */
-static void insert_recompute_qkv(Emit *e)
-{
-    if (e->draft->choice.recompute == RECOMPUTE_SELECTIVE)
-        add_again(e, "plan_before_attention");
-}
-
-/* h, one for all layers, becomes a layer's norm again where recomputation has not just left it there. */
-static void add_norm(Emit *e, const char *x, int number)
-{
-    if (cuda(e))
-        text_add(e->out, "    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));\n");
-    text_printf(e->out, "    %sn, PLAN_HIDDEN, %s, w + PLAN_W_NORM%d, PLAN_NORM_EPS, s->h, s->rstd%d[keep])%s;\n",
-                cuda(e) ? "BURST_TRY(burst_gpu_rmsnorm(g, " : "burst_rmsnorm(", x, number, number, cuda(e) ? ")" : "");
-}
-
-static void insert_norm2_again(Emit *e)
-{
-    if (e->draft->choice.recompute != RECOMPUTE_NONE)
-        return;
-    add_norm(e, "s->x_mid[keep]", 2);
-    if (cuda(e))
-        text_add(e->out, "    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));\n");
-}
-
-static void insert_norm1_again(Emit *e)
-{
-    if (e->draft->choice.recompute == RECOMPUTE_SELECTIVE)
-        return;
-    if (!cuda(e))
-        text_add(e->out, "    burst_part(c, BURST_P_NORM, 0, 0);\n");
-    add_norm(e, "s->x[layer]", 1);
-}
+/* ---- inserts of step.c ---- */
 
 static void insert_tables_changed(Emit *e)
 {
@@ -242,83 +213,38 @@ static void insert_tables_changed(Emit *e)
         text_add(e->out, "    BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */\n");
 }
 
-static void insert_gpu_head(Emit *e)
+static void emit_take(Emit *e, const char *field, const char *index, const char *type, bool device, const char *bytes)
 {
-    bool tied = e->draft->program->model.tied;
-    text_add(e->out, "static int plan_head(BurstCtx *c, PlanState *s, const BurstBf16 *weights, double scale)\n{\n"
-                     "    const BurstBf16 *x = s->x[PLAN_LAYERS];\n    BurstGpu *g = s->gpu;\n");
-    if (tied)
-        text_add(e->out, "    BURST_TRY(burst_gpu_gather(g, s->weights.bf16[PLAN_EMBED], burst_unit(&burst_plan, PLAN_EMBED)->shard, s->tied));\n"
-                         "    BURST_TRY(burst_gpu_mark(g, burst_gpu_weights(g), &s->tied_here));\n"
-                         "    BURST_TRY(burst_gpu_after(g, burst_gpu_compute(g), &s->tied_here));\n");
-    text_add(e->out, "    burst_doing(c, \"head and loss\");\n"
-                     "    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n"
-                     "    BURST_TRY(burst_gpu_rmsnorm(g, s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd));\n");
-    text_printf(e->out, "    BURST_TRY(plan_zero_grad(s, %s));\n    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n",
-                tied ? "PLAN_EMBED" : "PLAN_HEAD");
-    text_printf(e->out,
-                "    BURST_TRY(burst_gpu_loss(g, s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, s->label, s->label_weight, scale, s->loss, s->dh,\n"
-                "                             s->grad%s, s->loss_scratch));\n", tied ? "s->tied" : "weights + PLAN_HIDDEN",
-                tied ? "" : " + PLAN_HIDDEN");
-    if (tied)
-        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, PLAN_EMBED));\n    BURST_TRY(plan_zero_grad(s, PLAN_HEAD));\n"
-                         "    BURST_TRY(plan_part(s, BURST_P_LOSS, 0, 0));\n");
-    text_add(e->out, "    BURST_TRY(burst_gpu_rmsnorm_back(g, s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, NULL, s->dx, s->grad, s->norm_scratch));\n"
-                     "    return plan_reduce(c, s, PLAN_HEAD);\n}\n");
+    emit_line(e, "if (!(s->%s%s = (%s *)%s, %s)))", field, index, type, device ? "burst_gpu_take(s->exec" : "burst_take(c", bytes);
+    emit_line(e, "    return BURST_E_MEMORY;");
 }
 
-static void insert_head(Emit *e)
+static const char *bytes_of(Emit *e, const Buffer *b)
 {
-    if (cuda(e)) {
-        insert_gpu_head(e);
-        return;
-    }
-    bool tied = e->draft->program->model.tied;
-    text_add(e->out,
-             "static int plan_head(BurstCtx *c, PlanState *s, BurstWeights *w, const float *weights, const BurstBatch *b, double scale,\n"
-             "                     double *loss_sum)\n{\n    const float *x = s->x[PLAN_LAYERS];\n");
-    if (tied)
-        text_add(e->out,
-                 "    BURST_TRY(burst_gather_start(c, plan_world(), w->param[PLAN_EMBED], burst_unit(&burst_plan, PLAN_EMBED)->shard,\n"
-                 "                                 s->tied, &s->gather[2]));\n"
-                 "    BURST_TRY(burst_gather_wait(c, &s->gather[2]));\n");
-    text_add(e->out, "    burst_doing(c, \"head and loss\");\n    burst_part(c, BURST_P_LOSS, 0, 0);\n"
-                     "    memset(s->dh, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
-                     "    memset(s->dx, 0, (size_t)(s->n * PLAN_HIDDEN) * sizeof(float));\n"
-                     "    burst_rmsnorm(s->n, PLAN_HIDDEN, x, weights, PLAN_NORM_EPS, s->h, s->rstd);\n");
-    text_printf(e->out, "    float *g = plan_zero_grad(s, %s);\n", tied ? "PLAN_EMBED" : "PLAN_HEAD");
-    text_printf(e->out,
-                "    burst_loss(s->n, PLAN_HIDDEN, PLAN_VOCAB, s->h, %s, b->label, b->weight, scale, loss_sum, s->dh, g%s,\n"
-                "               s->loss_scratch);\n", tied ? "s->tied" : "weights + PLAN_HIDDEN", tied ? "" : " + PLAN_HIDDEN");
-    if (tied)
-        text_add(e->out, "    BURST_TRY(plan_reduce(c, s, w, PLAN_EMBED));\n    g = plan_zero_grad(s, PLAN_HEAD);\n"
-                         "    burst_part(c, BURST_P_LOSS, 0, 0);\n");
-    text_add(e->out, "    burst_rmsnorm_back(s->n, PLAN_HIDDEN, x, weights, s->rstd, s->dh, s->dx, g);\n"
-                     "    return plan_reduce(c, s, w, PLAN_HEAD);\n}\n");
+    return arena_printf(e->arena, "(size_t)%" PRId64 " * sizeof(%s)", b->elements, b->type);
 }
 
-static void emit_take(Emit *e, const Buffer *b)
+static void emit_buffer(Emit *e, const Buffer *b)
 {
-    const char *in = b->array ? "    " : "", *index = b->array ? "[i]" : "";
-    const char *take = b->device ? "burst_gpu_take(s->gpu" : "burst_take(c";
-    const char *cast = cuda(e) ? arena_printf(e->arena, "(%s *)", b->type) : "";
-    if (b->array)
-        emit_line(e, "for (int i = 0; i < %d; i++)", b->copies);
-    emit_line(e, "%sif (!(s->%s%s = %s%s, (size_t)%" PRId64 " * sizeof(%s))))", in, b->name, index, cast, take, b->elements, b->type);
-    emit_line(e, "%s    return BURST_E_MEMORY;", in);
+    const char *in_scratch = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_SCRATCH + %" PRId64 ")", b->at);
+    if (b->pool)
+        emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %d, %s);", b->name,
+                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots, in_scratch);
+    else if (b->at >= 0)
+        emit_line(e, "s->%s = (%s *)%s;", b->name, b->type, in_scratch);
+    else if (b->array)
+        for (int i = 0; i < b->copies; i++)
+            emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, b->device, bytes_of(e, b));
+    else if (b->type)
+        emit_take(e, b->name, "", b->type, b->device, bytes_of(e, b));
 }
 
 static void insert_takes(Emit *e)
 {
     e->indent = 1;
-    for (int i = 0; i < e->draft->memory.n; i++) {
-        const Buffer *b = &e->draft->memory.at[i];
-        if (b->pool)
-            emit_line(e, "BURST_TRY(plan_pool_make(%ss, PLAN_POOL_%s, BURST_T_%s, %d));", cuda(e) ? "" : "c, ", b->name,
-                      (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots);
-        else if (b->type)
-            emit_take(e, b);
-    }
+    emit_take(e, "arena", "", "char", device(e), "PLAN_ARENA_BYTES");
+    for (int i = 0; i < e->draft->memory.n; i++)
+        emit_buffer(e, &e->draft->memory.at[i]);
     e->indent = 0;
 }
 
@@ -360,9 +286,9 @@ static void add_field(Emit *e, const char *name, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    text_printf(e->out, cuda(e) ? "    p.%s = " : "    .%s = ", name);
+    text_printf(e->out, language(e)->field, name);
     text_vprintf(e->out, fmt, ap);
-    text_add(e->out, cuda(e) ? ";\n" : ",\n");
+    text_add(e->out, language(e)->field_end);
     va_end(ap);
 }
 
@@ -389,7 +315,7 @@ static double slowest_nic(const Cluster *c)
     return least;
 }
 
-static void insert_plan_values(Emit *e)
+static void add_plan_values(Emit *e)
 {
     const Program *p = e->draft->program;
     const Train *t = &p->train;
@@ -413,22 +339,46 @@ static void insert_plan_values(Emit *e)
         {"train.eps", t->adam_eps}, {"train.decay", t->decay}, {"train.clip", t->clip}};
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%.17g", real[i].value);
-    add_field(e, "predicted_seconds", "%.6g", isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
+    const bool timed = cost_is_of_program(p);
+    add_field(e, "predicted_seconds", "%.6g", timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
-    add_field(e, "peak_flops", "%.6g", e->found->cost.peak);
+    add_field(e, "peak_flops", "%.6g", timed ? e->found->cost.peak : 0.0); /* 0: unknown */
     add_field(e, "predicted_memory", "%zu", e->draft->memory.total + e->draft->memory.beside);
-    add_field(e, "predicted_rows", "plan_predicted_rows");
+    if (timed)
+        add_field(e, "predicted_rows", "plan_predicted_rows");
     if (e->forecast)
         add_field(e, "forecast", "&plan_forecast");
     add_field(e, "channel_names", "plan_channel_names");
     add_field(e, "channels", "PLAN_CHANNELS");
     add_field(e, "link_bandwidth", "%.10g", p->cluster.link_bandwidth);
     add_field(e, "nic_bandwidth", "%.10g", slowest_nic(&p->cluster));
-    add_field(e, "on_gpu", cuda(e) ? "true" : "false");
+    add_field(e, "on_gpu", device(e) ? "true" : "false");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
+    add_field(e, "places_gradients", device(e) ? "false" : "true"); /* a device's program keeps all of the host's mirror */
 }
 
-/* ---- inserts of cuda_pair.cu and cuda_step.cu ---- */
+static void add_plan_constants(Emit *e)
+{
+    static const struct { const char *name, *value; } row[] = {
+        {"abi", "BURST_RT_ABI"}, {"world", "PLAN_WORLD"}, {"data", "PLAN_DATA"}, {"group", "PLAN_GROUP"}, {"nodes", "PLAN_NODES"},
+        {"sequence", "PLAN_SEQUENCE"}, {"max_tokens", "PLAN_TOKENS"}, {"layers", "PLAN_LAYERS"}, {"hidden", "PLAN_HIDDEN"},
+        {"heads", "PLAN_HEADS"}, {"kv_heads", "PLAN_KV_HEADS"}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN"},
+        {"vocab", "PLAN_VOCAB"}, {"norm_eps", "PLAN_NORM_EPS"}, {"rope_theta", "PLAN_ROPE_THETA"}, {"masks", "plan_masks"},
+        {"layer_mask", "plan_layer_mask"}, {"units", "plan_units"}, {"unit_rows", "3"}, {"tokens_of", "plan_tokens"},
+        {"position", "plan_position"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
+        {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
+        {"attention_backward", "plan_attention_backward"}};
+    for (int i = 0; i < countof(row); i++)
+        add_field(e, row[i].name, "%s", row[i].value);
+}
+
+static void insert_plan_fields(Emit *e)
+{
+    add_plan_constants(e);
+    add_plan_values(e);
+}
+
+/* ---- inserts of cuda_pair.cu and cuda_layer.cu ---- */
 
 static void emit_launch(Emit *e, const char *direction, const char *type)
 {
@@ -451,6 +401,12 @@ static void insert_kernel_setup(Emit *e)
                             "    PLAN_CUDA((burst_backward_setup<PLAN_HEAD_DIM, PlanMask%d>()));\n", m, m);
 }
 
+static void insert_host_masks(Emit *e)
+{
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        mask_emit_c(e->draft->program, m, e->out);
+}
+
 static void insert_masks(Emit *e)
 {
     for (int m = 0; m < e->draft->program->mask_count; m++)
@@ -461,22 +417,21 @@ static void insert_masks(Emit *e)
 
 static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[] = {
     {"buffers", insert_buffers},
+    {"chunk", insert_chunk},
     {"mask_table", insert_mask_table},
     {"live_fill", insert_live_fill},
     {"live_make", insert_live_make},
-    {"recompute", insert_recompute},
-    {"recompute_qkv", insert_recompute_qkv},
-    {"norm1_again", insert_norm1_again},
-    {"norm2_again", insert_norm2_again},
     {"tables_changed", insert_tables_changed},
-    {"head", insert_head},
     {"launches", insert_launches},
     {"kernel_setup", insert_kernel_setup},
     {"masks", insert_masks},
     {"takes", insert_takes},
     {"units", insert_units},
     {"watching", insert_watching},
-    {"plan_values", insert_plan_values},
+    {"plan_fields", insert_plan_fields},
+    {"host_masks", insert_host_masks},
+    {"blocks", insert_blocks},
+    {"shards", insert_shards},
 };
 
 static bool run_insert(Emit *e, const Source *src, const char *name, size_t at)
@@ -541,26 +496,17 @@ static bool emit_template(Emit *e, const char *name)
 
 /* ---- the program ---- */
 
-static void emit_layout(Emit *e)
-{
-    const Choice *c = &e->draft->choice;
-    text_printf(e->out, " * layout: %d data x %d ranks a sequence; schedule %s", c->data, c->ranks, c->schedule->name);
-    if (!exchanges(e))
-        text_printf(e->out, " (backward: %s travel)", travel_names[c->travel]);
-    text_printf(e->out, "; partition %s", partition_names[c->partition]);
-    if (c->partition == PART_BLOCKS)
-        text_printf(e->out, "(%" PRId64 ")", c->block);
-    text_printf(e->out, "; recompute %s; weights zero3\n", recompute_names[c->recompute]);
-}
-
 static void emit_header(Emit *e)
 {
     const Cost *c = &e->found->cost;
     text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Edit the texts it comes from, not this.\n * command: ");
     mask_comment(e->options->command, e->out);
     text_add(e->out, "\n");
-    emit_layout(e);
-    if (isfinite(c->step))
+    text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
+    if (!cost_is_of_program(e->draft->program))
+        text_printf(e->out, " * predicted: no time, as the cluster's rates are those of GPUs and this is C for CPUs; %.3f GiB a rank\n",
+                    (double)e->draft->memory.total / (1 << 30));
+    else if (isfinite(c->step))
         text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
                     c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
     else
@@ -569,8 +515,8 @@ static void emit_header(Emit *e)
     text_add(e->out, " * build: ");
     mask_comment(e->options->build, e->out);
     text_add(e->out, "\n */\n");
-    text_add(e->out, cuda(e) ? "#include \"burst_gpu.h\"\n" : "");
-    text_add(e->out, "#include \"burst_mask.h\"\n#include \"burst_rt.h\"\n\n#include <math.h>\n#include <string.h>\n\n");
+    text_printf(e->out, "#include \"burst_mask.h\"\n#include \"burst_step_%s.h\"\n\n#include <math.h>\n#include <string.h>\n\n",
+                language(e)->include);
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
@@ -584,34 +530,9 @@ static void emit_declarations(Emit *e)
     text_add(e->out, "\n");
 }
 
-/* A CUDA program has its masks twice: for the kernels (insert_masks), and for the host, which decides which pairs and
- * transfers are left. */
-static void emit_masks(Emit *e)
-{
-    if (cuda(e))
-        text_add(e->out, "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define BURST_MASK_DATA static const\n"
-                         "namespace plan_host {\n");
-    for (int m = 0; m < e->draft->program->mask_count; m++)
-        mask_emit_c(e->draft->program, m, e->out);
-    if (cuda(e))
-        text_add(e->out, "} /* namespace plan_host */\n#pragma pop_macro(\"BURST_MASK_DATA\")\n\n");
-}
-
-/* The parts around the schedule's functions, in order. */
-enum { MAX_PARTS = 6 };
-typedef struct Backend { const char *before[MAX_PARTS], *after[MAX_PARTS]; } Backend;
-static const Backend backends[] = {
-    {{"host_attention.c", "rings.c", "host_ring.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
-    {{"host_attention.c", "heads.c", "host_heads.c"}, {"host_layer.c", "steps.c", "host_step.c"}},
-    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_pair.cu", "rings.c", "cuda_ring.cu"},
-     {"cuda_layer.cu", "cuda_alone.cu", "steps.c", "cuda_step.cu"}},
-    {{"cuda_attention_forward.cu", "cuda_attention_backward.cu", "cuda_state.cu", "cuda_pair.cu", "heads.c", "cuda_heads.cu"},
-     {"cuda_layer.cu", "cuda_alone.cu", "steps.c", "cuda_step.cu"}},
-};
-
 static bool emit_parts(Emit *e, const char *const *part)
 {
-    for (int i = 0; i < MAX_PARTS && part[i]; i++)
+    for (int i = 0; part[i]; i++)
         if (!emit_template(e, part[i]))
             return false;
     return true;
@@ -620,17 +541,25 @@ static bool emit_parts(Emit *e, const char *const *part)
 int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
 {
     Emit e = {.arena = a, .diags = d, .found = f, .draft = plan_draft(f->plan), .options = o, .out = out};
-    const Backend *b = &backends[2 * cuda(&e) + exchanges(&e)];
+    const Language *l = language(&e);
     emit_header(&e);
+    emit_group(&e);
     emit_sizes(&e);
-    emit_offsets(&e);
+    emit_step_tensors(&e);
+    emit_step_places(&e);
     emit_pool_names(&e);
     emit_declarations(&e);
     partition_emit_c(e.draft->partition, out);
-    emit_masks(&e);
-    if (!emit_parts(&e, b->before))
+    if (!emit_template(&e, l->masks))
+        return -1;
+    if (device(&e) && !emit_parts(&e, kernels_of(e.draft->program).templates))
+        return -1;
+    if (!emit_parts(&e, l->before[exchanges(&e)]))
         return -1;
     emit_schedule(&e, e.draft->forward);
     emit_schedule(&e, e.draft->backward);
-    return emit_parts(&e, b->after) ? 0 : -1;
+    if (!emit_parts(&e, l->between))
+        return -1;
+    emit_step_blocks(&e);
+    return emit_parts(&e, l->after) ? 0 : -1;
 }

@@ -54,6 +54,16 @@ static const char *function_text(ExprOp op)
 
 static void add_expr(const Writer *w, const Expr *e, bool nested);
 
+/* Of int alone in C: constants and sizes. */
+static bool is_int(const Expr *e)
+{
+    if (e->op == E_POW)
+        return false;
+    if (e->op == E_CONST || e->op == E_VAR)
+        return e->op == E_CONST || (e->value >= MAX_COORDS && e->value < 2 * MAX_COORDS);
+    return !function_text(e->op) && e->a && is_int(e->a) && (!e->b || is_int(e->b));
+}
+
 static void add_call(const Writer *w, const Expr *e)
 {
     text_printf(w->out, "%s(", function_text(e->op));
@@ -75,11 +85,16 @@ static void add_expr(const Writer *w, const Expr *e, bool nested)
         add_variable(w, e->value);
     } else if (function_text(e->op)) {
         add_call(w, e);
+    } else if (e->op == E_POW) {
+        text_add(w->out, "(INT64_C(1) << ");
+        add_expr(w, e->b, true);
+        text_add(w->out, ")");
     } else if (e->op == E_NOT) {
         text_add(w->out, "!");
         add_expr(w, e->a, true);
     } else {
         text_add(w->out, nested ? "(" : "");
+        text_add(w->out, e->op == E_MUL && e->a->op != E_MUL && is_int(e) ? "INT64_C(1) * " : ""); /* may be too large for an int */
         add_expr(w, e->a, e->a->op != e->op || e->op == E_SUB);
         text_printf(w->out, " %s ", operator_text(e->op));
         add_expr(w, e->b, true);
@@ -118,17 +133,58 @@ static void add_minus_hop(const Writer *w, const Expr *base, const Expr *to, int
     }
 }
 
+/* ---- coordinates ---- */
+
+/* "PLAN_SIZE1 * PLAN_SIZE2": the ranks inside one value of the coordinate; NULL: it is innermost. */
+static const char *inner_sizes(const Emit *e, int coord)
+{
+    const Choice *c = &e->draft->choice;
+    const char *text = NULL;
+    for (int i = coord_inside(c, coord); i >= 0; i = coord_inside(c, i))
+        text = text ? arena_printf(e->arena, "%s * PLAN_SIZE%d", text, i) : arena_printf(e->arena, "PLAN_SIZE%d", i);
+    return text;
+}
+
+static void emit_coords(const Walk *k, const char *me)
+{
+    const Choice *c = k->s->choice;
+    for (int i = 0; i < c->coords; i++) {
+        Arena *a = k->emit->arena;
+        const char *inner = inner_sizes(k->emit, i), *name = c->schedule->coord_name[i];
+        const char *value = !inner ? me : arena_printf(a, strchr(inner, '*') ? "%s / (%s)" : "%s / %s", me, inner);
+        if (i != coord_inside(c, -1))
+            value = arena_printf(a, "%s %% PLAN_SIZE%d", value, i);
+        emit_line(k->emit, "const int64_t my_%s = %s;", name, value);
+        emit_line(k->emit, "(void)my_%s;", name);
+    }
+}
+
+void insert_chunk(Emit *e)
+{
+    const Choice *c = &e->draft->choice;
+    const char *parameters = "", *sum = NULL;
+    for (int i = 0; i < c->coords; i++)
+        parameters = arena_printf(e->arena, "%s%sint64_t c%d", parameters, i ? ", " : "", i);
+    emit_line(e, "static int plan_chunk(%s)", parameters);
+    emit_line(e, "{");
+    for (int i = 0; i < c->coords; i++)
+        emit_line(e, "c%d = (c%d %% PLAN_SIZE%d + PLAN_SIZE%d) %% PLAN_SIZE%d;", i, i, i, i, i);
+    for (int i = coord_inside(c, -1); i >= 0; i = coord_inside(c, i))
+        sum = sum ? arena_printf(e->arena, strchr(sum, '+') ? "(%s) * PLAN_SIZE%d + c%d" : "%s * PLAN_SIZE%d + c%d", sum, i, i)
+                  : arena_printf(e->arena, "c%d", i);
+    emit_line(e, c->coords > 1 ? "return (int)(%s);" : "return (int)%s;", sum);
+    emit_line(e, "}");
+}
+
 /* "plan_chunk(my_n - i_o, my_l)"; with to: less the hop. */
 static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS], const Expr *const to[MAX_COORDS])
 {
     Text t = {0};
     Writer w = {k->s->choice->schedule, &t};
     text_add(&t, "plan_chunk(");
-    for (int i = 0; i < MAX_COORDS; i++) {
+    for (int i = 0; i < w.text->coords; i++) {
         text_add(&t, i ? ", " : "");
-        if (i >= w.text->coords)
-            text_add(&t, "0");
-        else if (to)
+        if (to)
             add_minus_hop(&w, index ? index[i] : NULL, to[i], i);
         else
             add_expr(&w, index[i], false);
@@ -159,6 +215,15 @@ static const Instance *first_instance(const Schedule *s, const Node *n)
     return NULL;
 }
 
+/* Texts and names of files are input: they pass through mask_comment. */
+static void comment(Emit *e, const char *text)
+{
+    Text t = {0};
+    mask_comment(text, &t);
+    emit_line(e, "/* %s */", t.at);
+    text_free(&t);
+}
+
 /* The statement with its place, and what it is for rank 0 the first time. */
 static void comment_statement(const Walk *k, const Node *n)
 {
@@ -166,14 +231,14 @@ static void comment_statement(const Walk *k, const Node *n)
     int line, column;
     Span at = n->stmt->span;
     span_line(at, &line, &column);
-    mask_comment(arena_printf(k->emit->arena, "%s:%d: ", base_name(at.src->name), line), &t);
-    mask_comment(arena_copy(k->emit->arena, at.src->text + at.begin, at.end - at.begin), &t);
+    text_printf(&t, "%s:%d: ", base_name(at.src->name), line);
+    text_add_n(&t, at.src->text + at.begin, at.end - at.begin);
     const Instance *i = first_instance(k->s, n);
     if (i && n->kind != N_EXCHANGE && !n->ref[0].whole && n->kind == N_COMPUTE)
         text_printf(&t, "  (rank 0 first: Q[%d], KV[%d])", i->chunk[0], i->chunk[1]);
     else if (i && n->kind == N_PASS)
         text_printf(&t, "  (rank 0 first: %s[%d] to rank %d)", tensor_name(n->ref[0].tensor), i->chunk[0], i->hop);
-    emit_line(k->emit, "/* %s */", t.at);
+    comment(k->emit, t.at);
     text_free(&t);
 }
 
@@ -236,6 +301,8 @@ static void emit_transfer(const Walk *k, const Node *n)
         emit_line(e, "if (live->send[op])");
         emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, hop.channel, %s, hop.chunk));", tensor_constant[t]);
     }
+    if (n->waits & WAIT_HOME)
+        emit_line(e, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor_constant[t]);
     if (n->waits & WAIT_MERGED) {
         emit_partial(k, n, t, "hop.chunk");
         emit_line(e, "BURST_TRY(plan_merge(c, s, %s, hop.chunk));", tensor_constant[t]);
@@ -276,18 +343,15 @@ static void emit_pass(const Walk *k, const Node *n)
 static const char *offset_text(const Walk *k, int offset, int sign)
 {
     const Choice *c = k->s->choice;
-    int at[MAX_COORDS] = {offset, 0};
-    if (c->coords == 2) {
-        at[0] = offset / c->size[1];
-        at[1] = offset % c->size[1];
-    }
-    const char *text[MAX_COORDS] = {"0", "0"};
+    Arena *a = k->emit->arena;
+    const char *text = "";
     for (int i = 0; i < c->coords; i++) {
-        int x = sign * (at[i] * 2 > c->size[i] ? at[i] - c->size[i] : at[i]);
-        text[i] = x ? arena_printf(k->emit->arena, "my_%s %c %d", c->schedule->coord_name[i], x < 0 ? '-' : '+', x < 0 ? -x : x)
-                    : arena_printf(k->emit->arena, "my_%s", c->schedule->coord_name[i]);
+        int x = sign * rel_hop(c, offset, i);
+        text = arena_printf(a, "%s%smy_%s", text, i ? ", " : "", c->schedule->coord_name[i]);
+        if (x)
+            text = arena_printf(a, "%s %c %d", text, x < 0 ? '-' : '+', x < 0 ? -x : x);
     }
-    return arena_printf(k->emit->arena, "plan_chunk(%s, %s)", text[0], text[1]);
+    return arena_printf(a, "plan_chunk(%s)", text);
 }
 
 static void emit_return(const Walk *k, const Node *n)
@@ -333,6 +397,46 @@ static void emit_leaf(const Walk *k, const Node *n)
     }
 }
 
+/* ---- conditions that C compilers find odd ---- */
+
+static bool is_comparison(const Expr *e)
+{
+    return e->op >= E_LT && e->op <= E_NE;
+}
+
+static bool same_expr(const Expr *x, const Expr *y)
+{
+    if (!x || !y)
+        return x == y;
+    return x->op == y->op && x->value == y->value && same_expr(x->a, y->a) && same_expr(x->b, y->b);
+}
+
+/* The variable that the comparison compares with a constant; -1: it compares something else. */
+static int64_t bounded_variable(const Expr *e)
+{
+    if (is_comparison(e) && e->a->op == E_VAR && e->b->op == E_CONST)
+        return e->a->value;
+    return is_comparison(e) && e->a->op == E_CONST && e->b->op == E_VAR ? e->b->value : -1;
+}
+
+/* A comparison of a thing with itself, or two of one variable with constants: the same throughout, perhaps. */
+static bool is_odd(const Expr *e)
+{
+    if (is_comparison(e))
+        return same_expr(e->a, e->b);
+    if (e->op == E_AND || e->op == E_OR)
+        return is_odd(e->a) || is_odd(e->b) || (bounded_variable(e->a) >= 0 && bounded_variable(e->a) == bounded_variable(e->b));
+    return e->op == E_NOT && is_odd(e->a);
+}
+
+static bool has_odd_conditions(const Node *n)
+{
+    for (; n; n = n->next)
+        if ((n->kind == N_IF && is_odd(n->stmt->cond)) || has_odd_conditions(n->body))
+            return true;
+    return false;
+}
+
 /* ---- nodes ---- */
 
 static void emit_nodes(const Walk *k, const Node *n)
@@ -352,16 +456,6 @@ static void emit_nodes(const Walk *k, const Node *n)
         } else {
             emit_leaf(k, n);
         }
-    }
-}
-
-static void emit_coords(const Walk *k, const char *me)
-{
-    const SchedText *t = k->s->choice->schedule;
-    for (int i = 0; i < t->coords; i++) {
-        emit_line(k->emit, i ? "const int64_t my_%s = %s %% PLAN_SIZE1;" : "const int64_t my_%s = %s / PLAN_SIZE1;",
-                  t->coord_name[i], me);
-        emit_line(k->emit, "(void)my_%s;", t->coord_name[i]);
     }
 }
 
@@ -388,14 +482,16 @@ static void emit_end(const Walk *k)
 
 void emit_schedule(Emit *e, const Schedule *s)
 {
-    bool exchanges = s->choice->schedule->exchanges;
+    bool exchanges = phase_of(s->choice, s->backward)->exchanges;
     Walk k = {e, s, false};
+    if (has_odd_conditions(s->body))
+        emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");
     if (!exchanges)
         emit_trace(e, s);
-    emit_line(e, "/* %s, %s%s%s. Each operation names its line of %s%s. */",
-              s->choice->schedule->name, s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
-              s->backward && !exchanges ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name),
-              exchanges ? "" : "; live says what the mask leaves of it");
+    comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s%s.", s->choice->schedule->name,
+                            s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
+                            s->backward && !exchanges ? travel_names[s->choice->travel] : "",
+                            base_name(s->choice->schedule->source->name), exchanges ? "" : "; live says what the mask leaves of it"));
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", s->backward ? "plan_backward" : "plan_forward");
     emit_line(e, "{");
     if (!exchanges) {

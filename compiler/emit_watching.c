@@ -30,51 +30,62 @@ static const char *const part_constant[BURST_P_COUNT] = {
 #undef X
 };
 
-static void emit_attention(Emit *e, const BurstAttentionForecast *a, int mask, int backward)
+static void emit_spans(Emit *e, const BurstStretch *t, int number)
 {
-    text_printf(e->out, "static const BurstSpan plan_spans_%d_%d[] = {\n", mask, backward);
-    for (int i = 0; i < a->spans; i++) {
-        const BurstSpan *s = &a->span[i];
-        text_printf(e->out, "    {%.5g, %.5g, 0, %d, %d, %s, %d},\n", s->begin, s->end, s->a, s->b, part_constant[s->part], s->lane);
+    text_printf(e->out, "static const BurstSpan plan_spans_%d[] = {\n", number);
+    for (int i = 0; i < t->spans; i++) {
+        const BurstSpan *s = &t->span[i];
+        text_printf(e->out, "%s{%.5g, %.5g, 0, %d, %d, %s, %d},%s", i % 2 ? " " : "    ", s->begin, s->end, s->a, s->b, part_constant[s->part],
+                    s->lane, i % 2 || i + 1 == t->spans ? "\n" : "");
     }
-    if (!a->spans)
-        text_add(e->out, "    {0, 0, 0, 0, 0, BURST_P_IDLE, 0},\n");
+    text_add(e->out, t->spans ? "};\n" : "    {0, 0, 0, 0, 0, BURST_P_IDLE, 0},\n};\n");
+}
+
+static void emit_visits(Emit *e, const BurstForecast *f)
+{
+    text_add(e->out, "static const BurstVisit plan_visits[] = {");
+    for (int v = 0; v < f->visits; v++) {
+        text_printf(e->out, "%s{%d, {", v ? ", " : "", f->visit[v].stretches);
+        for (int i = 0; i < f->visit[v].stretches; i++)
+            text_printf(e->out, "%s%d", i ? ", " : "", f->visit[v].stretch[i]);
+        text_add(e->out, "}}");
+    }
+    text_add(e->out, "};\n");
+}
+
+static void emit_sequence(Emit *e, const BurstSequenceForecast *s, int number)
+{
+    text_printf(e->out, "static const BurstVisitRun plan_runs_%d[] = {", number);
+    for (int i = 0; i < s->runs; i++)
+        text_printf(e->out, "%s{%d, %d}", i ? ", " : "", s->run[i].visit, s->run[i].times);
     text_add(e->out, "};\n");
 }
 
 static void emit_forecast(Emit *e, const BurstForecast *f)
 {
-    int masks = e->draft->program->mask_count;
-    text_add(e->out, "/* The predicted step of the rank that computes most: one attention of each mask, forward and backward (seconds,\n"
-                     " * chunks, stream), and around it the rest of a layer. */\n");
-    for (int m = 0; m < masks; m++)
-        for (int backward = 0; backward < 2; backward++)
-            emit_attention(e, &f->attention[m][backward], m, backward);
-    text_add(e->out, "static const BurstAttentionForecast plan_attention_forecast[PLAN_MASKS][2] = {\n");
-    for (int m = 0; m < masks; m++)
-        text_printf(e->out, "    {{%.5g, %d, plan_spans_%d_0}, {%.5g, %d, plan_spans_%d_1}},\n", f->attention[m][0].seconds,
-                    f->attention[m][0].spans, m, f->attention[m][1].seconds, f->attention[m][1].spans, m);
-    text_printf(e->out, "};\nstatic const BurstForecast plan_forecast = {\n"
-                        "    /* rank, sequences, layers */ %d, %d, PLAN_LAYERS, plan_layer_mask,\n"
-                        "    /* backward attends again */ %d,\n"
-                        "    /* norms, projections, feed-forward; again */ {%.5g, %.5g, %.5g}, {%.5g, %.5g, %.5g},\n"
-                        "    /* embedding, loss, optimizer */ %.5g, %.5g, %.5g,\n"
-                        "    /* gather, reduction of a layer; first, last; what shows */ %.5g, %.5g, %.5g, %.5g, %.5g,\n"
-                        "    plan_attention_forecast,\n};\n",
-                f->rank, f->sequences, f->attends_again, f->rest.norms, f->rest.projections, f->rest.ffn,
-                f->again.norms, f->again.projections, f->again.ffn,
-                f->embedding, f->loss, f->optimizer, f->gather, f->reduce, f->first_gather, f->last_reduce, f->exposed);
+    text_add(e->out, "/* The predicted step of the rank that computes most: stretches (seconds, numbers of the part, stream), each once for all that\n"
+                     " * are alike; visits of a unit's weights, made of stretches; how many visits of a kind follow each other in a sequence. */\n");
+    for (int k = 0; k < f->stretches; k++)
+        emit_spans(e, &f->stretch[k], k);
+    text_add(e->out, "static const BurstStretch plan_stretches[] = {\n");
+    for (int k = 0; k < f->stretches; k++)
+        text_printf(e->out, "%s{%.5g, %d, plan_spans_%d},%s", k % 3 ? " " : "    ", f->stretch[k].seconds, f->stretch[k].spans, k,
+                    k % 3 == 2 || k + 1 == f->stretches ? "\n" : "");
+    text_add(e->out, "};\n");
+    emit_visits(e, f);
+    for (int i = 0; i < f->sequences; i++)
+        emit_sequence(e, &f->sequence[i], i);
+    text_add(e->out, "static const BurstSequenceForecast plan_sequences[] = {");
+    for (int i = 0; i < f->sequences; i++)
+        text_printf(e->out, "%s{%d, %d, plan_runs_%d}", i ? ", " : "", f->sequence[i].times, f->sequence[i].runs, i);
+    text_printf(e->out, "};\nstatic const BurstForecast plan_forecast = {%d, PLAN_LAYERS, %d, %d, %d, plan_sequences, plan_visits, plan_stretches};\n",
+                f->rank, f->sequences, f->visits, f->stretches);
 }
 
-void insert_watching(Emit *e)
+static void emit_predictions(Emit *e)
 {
     const double *rows = e->found->cost.rows;
-    text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
-    for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {
-        const char *name = channel_name(e->draft, i);
-        text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
-    }
-    text_add(e->out, "};\n/* Predicted seconds of a step, by rows of the table of parts. */\n"
+    text_add(e->out, "/* Predicted seconds of a step, by rows of the table of parts. */\n"
                      "static const double plan_predicted_rows[BURST_ROW_COUNT] = {");
     for (int r = 0; r < BURST_ROW_COUNT; r++)
         text_printf(e->out, "%s%.4g", r ? ", " : "", rows && isfinite(rows[r]) ? rows[r] : 0.0);
@@ -85,13 +96,25 @@ void insert_watching(Emit *e)
         emit_forecast(e, f);
 }
 
+void insert_watching(Emit *e)
+{
+    text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
+    for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {
+        const char *name = channel_name(e->draft, i);
+        text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
+    }
+    text_add(e->out, "};\n");
+    if (cost_is_of_program(e->draft->program))
+        emit_predictions(e);
+}
+
 /* ---- --emit=trace ---- */
 
 void print_trace(Arena *a, const Plan *p, Text *out)
 {
     const Draft *d = plan_draft(p);
     BurstPlan plan = {.source = arena_printf(a, "%s %s", d->program->topo_path, d->program->model_path),
-                      .channels = d->backward->channels, .forecast = cost_forecast(a, d, INT32_MAX)};
+                      .channels = d->backward->channels, .forecast = cost_forecast(a, d, ALL_SPANS)};
     const char **names = NEW_ARRAY(a, const char *, plan.channels + 1);
     char *text = NULL;
     size_t size = 0;
@@ -102,7 +125,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
     for (int i = 0; i < plan.channels; i++)
         names[i] = channel_name(d, i);
     plan.channel_names = names;
-    plan.predicted_seconds = cost_simulate(a, p).step;
+    plan.predicted_seconds = cost_simulate(a, p, INFINITY).step;
     trace_file_begin(f, &any, &plan);
     trace_file_forecast(f, &any, &plan, 0);
     trace_file_end(f, &plan, 0);

@@ -23,6 +23,7 @@ int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const
     case E_MUL: return VALUE(e->a) * VALUE(e->b);
     case E_DIV: return floor_div(VALUE(e->a), VALUE(e->b));
     case E_MOD: return floor_mod(VALUE(e->a), VALUE(e->b));
+    case E_POW: return (int64_t)1 << VALUE(e->b);
     case E_MIN: return burst_min(VALUE(e->a), VALUE(e->b));
     case E_MAX: return burst_max(VALUE(e->a), VALUE(e->b));
     case E_ABS: return burst_abs(VALUE(e->a));

@@ -1,5 +1,7 @@
 /* main.c: the driver. The pipeline is compile(), read top to bottom. */
 #include "burst.h"
+#include "pictures/pictures.h"
+#include "plan/step.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -15,41 +17,53 @@ typedef struct Options {
     const char *topo, *model, *output, *emit;
     const char **schedules;
     int schedule_count;
-    bool explain, print_build;
+    bool explain, print_build, explore;
     const char *command; /* as typed, for the emitted header */
     const char *share;   /* stock files, templates, headers of the runtime */
 } Options;
 
 static const char usage[] =
     "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
+    "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
     "       burstc probe [NODES DEVICES] [-o CLUSTER.topo]\n"
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
-    "  -o FILE.c            the program as C for CPUs; '-' is standard output\n"
+    "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, plan, cost, trace, c or cuda, to -o or standard output\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, cost, trace, c or cuda, to -o or standard output;\n"
+    "                       mask, partition, schedule and cost to FILE.svg: as a picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout with what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
+    "  -Wno-NAME            turns off a warning; -Werror=NAME makes it an error, -Werror all of them:\n"
+#define X(id, name, what) "    " name ": " what "\n"
+    WARNINGS(X)
+#undef X
     "  --help, --version\n"
+    "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one page for a browser.\n"
     "probe measures this machine's processors and writes a cluster of `cpu` devices.\n"
     "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
 
 /* ---- options ---- */
 
+static int see_help(void)
+{
+    fputs("\nburstc: note: `burstc --help` lists the options\n", stderr);
+    return EXIT_USAGE;
+}
+
 static int usage_error(const char *fmt, const char *what)
 {
     fputs("burstc: error: ", stderr);
     fprintf(stderr, fmt, what);
-    fputs("\nburstc: note: `burstc --help` lists the options\n", stderr);
-    return EXIT_USAGE;
+    return see_help();
 }
 
 /* The folder with stock files: beside the program's, unless BURSTC_SHARE names it. */
 static const char *share_folder(Arena *a)
 {
-    const char *given = getenv("BURSTC_SHARE");
+    const char *given = environment("BURSTC_SHARE", NULL);
     if (given)
         return given;
     char path[PATH_MAX];
@@ -102,7 +116,8 @@ static const char *command_text(Arena *a, int argc, char **argv)
     return command;
 }
 
-/* The value of `name value` or `name=value`; moves past it. NULL: another option. */
+/* The value of `name value` or `name=value`; moves past it. NULL: another option. A value that looks like an option is one
+ * whose value was forgotten; a file of such a name has another one, ./-name. */
 static const char *option_value(const char *name, int argc, char **argv, int *i)
 {
     size_t n = strlen(name);
@@ -110,15 +125,55 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
         return NULL;
     if (argv[*i][n] == '=' && n > 2)
         return argv[*i] + n + 1;
-    return argv[*i][n] == 0 && *i + 1 < argc ? argv[++*i] : NULL;
+    const char *next = argv[*i][n] == 0 && *i + 1 < argc ? argv[*i + 1] : "";
+    return *next && (next[0] != '-' || !next[1]) ? argv[++*i] : NULL;
 }
 
-static int parse_options(Arena *a, int argc, char **argv, Options *o)
+static int unknown_option(int argc, char **argv, int i)
+{
+    static const char *const with_value[] = {"-o", "--emit", "--schedule"};
+    for (int v = 0; v < countof(with_value); v++) {
+        if (strcmp(argv[i], with_value[v]) != 0)
+            continue;
+        fprintf(stderr, "burstc: error: '%s' needs a value", argv[i]);
+        if (i + 1 < argc && argv[i + 1][0])
+            fprintf(stderr, ", and '%s' looks like an option; write './%s' for a file of that name", argv[i + 1], argv[i + 1]);
+        return see_help();
+    }
+    return usage_error("unknown option '%s'", argv[i]);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool is_stream(const char *path)
+{
+    struct stat st;
+    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+}
+
+static int check_explore(const Options *o)
+{
+    if (!o->model)
+        return usage_error("%s", "explore needs a model (.burst)");
+    if (o->emit || o->explain || o->print_build)
+        return usage_error("explore writes a page, which has no %s", o->emit ? "--emit" : o->explain ? "--explain" : "--print-build");
+    if (!o->output || (!ends_with(o->output, ".html") && !is_stream(o->output)))
+        return usage_error("%s", "explore writes a page: give -o FILE.html");
+    return 0;
+}
+
+static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
 {
     o->schedules = NEW_ARRAY(a, const char *, argc);
     for (int i = 1; i < argc; i++) {
-        const char *value;
-        if ((value = option_value("-o", argc, argv, &i)))
+        const char *value, *wrong = NULL;
+        if (strncmp(argv[i], "-W", 2) == 0)
+            wrong = diags_option(d, argv[i]);
+        else if ((value = option_value("-o", argc, argv, &i)))
             o->output = value;
         else if ((value = option_value("--emit", argc, argv, &i)))
             o->emit = value;
@@ -129,14 +184,19 @@ static int parse_options(Arena *a, int argc, char **argv, Options *o)
         else if (strcmp(argv[i], "--print-build") == 0)
             o->print_build = true;
         else if (argv[i][0] == '-' && argv[i][1])
-            return usage_error("unknown option or missing value: '%s'", argv[i]);
-        else if (!o->topo)
+            return unknown_option(argc, argv, i);
+        else if (!o->topo && (!o->explore || ends_with(argv[i], ".topo")))
             o->topo = argv[i];
         else if (!o->model)
             o->model = argv[i];
         else
-            return usage_error("one cluster and one model, not also '%s'", argv[i]);
+            return usage_error(o->explore ? "one model, and one cluster in a file that ends in .topo, not also '%s'"
+                                          : "one cluster and one model, not also '%s'", argv[i]);
+        if (wrong)
+            return usage_error("%s", wrong);
     }
+    if (o->explore)
+        return check_explore(o);
     if (!o->model)
         return usage_error("%s", "a cluster (.topo) and a model (.burst) are needed");
     if (!o->output && !o->emit && !o->explain && !o->print_build)
@@ -147,37 +207,34 @@ static int parse_options(Arena *a, int argc, char **argv, Options *o)
 /* ---- building the program ---- */
 
 /* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
-static const char *link_flags(Arena *a, const Options *o, bool cuda)
+static const char *link_flags(Arena *a, const Options *o, const Target *t)
 {
     size_t n;
-    char *text = read_file(a, arena_printf(a, "%s/%s", o->share, cuda ? "link_cuda.txt" : "link.txt"), &n), *save = NULL;
-    const char *host = " -lburst_rt -lopenblas -ljansson -lz -lm -lpthread";
-    const char *flags = text ? "" : cuda ? arena_printf(a, " -lburst_rt_cuda%s -lnccl -lcublasLt", host) : host;
+    char *text = read_file(a, arena_printf(a, "%s/%s", o->share, t->build.link_file), &n), *save = NULL;
+    const char *flags = text ? "" : arena_printf(a, " %s", t->build.link);
     for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
         flags = arena_printf(a, "%s %s", flags, word_text(a, *line == '.' ? arena_printf(a, "%s/%s", o->share, line) : line));
     return flags;
 }
 
-/* nvcc for the architecture of the cluster's devices; the host compiler's warnings are fatal there too. */
-static const char *cuda_command(Arena *a, const Options *o, const Program *p, const char *source, const char *program)
+/* A target's flags, for the architecture of the cluster's devices. */
+static const char *compile_flags(Arena *a, const Program *p)
 {
-    const char *nvcc = getenv("NVCC"), *arch = p->cluster.groups[0].device->arch;
-    const char *number = strncmp(arch, "sm_", 3) == 0 ? arch + 3 : "90a";
-    return arena_printf(a, "%s -std=c++17 -O3 -gencode arch=compute_%s,code=sm_%s -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror "
-                        "%s %s -o %s%s", nvcc ? nvcc : "nvcc", number, number,
-                        word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
-                        link_flags(a, o, true));
+    const char *arch = p->cluster.groups[0].device->arch, *flags = "";
+    const char *number = strncmp(arch, "sm_", 3) == 0 ? arch + 3 : arch;
+    const char *from = p->target->build.flags;
+    for (const char *at; (at = strchr(from, '@')); from = at + 1)
+        flags = arena_printf(a, "%s%.*s%s", flags, (int)(at - from), from, number);
+    return arena_printf(a, "%s%s", flags, from);
 }
 
 /* For a shell. $CC may be several words. */
 static const char *build_command(Arena *a, const Options *o, const Program *p, const char *source, const char *program)
 {
-    const char *cc = getenv("CC");
-    if (p->cuda)
-        return cuda_command(a, o, p, source, program);
-    return arena_printf(a, "%s -std=gnu17 -O2 -march=native -Wall -Wextra -Werror %s %s -o %s%s", cc ? cc : "cc",
+    const Target *t = p->target;
+    return arena_printf(a, "%s %s %s %s -o %s%s", environment(t->build.variable, t->build.compiler), compile_flags(a, p),
                         word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
-                        link_flags(a, o, false));
+                        link_flags(a, o, t));
 }
 
 static int run(const char *command)
@@ -194,43 +251,83 @@ static int run(const char *command)
     return WEXITSTATUS(status);
 }
 
-static bool ends_with(const char *text, const char *end)
+/* What -o names: text with the ending of its language, or a binary beside its source. Standard output, devices, FIFOs and
+ * other names of a form get the text; the command that builds it then speaks of train_plan.c. */
+typedef struct Destination { const char *source, *program, *build; bool binary; } Destination;
+
+static Destination destination_of(Arena *a, const Options *o, const Program *p)
 {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
+    const char *suffix = p->target->suffix, *output = o->output;
+    Destination t = {.source = output, .program = "train_plan"};
+    const char *source = arena_printf(a, "train_plan%s", suffix);
+    if (output && ends_with(output, suffix)) {
+        size_t stem = strlen(output) - strlen(suffix);
+        source = output;
+        if (stem > 0 && output[stem - 1] != '/')
+            t.program = arena_printf(a, "%.*s", (int)stem, output);
+    } else if (output && !o->emit && !is_stream(output)) {
+        t = (Destination){.program = output, .binary = true};
+        t.source = source = arena_printf(a, "%s%s", output, suffix);
+    }
+    t.build = build_command(a, o, p, source, t.program);
+    return t;
 }
 
-static bool names_binary(const char *output)
+static int cannot_write(const char *path, const char *reason)
 {
-    return !ends_with(output, ".c") && !ends_with(output, ".cu") && strcmp(output, "-") != 0;
+    if (strcmp(path, "-") == 0)
+        fprintf(stderr, "burstc: error: cannot write standard output: %s\n", reason);
+    else
+        fprintf(stderr, "burstc: error: cannot write '%s': %s\n", path, reason);
+    return EXIT_DIAGNOSED;
 }
 
 static int write_text(const Text *t, const char *path)
 {
-    if (text_write_file(t, path) == 0)
+    return text_write_file(t, path) == 0 ? 0 : cannot_write(path, strerror(errno));
+}
+
+static int print(const char *text)
+{
+    return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* What would be found only when all is done: a folder, or an input, which must not be written over. */
+static int check_output(const Options *o, const char *path)
+{
+    struct stat st;
+    if (!path || is_stream(path))
         return 0;
-    fprintf(stderr, "burstc: error: cannot write '%s': %s\n", path, strerror(errno));
-    return EXIT_DIAGNOSED;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return cannot_write(path, strerror(EISDIR));
+    bool input = (o->topo && same_file(path, o->topo)) || same_file(path, o->model);
+    for (int i = 0; i < o->schedule_count; i++)
+        input = input || same_file(path, o->schedules[i]);
+    return input ? cannot_write(path, "it is an input") : 0;
 }
 
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
-static int write_program(Arena *a, Diags *d, const Options *o, const Found *f)
+static int write_program(Arena *a, Diags *d, const Options *o, const Destination *to, const Found *f)
 {
-    const Program *p = plan_draft(f->plan)->program;
-    const char *suffix = p->cuda ? ".cu" : ".c";
-    bool binary = names_binary(o->output), standard = strcmp(o->output, "-") == 0;
-    const char *source = binary ? arena_printf(a, "%s%s", o->output, suffix) : o->output;
-    const char *program = binary ? o->output : arena_printf(a, "%.*s", (int)(strlen(o->output) - strlen(suffix)), o->output);
-    const char *build = build_command(a, o, p, source, standard ? "train_plan" : program);
-    EmitOptions e = {.command = o->command, .template_dir = arena_printf(a, "%s/templates", o->share), .build = build};
+    EmitOptions e = {.command = o->command, .template_dir = arena_printf(a, "%s/templates", o->share), .build = to->build};
     Text t = {0};
     const char *include = arena_printf(a, "%s/include", o->share);
-    int status = emit_program(a, d, f, &e, &t) != 0 || check_emitted_c(a, d, source, &t, include, p->cuda) != 0 ? EXIT_DIAGNOSED : 0;
+    int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
     if (status == 0)
-        status = write_text(&t, source);
+        status = emit_program(a, d, f, &e, &t) == 0 && diags_errors(d) == 0 ? 0 : EXIT_DIAGNOSED;
+    if (status == 0 && check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
+        status = EXIT_INTERNAL;
+    if (status == 0)
+        status = write_text(&t, to->source);
     text_free(&t);
-    if (status == 0 && binary && run(build) != 0) {
-        diag_error(d, (Span){0}, "the C compiler failed: %s", build);
+    if (status == 0 && to->binary && run(to->build) != 0) {
+        diag_error(d, (Span){0}, "the C compiler failed: %s", to->build);
         status = EXIT_DIAGNOSED;
     }
     return status;
@@ -238,45 +335,67 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Found *f)
 
 /* ---- forms ---- */
 
-static void form_mask(const Found *f, Text *out)
+static void form_mask(Diags *d, const Found *f, Text *out)
 {
+    (void)d;
     const Program *p = plan_draft(f->plan)->program;
     for (int m = 0; m < p->mask_count; m++)
         print_mask(p, m, out);
 }
 
-static void form_partition(const Found *f, Text *out)
+static void form_partition(Diags *d, const Found *f, Text *out)
 {
+    (void)d;
     print_partition(plan_draft(f->plan)->partition, out);
 }
 
-static void form_schedule(const Found *f, Text *out)
+static void form_schedule(Diags *d, const Found *f, Text *out)
 {
+    (void)d;
     print_schedule(plan_draft(f->plan)->forward, out);
     print_schedule(plan_draft(f->plan)->backward, out);
 }
 
-static void form_plan(const Found *f, Text *out)
+/* The step as operations, and its memory, proved: what is refused is nothing that the input could mend. */
+static void form_step(Diags *d, const Found *f, Text *out)
 {
+    const Draft *t = plan_draft(f->plan);
+    Arena *a = arena_new();
+    const Flow *flow = t->memory.flow;
+    if (step_verify(a, d, flow)) {
+        print_step(flow->step, out);
+        print_lifetimes(flow, out);
+        print_step_proofs(out);
+    }
+    arena_free(a);
+}
+
+static void form_plan(Diags *d, const Found *f, Text *out)
+{
+    (void)d;
     print_plan(f->plan, out);
 }
 
-static void form_cost(const Found *f, Text *out)
+static void form_cost(Diags *d, const Found *f, Text *out)
 {
+    (void)d;
     print_cost(f->plan, &f->cost, out);
 }
 
 /* The predicted step, for Perfetto. */
-static void form_trace(const Found *f, Text *out)
+static void form_trace(Diags *d, const Found *f, Text *out)
 {
+    (void)d;
     Arena *a = arena_new();
     print_trace(a, f->plan, out);
     arena_free(a);
 }
 
-static const struct Form { const char *name; void (*print)(const Found *f, Text *out); } forms[] = {
-    {"mask", form_mask},         {"partition", form_partition}, {"schedule", form_schedule},
-    {"plan", form_plan},         {"cost", form_cost},           {"trace", form_trace},
+/* draw: as a picture; NULL: as text alone. */
+static const struct Form { const char *name; void (*print)(Diags *d, const Found *f, Text *out); DrawForm *draw; } forms[] = {
+    {"mask", form_mask, draw_masks}, {"partition", form_partition, draw_partition}, {"schedule", form_schedule, draw_schedule},
+    {"step", form_step, NULL},       {"plan", form_plan, NULL},                     {"cost", form_cost, draw_cost},
+    {"trace", form_trace, NULL},
 };
 
 static const struct Form *find_form(const char *name)
@@ -289,16 +408,36 @@ static const struct Form *find_form(const char *name)
 
 static bool form_exists(const char *name)
 {
-    return !name || strcmp(name, "ast") == 0 || strcmp(name, "c") == 0 || strcmp(name, "cuda") == 0 || find_form(name);
+    return !name || strcmp(name, "ast") == 0 || target_named(name) || find_form(name);
+}
+
+static bool is_picture(const char *path)
+{
+    return path && ends_with(path, ".svg");
+}
+
+/* A name that says what no form of that name could be. */
+static int check_suffix(const Options *o)
+{
+    const struct Form *form = o->emit ? find_form(o->emit) : NULL;
+    if (o->output && ends_with(o->output, ".html") && !o->explore)
+        return usage_error("'%s' is the name of a page, which `burstc explore` writes", o->output);
+    if (is_picture(o->output) && (!form || !form->draw))
+        return usage_error("'%s' is the name of a picture, which --emit=mask, partition, schedule or cost can write", o->output);
+    return 0;
 }
 
 /* ---- the pipeline ---- */
 
-static int print_form(const Options *o, const Found *f)
+static int print_form(Arena *a, Diags *d, const Options *o, const Found *f)
 {
     Text t = {0};
-    find_form(o->emit)->print(f, &t);
-    int status = write_text(&t, o->output ? o->output : "-");
+    const struct Form *form = find_form(o->emit);
+    if (is_picture(o->output))
+        form->draw(a, f, &t);
+    else
+        form->print(d, f, &t);
+    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output ? o->output : "-");
     text_free(&t);
     return status;
 }
@@ -312,36 +451,63 @@ static int print_tree(Arena *a, Diags *d, const Options *o, const FrontEnd *in)
     return status;
 }
 
-/* C and CUDA by name; all else, binaries and the forms before the program, as the cluster's devices are. */
-static int target_of(const Options *o)
+/* By name; all else, binaries and the forms before the program, as the cluster's devices are. */
+static const Target *target_asked(const Options *o)
 {
-    if (o->emit ? strcmp(o->emit, "cuda") == 0 : o->output && ends_with(o->output, ".cu"))
-        return TARGET_CUDA;
-    if (o->emit ? strcmp(o->emit, "c") == 0 : o->output && ends_with(o->output, ".c"))
-        return TARGET_C;
-    return TARGET_CLUSTER;
+    return o->emit ? target_named(o->emit) : o->output ? target_of_suffix(o->output) : NULL;
+}
+
+/* What was asked for beside the output. */
+static int print_found(Arena *a, const Options *o, const Destination *t, const Found *f)
+{
+    int status = o->explain ? print(f->table) : 0;
+    return status == 0 && o->print_build ? print(arena_printf(a, "%s\n", t->build)) : status;
 }
 
 static int compile(Arena *a, Diags *d, Options *o)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_of(o)};
-    if (o->emit && strcmp(o->emit, "ast") == 0)
-        return print_tree(a, d, o, &in);
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, target_asked(o)};
+    int status = check_output(o, o->output);
+    if (status != 0 || (o->emit && strcmp(o->emit, "ast") == 0))
+        return status != 0 ? status : print_tree(a, d, o, &in);
     const Program *p = front_end(a, d, &in);
     if (!p)
         return EXIT_DIAGNOSED;
-    Found f = search(a, d, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
-    if (!f.plan)
-        return EXIT_DIAGNOSED;
-    if (o->explain)
-        fputs(f.table, stdout);
-    if (o->print_build)
-        printf("%s\n", build_command(a, o, p, p->cuda ? "train_plan.cu" : "train_plan.c", "train_plan"));
-    if (o->emit && find_form(o->emit))
-        return print_form(o, &f);
+    mask_warn(d, p);
+    const bool form = o->emit && find_form(o->emit);
     if (o->emit && !o->output)
         o->output = "-";
-    return o->output ? write_program(a, d, o, &f) : 0;
+    const Destination t = destination_of(a, o, p);
+    if (!form && check_output(o, t.source) != 0)
+        return EXIT_DIAGNOSED;
+    Found f = {0};
+    if (diags_errors(d) == 0)
+        f = search(a, d, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
+    if (!f.plan || diags_errors(d) > 0)
+        return EXIT_DIAGNOSED;
+    status = print_found(a, o, &t, &f);
+    if (status != 0 || !o->output)
+        return status;
+    return form ? print_form(a, d, o, &f) : write_program(a, d, o, &t, &f);
+}
+
+static int explore(Arena *a, Diags *d, const Options *o)
+{
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, o->topo ? NULL : &targets[TARGET_C], .every_mask = true};
+    const Program *p = check_output(o, o->output) == 0 ? front_end(a, d, &in) : NULL;
+    if (!p)
+        return EXIT_DIAGNOSED;
+    mask_warn(d, p);
+    Found f = {0};
+    if (o->topo && diags_errors(d) == 0)
+        f = search(a, d, p);
+    if ((o->topo && !f.plan) || diags_errors(d) > 0)
+        return EXIT_DIAGNOSED;
+    Text t = {0};
+    explore_page(a, d, p, &f, &t);
+    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output);
+    text_free(&t);
+    return status;
 }
 
 static int run_probe(int argc, char **argv)
@@ -351,10 +517,13 @@ static int run_probe(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         char *end;
         long n = strtol(argv[i], &end, 10);
-        if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
-            output = argv[++i];
+        const char *value = option_value("-o", argc, argv, &i);
+        if (value)
+            output = value;
         else if (*end == 0 && n > 0 && n <= 4096 && numbers < 2)
             number[numbers++] = (int)n;
+        else if (argv[i][0] == '-')
+            return unknown_option(argc, argv, i);
         else
             return usage_error("probe takes two numbers, nodes and devices of a node, not '%s'", argv[i]);
     }
@@ -366,24 +535,23 @@ static int run_probe(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        puts("burstc " BURSTC_VERSION);
-        return 0;
-    }
+    if (argc > 1 && strcmp(argv[1], "--help") == 0)
+        return print(usage);
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        return print("burstc " BURSTC_VERSION "\n");
     if (argc > 1 && strcmp(argv[1], "probe") == 0)
         return run_probe(argc, argv);
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
-    int status = parse_options(a, argc, argv, &o);
+    o.explore = argc > 1 && strcmp(argv[1], "explore") == 0;
+    int status = parse_options(a, d, argc - o.explore, argv + o.explore, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, plan, cost, trace, c, cuda", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, cost, trace, c, cuda", o.emit);
     if (status == 0)
-        status = compile(a, d, &o);
+        status = check_suffix(&o);
+    if (status == 0)
+        status = o.explore ? explore(a, d, &o) : compile(a, d, &o);
     diags_print(d, stderr);
     arena_free(a);
     return status;

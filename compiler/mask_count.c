@@ -2,166 +2,106 @@
  *
  * Boxes that the mask decides are counted at once, others are halved. What stays open in a box is named by a key
  * (mask_walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs O(log N). Masks that
- * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell, and past a budget sampled.
+ * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell. What would take too long is sampled (mask_sample.c).
  */
 #include "mask.h"
 
-#include <string.h>
-
-typedef struct Entry { uint64_t hash; int key, words; int64_t full, partial; } Entry; /* words 0: free */
+#include <math.h>
 
 struct MaskCounter {
     Arena *arena;
     const MaskNode *mask;
     MaskWalk walk;
-    Entry *entry;          /* open addressing, a power of two */
-    int64_t entries, size;
-    Vec(int64_t) keys;
-    int64_t left;          /* verdicts that may still be evaluated */
-    int64_t sample_box;    /* boxes of at most so many tiles may be sampled; 0: exact */
-    uint64_t random;
+    MaskMemory boxes, pairs; /* boxes by what they leave open; pairs of sets that took long */
+    MaskBox *ring;           /* of mask_sample */
+    MaskSpare spare;         /* for what the mask comes to inside a box of cells */
+    MaskEffort *effort;
+    double trust;
+    int64_t left;            /* work that may still be done; below 0 the count is given up */
 };
 
-enum { FIRST_SIZE = 1 << 12, WALK_COST = 4, SAMPLES = 128, FEW_SAMPLES = 4 };
+enum { WALK_COST = 4, NAME_COST = 64, WORD_COST = 2, HIT_REWARD = 4, HIT_TILES = 16, SPARE_NODES = 64 };
 
 static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k);
 
-MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask)
+MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask, MaskEffort *effort)
 {
     MaskCounter *c = NEW(a, MaskCounter);
-    *c = (MaskCounter){.arena = a, .mask = mask, .walk = {.arena = a}, .size = FIRST_SIZE};
-    c->entry = NEW_ARRAY(a, Entry, FIRST_SIZE);
+    *c = (MaskCounter){.arena = a, .mask = mask, .walk = {.arena = a}, .boxes = {.arena = a}, .pairs = {.arena = a},
+                       .effort = effort, .trust = 1};
     return c;
 }
 
-MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, int64_t cells)
+void mask_counter_trust(MaskCounter *c)
 {
-    c->left = cells;
-    c->sample_box = 0;
-    const MaskCount exact = count_box(c, q, k);
-    if (c->left >= 0)
-        return exact;
-    const int64_t tiles = mask_range_tiles(&q) * mask_range_tiles(&k);
-    c->left = cells;
-    c->sample_box = burst_max(tiles / burst_max(cells / (4 * SAMPLES), 1), 1);
-    c->random = 1;
-    return count_box(c, q, k);
+    c->trust = 1;
 }
 
-/* ---- memory ---- */
-static uint64_t hash_words(const int64_t *word, int n)
+MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, double share)
 {
-    uint64_t h = UINT64_C(0x9e3779b97f4a7c15);
-    for (int i = 0; i < n; i++) {
-        h = (h ^ (uint64_t)word[i]) * UINT64_C(0xff51afd7ed558ccd);
-        h ^= h >> 32;
-    }
-    return h;
-}
-
-/* The entry of the key, or the free one where it belongs. */
-static Entry *find(const MaskCounter *c, uint64_t hash, const int64_t *key, int words)
-{
-    for (uint64_t i = hash;; i++) {
-        Entry *e = &c->entry[i & (uint64_t)(c->size - 1)];
-        if (!e->words)
-            return e;
-        if (e->hash == hash && e->words == words && !memcmp(c->keys.at + e->key, key, sizeof(int64_t) * (size_t)words))
-            return e;
-    }
-}
-
-static void grow(MaskCounter *c)
-{
-    const Entry *old = c->entry;
-    const int64_t size = c->size;
-    c->size *= 4;
-    c->entry = NEW_ARRAY(c->arena, Entry, c->size);
-    for (int64_t i = 0; i < size; i++)
-        if (old[i].words)
-            *find(c, old[i].hash, c->keys.at + old[i].key, old[i].words) = old[i];
-}
-
-static void remember(MaskCounter *c, uint64_t hash, int begin, int words, MaskCount n)
-{
-    if (c->entries * 2 >= c->size)
-        grow(c);
-    Entry *e = find(c, hash, c->walk.key.at + begin, words);
-    if (e->words)
-        return;
-    *e = (Entry){.hash = hash, .key = c->keys.n, .words = words, .full = n.full, .partial = n.partial};
-    for (int i = 0; i < words; i++)
-        *(int64_t *)vec_push(c->arena, &c->keys) = c->walk.key.at[begin + i];
-    c->entries++;
+    int64_t key[PAIR_WORDS];
+    const int words = mask_pair_key(q.set, k.set, key);
+    const MaskCount *known = mask_memory_find(&c->pairs, key, words);
+    if (known)
+        return *known;
+    const int64_t allowed = mask_effort_for(c->effort, share, c->trust);
+    const bool tried = allowed >= WALK_COST * c->mask->work;
+    c->left = allowed;
+    MaskCount n = tried ? count_box(c, q, k) : (MaskCount){0};
+    const bool long_work = mask_effort_spend(c->effort, &c->trust, allowed, c->left), given_up = !tried || c->left < 0;
+    if (given_up)
+        n = mask_sample(c->arena, &c->ring, c->mask, q, k, c->effort, share);
+    if (long_work || given_up)
+        mask_memory_add(&c->pairs, key, words, n);
+    return n;
 }
 
 /* ---- sums ---- */
 static MaskCount sum(MaskCount x, MaskCount y)
 {
-    return (MaskCount){.full = x.full + y.full, .partial = x.partial + y.partial, .variance = x.variance + y.variance,
-                       .estimated = x.estimated || y.estimated};
+    return (MaskCount){.full = x.full + y.full, .partial = x.partial + y.partial};
 }
 
 static MaskCount times(MaskCount x, int64_t n)
 {
-    return (MaskCount){.full = x.full * n, .partial = x.partial * n, .variance = x.variance * (double)n * (double)n,
-                       .estimated = x.estimated};
-}
-
-/* ---- samples: single tiles drawn from a box ---- */
-static MaskRange draw(MaskCounter *c, const MaskRange *r)
-{
-    uint64_t z = c->random += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    const int64_t tile = (int64_t)((z ^ z >> 31) % (uint64_t)mask_range_tiles(r)) * r->tile;
-    return mask_range_make(r->set, r->tile, r->first + tile, burst_min(r->tile, r->tokens - tile));
-}
-
-static int cover_of(const MaskCounter *c, const MaskRange *q, const MaskRange *k)
-{
-    const BurstSide a = {.lo = q->lo, .hi = q->hi}, b = {.lo = k->lo, .hi = k->hi};
-    return mask_node_cover(c->mask, &a, &b);
-}
-
-/* The variance adds what n equal draws leave possible, so that it is never 0. */
-static MaskCount sample(MaskCounter *c, const MaskRange *q, const MaskRange *k)
-{
-    const int n = c->left > 0 ? SAMPLES : FEW_SAMPLES;
-    int seen[3] = {0};
-    for (int i = 0; i < n; i++) {
-        const MaskRange a = draw(c, q), b = draw(c, k);
-        seen[cover_of(c, &a, &b)]++;
-    }
-    c->left -= n;
-    const double tiles = (double)mask_range_tiles(q) * (double)mask_range_tiles(k), p = (double)seen[BURST_FULL] / n;
-    return (MaskCount){.full = (int64_t)(tiles * p), .partial = (int64_t)(tiles * seen[BURST_PARTIAL] / n),
-                       .variance = tiles * tiles * (p * (1 - p) + 1.0 / n) / n, .estimated = true};
+    return (MaskCount){.full = x.full * n, .partial = x.partial * n};
 }
 
 /* ---- the recursion ---- */
-static MaskCount count_cells(MaskCounter *c, const MaskRange *q, int nq, const MaskRange *k, int nk)
+static MaskCount count_cell(MaskCounter *c, const MaskNode *mask, const MaskRange *q, const MaskRange *k)
 {
+    const int cover = mask_box_cover(mask, q, k);
+    c->left -= mask->work;
+    if (cover == BURST_EMPTY)
+        return (MaskCount){0};
+    const int64_t tiles = mask_range_tiles(q) * mask_range_tiles(k);
+    if (cover == BURST_FULL)
+        return (MaskCount){.full = tiles};
+    return tiles == 1 ? (MaskCount){.partial = 1} : count_box(c, *q, *k);
+}
+
+/* All of the box q, k. */
+static MaskCount count_cells(MaskCounter *c, const MaskRange *q, const MaskRange *k, const MaskRange *cell_q, int nq, const MaskRange *cell_k, int nk)
+{
+    const BurstSide a = {.lo = q->lo, .hi = q->hi}, b = {.lo = k->lo, .hi = k->hi};
+    const MaskNode *mask = c->mask;
+    if (!c->spare.size)
+        c->spare = (MaskSpare){.node = NEW_ARRAY(c->arena, MaskNode, SPARE_NODES), .size = SPARE_NODES};
+    const MaskSpare spare = c->spare;
+    mask_node_within(&c->spare, &mask, &a, &b);
+    c->left -= mask->work;
     MaskCount total = {0};
     for (int i = 0; i < nq; i++)
-        for (int j = 0; j < nk && (c->left >= 0 || c->sample_box); j++) {
-            const int cover = cover_of(c, &q[i], &k[j]);
-            const int64_t tiles = mask_range_tiles(&q[i]) * mask_range_tiles(&k[j]);
-            c->left--;
-            if (cover == BURST_FULL)
-                total.full += tiles;
-            else if (cover == BURST_PARTIAL)
-                total = sum(total, tiles == 1 ? (MaskCount){.partial = 1} : count_box(c, q[i], k[j]));
-        }
+        for (int j = 0; j < nk && c->left >= 0; j++)
+            total = sum(total, count_cell(c, mask, &cell_q[i], &cell_k[j]));
+    c->spare = spare;
     return total;
 }
 
 static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const MaskUnits *units_k, MaskRange q, MaskRange k)
 {
     MaskRange left, right;
-    const bool q_can = mask_range_tiles(&q) > 1, k_can = mask_range_tiles(&k) > 1;
-    const bool q_first = !q.piece || (k.piece && q.hi - q.lo >= k.hi - k.lo);
-    if (q_can && (!k_can || q_first)) {
+    if (mask_range_first(&q, &k)) {
         mask_range_split(&q, units_q, &left, &right);
         const MaskCount x = count_box(c, left, k);
         return sum(x, count_box(c, right, k));
@@ -171,16 +111,14 @@ static MaskCount count_halves(MaskCounter *c, const MaskUnits *units_q, const Ma
     return sum(x, count_box(c, q, right));
 }
 
-/* Nothing to remember: cell by cell where cells are few (when sampling: no more than samples), else smaller boxes. */
+/* Nothing to remember: cell by cell where cells are few, else smaller boxes. */
 static MaskCount count_absolute(MaskCounter *c, MaskRange q, MaskRange k)
 {
     const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
     MaskRange cell_q[RANGE_CELLS], cell_k[RANGE_CELLS];
     const int nq = mask_range_cells(&q, &units_q, cell_q), nk = mask_range_cells(&k, &units_k, cell_k);
-    if (nq * nk > 1 && (!c->sample_box || nq * nk <= SAMPLES))
-        return count_cells(c, cell_q, nq, cell_k, nk);
-    if (mask_range_tiles(&q) * mask_range_tiles(&k) <= c->sample_box)
-        return sample(c, &q, &k);
+    if (nq * nk > 1)
+        return count_cells(c, &q, &k, cell_q, nq, cell_k, nk);
     return count_halves(c, &units_q, &units_k, q, k);
 }
 
@@ -194,7 +132,7 @@ static MaskOpen walk_box(MaskCounter *c, const MaskRange *q, const MaskRange *k)
     w->absolute = false;
     w->units_q.n = w->units_k.n = 0;
     w->units_q.end = w->units_k.end = 0;
-    c->left -= WALK_COST;
+    c->left -= WALK_COST * c->mask->work;
     return mask_walk(w, c->mask);
 }
 
@@ -214,16 +152,20 @@ static MaskCount count_named(MaskCounter *c, int begin, MaskRange q, MaskRange k
     put_shape(c, &q);
     put_shape(c, &k);
     const int words = c->walk.key.n - begin;
-    const uint64_t hash = hash_words(c->walk.key.at + begin, words);
-    const Entry *known = find(c, hash, c->walk.key.at + begin, words);
-    if (known->words)
-        return (MaskCount){.full = known->full, .partial = known->partial};
-    if (c->left <= 0 && mask_range_tiles(&q) * mask_range_tiles(&k) <= c->sample_box)
-        return sample(c, &q, &k);
+    c->left -= NAME_COST; /* looking it up costs more than the walk of a small mask */
+    const MaskCount *known = mask_memory_find(&c->boxes, c->walk.key.at + begin, words);
+    if (known) { /* a mask that repeats is worth going on with, as far as it saves something */
+        const int64_t saved = burst_min(mask_range_tiles(&q) * mask_range_tiles(&k) / HIT_TILES, HIT_REWARD * WALK_COST) * c->mask->work;
+        const double reward = fmin((double)saved, c->effort->reward);
+        c->effort->reward -= reward;
+        c->left += (int64_t)reward;
+        return *known;
+    }
+    c->left -= WORD_COST * words;
     const MaskUnits units_q = c->walk.units_q, units_k = c->walk.units_k;
     n = count_halves(c, &units_q, &units_k, q, k);
-    if (!n.estimated && c->left >= 0)
-        remember(c, hash, begin, words, n);
+    if (c->left >= 0)
+        mask_memory_add(&c->boxes, c->walk.key.at + begin, words, n);
     return n;
 }
 
@@ -232,9 +174,9 @@ static MaskCount count_open(MaskCounter *c, int begin, int depends, MaskRange q,
 {
     const int64_t nq = mask_range_tiles(&q), nk = mask_range_tiles(&k);
     if (nq > 1 && !(depends & DEPENDS_Q))
-        return times(count_box(c, mask_range_make(q.set, q.tile, q.first, burst_min(q.tile, q.tokens)), k), nq);
+        return times(count_box(c, mask_range_part(&q, 0, burst_min(q.tile, q.tokens)), k), nq);
     if (nk > 1 && !(depends & DEPENDS_K))
-        return times(count_box(c, q, mask_range_make(k.set, k.tile, k.first, burst_min(k.tile, k.tokens))), nk);
+        return times(count_box(c, q, mask_range_part(&k, 0, burst_min(k.tile, k.tokens))), nk);
     if (c->walk.absolute)
         return count_absolute(c, q, k);
     if (q.piece && k.piece)
@@ -245,7 +187,7 @@ static MaskCount count_open(MaskCounter *c, int begin, int depends, MaskRange q,
 
 static MaskCount count_box(MaskCounter *c, MaskRange q, MaskRange k)
 {
-    if (c->left < 0 && !c->sample_box)
+    if (c->left < 0)
         return (MaskCount){0};
     const int begin = c->walk.key.n;
     const MaskOpen open = walk_box(c, &q, &k);

@@ -4,6 +4,7 @@
 #include "mask.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Emit {
@@ -320,10 +321,38 @@ static void put_leaves(Emit *m, const Expr *e)
     }
 }
 
+static void put_verdict(Emit *m, const Expr *e);
+
+/* The operands of a chain of `and`, or of `or`, in their order; how many. at may be NULL. */
+static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
+{
+    if (e->op != op) {
+        if (at)
+            *at = e;
+        return 1;
+    }
+    const int n = chain_operands(e->a, op, at);
+    return n + chain_operands(e->b, op, at ? at + n : NULL);
+}
+
+/* Joined by halves: brackets as deep as the logarithm of the chain's length, since compilers refuse deep ones. */
+static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
+{
+    const bool all = op == E_AND;
+    if (n == 1) {
+        put_verdict(m, x[0]);
+        return;
+    }
+    text_add(m->out, !m->tile ? "(" : all ? "burst_and(" : "burst_or(");
+    put_chain(m, op, x, n - n / 2);
+    text_add(m->out, m->tile ? ", " : all ? " & " : " | ");
+    put_chain(m, op, x + n - n / 2, n / 2);
+    text_add(m->out, ")");
+}
+
 static void put_verdict(Emit *m, const Expr *e)
 {
     static const char *const constant[2][2] = {{"0", "1"}, {"BURST_EMPTY", "BURST_FULL"}};
-    const bool all = e->op == E_AND;
     switch (e->op) {
     case E_TRUE: case E_FALSE:
         text_add(m->out, constant[m->tile][e->op == E_TRUE]);
@@ -333,13 +362,12 @@ static void put_verdict(Emit *m, const Expr *e)
         put_verdict(m, e->a);
         text_add(m->out, ")");
         break;
-    case E_AND: case E_OR:
-        text_add(m->out, !m->tile ? "(" : all ? "burst_and(" : "burst_or(");
-        put_verdict(m, e->a);
-        text_add(m->out, m->tile ? ", " : all ? " & " : " | ");
-        put_verdict(m, e->b);
-        text_add(m->out, ")");
+    case E_AND: case E_OR: {
+        const Expr **x = xmalloc(sizeof *x * (size_t)chain_operands(e, e->op, NULL));
+        put_chain(m, e->op, x, chain_operands(e, e->op, x));
+        free(x);
         break;
+    }
     default:
         text_printf(m->out, "c%d", m->leaves++);
     }

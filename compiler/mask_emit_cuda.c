@@ -3,6 +3,8 @@
  */
 #include "mask.h"
 
+#include "burst_kernels.h"
+
 #include <inttypes.h>
 
 /* The interval of an arithmetic sub-expression on positions 0 .. last. */
@@ -75,6 +77,21 @@ static unsigned tables_of(const Expr *e)
     return own | tables_of(e->a) | tables_of(e->b);
 }
 
+/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables
+ * decide, whose values are not known here; nor, as its caller sees to, where the predicate takes 64 bits: with the larger tiles
+ * its registers would be too many. */
+static bool is_long(const Expr *e, int64_t sequence)
+{
+    enum { SIDE = 128 };
+    int64_t kept = 0;
+    if (tables_of(e))
+        return false;
+    for (int64_t i = 0; i < SIDE; i++)
+        for (int64_t j = 0; j < SIDE; j++)
+            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
+    return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
+}
+
 void mask_emit_cuda(const Program *p, int mask, Text *out)
 {
     const Expr *e = p->masks[mask].expr;
@@ -90,8 +107,8 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
                 mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
     text_printf(out, "struct PlanMask%d {\n"
-                     "    enum { TABLES = 0x%x, ALL = %d }; /* bit t: table t is read; ALL: no pair is masked */\n",
-                mask, tables_of(e), e->op == E_TRUE);
+                     "    enum { TABLES = 0x%x, ALL = %d, LONG = %d }; /* bit t: table t is read; ALL: no pair is masked; LONG: lists are */\n",
+                mask, tables_of(e), e->op == E_TRUE, narrow && is_long(e, p->sequence));
     text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"
                      "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
                      "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n", mask, mask);

@@ -49,16 +49,25 @@ static int64_t below(Line l, int64_t c)
     return whole * l.m + rows + floor_sum(rows, l.b, l.a, most - l.a * (some - 1));
 }
 
+/* Whether the key is a line, or a line joined with a condition that every tile leaves open. */
+static bool is_line(const int64_t *key, int words)
+{
+    const bool joined = words == 5 && ((key[4] & 0xff) == MN_AND || (key[4] & 0xff) == MN_OR);
+    return (words == 4 || joined) && key[0] == MN_NEGATIVE && key[1] && key[2];
+}
+
 bool mask_count_line(const int64_t *key, int words, const MaskRange *q, const MaskRange *k, MaskCount *n)
 {
     int64_t step_q, width_q, step_k, width_k;
-    if (words != 4 || key[0] != MN_NEGATIVE || !key[1] || !key[2] || !progression(q, &step_q, &width_q) ||
+    if (!is_line(key, words) || !progression(q, &step_q, &width_q) ||
         !progression(k, &step_k, &width_k))
         return false;
     const Line l = {.a = key[1] * step_q, .n = mask_range_tiles(q), .b = key[2] * step_k, .m = mask_range_tiles(k)};
     const int64_t most = key[3] + burst_max(key[1], 0) * width_q + burst_max(key[2], 0) * width_k;
     const int64_t least = key[3] + burst_min(key[1], 0) * width_q + burst_min(key[2], 0) * width_k;
-    *n = (MaskCount){.full = below(l, most)};
-    n->partial = below(l, least) - n->full;
+    const int joined = words == 5 ? key[4] & 0xff : 0;
+    const int64_t live = joined == MN_OR ? l.n * l.m : below(l, least);
+    *n = (MaskCount){.full = joined == MN_AND ? 0 : below(l, most)};
+    n->partial = live - n->full;
     return true;
 }

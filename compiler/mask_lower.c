@@ -3,25 +3,21 @@
  */
 #include "mask.h"
 
-typedef struct Lowering {
-    Arena *arena;
-    TableReading reading;
-    const MaskDocuments *const *documents;
-    bool table; /* met a table that may be anything */
-} Lowering;
+#include <string.h>
 
-static const MaskNode *lower(Lowering *l, const Expr *e, bool most);
+typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
 
-const MaskNode *mask_lower(Arena *a, const Expr *e, TableReading reading, const MaskDocuments *const *documents)
+/* In plain operations: divisions are slow, hashes look at several cells, and those of patterns are far from each other. */
+static int64_t own_work(MaskNodeOp op)
 {
-    Lowering l = {.arena = a, .reading = reading, .documents = documents};
-    return lower(&l, e, true);
+    return op == MN_DIV || op == MN_MOD ? 3 : op == MN_HASH ? 8 : op == MN_PATTERN ? 16 : 1;
 }
 
 static MaskNode *node(Lowering *l, MaskNodeOp op, int64_t value, const MaskNode *x, const MaskNode *y)
 {
     MaskNode *n = NEW(l->arena, MaskNode);
-    *n = (MaskNode){.op = op, .value = value, .x = x, .y = y};
+    *n = (MaskNode){.op = op, .value = value, .x = x, .y = y, .work = own_work(op) + (x ? x->work : 0) + (y ? y->work : 0),
+                    .open = (x && x->open) || (y && y->open)};
     return n;
 }
 
@@ -35,9 +31,8 @@ static const MaskNode *affine_node(Lowering *l, BurstForm f)
 static const MaskNode *table_node(Lowering *l, const Expr *e)
 {
     MaskNode *n = node(l, e->op == E_TABLE_Q ? MN_TABLE_Q : MN_TABLE_K, e->value, NULL, NULL);
-    if (l->reading != TABLES_UNKNOWN)
-        n->documents = l->documents[e->value];
-    l->table |= !n->documents;
+    n->documents = l->documents ? l->documents[e->value] : NULL;
+    n->open = !n->documents;
     return n;
 }
 
@@ -89,7 +84,12 @@ static const MaskNode *difference(Lowering *l, const Expr *left, const Expr *rig
     BurstForm f = burst_affine(0, 0, shift);
     if (mask_affine(left, 1, &f) && mask_affine(right, -1, &f))
         return affine_node(l, f);
-    const MaskNode *x = value_node(l, left), *y = value_node(l, right), *d = node(l, MN_SUB, 0, x, y);
+    const BurstForm none = burst_affine(0, 0, 0);
+    BurstForm y = burst_affine(0, 0, shift);
+    const MaskNode *x = value_node(l, left);
+    if (mask_affine(right, -1, &y)) /* what is added to x in one step, or not at all */
+        return memcmp(&y, &none, sizeof y) ? node(l, MN_ADD, 0, x, affine_node(l, y)) : x;
+    const MaskNode *d = node(l, MN_SUB, 0, x, value_node(l, right));
     return shift ? node(l, MN_ADD, 0, d, affine_node(l, burst_affine(0, 0, shift))) : d;
 }
 
@@ -111,27 +111,24 @@ static const MaskNode *pattern_node(Lowering *l, const Expr *e)
     return n;
 }
 
-/* A comparison or pattern; where a table that may be anything leaves it open, what keeps the most (least) pairs. */
-static const MaskNode *leaf(Lowering *l, const Expr *e, bool most)
-{
-    l->table = false;
-    const MaskNode *n = e->op == E_PATTERN ? pattern_node(l, e) : comparison(l, e);
-    if (l->table && l->reading == TABLES_MOST_PAIRS)
-        return node(l, MN_GUESS, most ? BURST_FULL : BURST_EMPTY, n, NULL);
-    return n;
-}
-
-static const MaskNode *lower(Lowering *l, const Expr *e, bool most)
+static const MaskNode *lower(Lowering *l, const Expr *e)
 {
     switch (e->op) {
     case E_TRUE: case E_FALSE: return node(l, MN_CONSTANT, e->op == E_TRUE ? BURST_FULL : BURST_EMPTY, NULL, NULL);
-    case E_NOT: return node(l, MN_NOT, 0, lower(l, e->a, !most), NULL);
+    case E_NOT: return node(l, MN_NOT, 0, lower(l, e->a), NULL);
     case E_AND: case E_OR: {
-        const MaskNode *x = lower(l, e->a, most), *y = lower(l, e->b, most);
+        const MaskNode *x = lower(l, e->a), *y = lower(l, e->b);
         return node(l, e->op == E_AND ? MN_AND : MN_OR, 0, x, y);
     }
-    default: return leaf(l, e, most);
+    case E_PATTERN: return pattern_node(l, e);
+    default: return comparison(l, e);
     }
+}
+
+const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *documents)
+{
+    Lowering l = {a, documents};
+    return lower(&l, e);
 }
 
 /* ---- plain evaluation ---- */
@@ -142,46 +139,109 @@ BurstForm mask_node_table(const MaskNode *n, const BurstSide *side)
     return burst_interval(mask_documents_at(n->documents, side->lo), mask_documents_at(n->documents, side->hi));
 }
 
-static BurstForm node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k)
+static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *out);
+
+/* Half of all nodes are affine: no call for them, and no copy. */
+static const BurstForm *operand(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *own)
 {
-#define FORM(x) node_form((x), q, k)
+    if (n->op == MN_AFFINE)
+        return &n->affine;
+    node_form(n, q, k, own);
+    return own;
+}
+
+static void node_form(const MaskNode *n, const BurstSide *q, const BurstSide *k, BurstForm *out)
+{
+    BurstForm own_x, own_y;
+    const BurstForm *x = n->x ? operand(n->x, q, k, &own_x) : NULL, *y = n->y ? operand(n->y, q, k, &own_y) : NULL;
     switch (n->op) {
-    case MN_AFFINE: return n->affine;
-    case MN_TABLE_Q: return mask_node_table(n, q);
-    case MN_TABLE_K: return mask_node_table(n, k);
-    case MN_ADD: return burst_form_add(FORM(n->x), FORM(n->y));
-    case MN_SUB: return burst_form_sub(FORM(n->x), FORM(n->y));
-    case MN_SCALE: return burst_form_scale(FORM(n->x), n->value);
-    case MN_MUL: return burst_form_mul(FORM(n->x), FORM(n->y), q, k);
-    case MN_DIV: return burst_form_div(FORM(n->x), n->value, q, k);
-    case MN_MOD: return burst_form_mod(FORM(n->x), n->value, q, k);
-    case MN_MIN: return burst_form_min(FORM(n->x), FORM(n->y), q, k);
-    case MN_ABS: return burst_form_abs(FORM(n->x), q, k);
-    default: return burst_form_hash(FORM(n->x), FORM(n->y), n->value, q, k);
+    case MN_AFFINE: *out = n->affine; break;
+    case MN_TABLE_Q: *out = mask_node_table(n, q); break;
+    case MN_TABLE_K: *out = mask_node_table(n, k); break;
+    case MN_ADD: *out = burst_form_add(*x, *y); break;
+    case MN_SUB: *out = burst_form_sub(*x, *y); break;
+    case MN_SCALE: *out = burst_form_scale(*x, n->value); break;
+    case MN_MUL: *out = burst_form_mul(*x, *y, q, k); break;
+    case MN_DIV: *out = burst_form_div(*x, n->value, q, k); break;
+    case MN_MOD: *out = burst_form_mod(*x, n->value, q, k); break;
+    case MN_MIN: *out = burst_form_min(*x, *y, q, k); break;
+    case MN_ABS: *out = burst_form_abs(*x, q, k); break;
+    default: *out = burst_form_hash(*x, *y, n->value, q, k);
     }
+}
+
+/* Ones in rows [r0, r1] and columns [c0, c1]. */
+static int64_t ones_of(const Pattern *p, int64_t r0, int64_t r1, int64_t c0, int64_t c1)
+{
+    const uint32_t *above = p->sums + r0 * (p->cols + 1), *last = p->sums + (r1 + 1) * (p->cols + 1);
+    return (int64_t)last[c1 + 1] - last[c0] - above[c1 + 1] + above[c0];
+}
+
+int mask_pattern_cover(const Pattern *p, BurstForm row, BurstForm col, const BurstSide *q, const BurstSide *k)
+{
+    if (!p->sums)
+        return burst_pattern_cover(p->bits, p->rows, p->cols, row, col, q, k);
+    const BurstForm u = burst_range(row, q, k), v = burst_range(col, q, k);
+    const int64_t r0 = burst_max(u.lo, 0), r1 = burst_min(u.hi, p->rows - 1);
+    const int64_t c0 = burst_max(v.lo, 0), c1 = burst_min(v.hi, p->cols - 1);
+    const int64_t ones = r0 > r1 || c0 > c1 ? 0 : ones_of(p, r0, r1, c0, c1);
+    if (!ones)
+        return BURST_EMPTY;
+    const bool inside = r0 == u.lo && r1 == u.hi && c0 == v.lo && c1 == v.hi;
+    return inside && ones == (r1 - r0 + 1) * (c1 - c0 + 1) ? BURST_FULL : BURST_PARTIAL;
+}
+
+static int pattern_cover(const MaskNode *n, const BurstSide *q, const BurstSide *k)
+{
+    BurstForm own_x, own_y;
+    return mask_pattern_cover(n->pattern, *operand(n->x, q, k, &own_x), *operand(n->y, q, k, &own_y), q, k);
 }
 
 int mask_node_cover(const MaskNode *n, const BurstSide *q, const BurstSide *k)
 {
-    const Pattern *p = n->pattern;
+    BurstForm own;
     int x;
     switch (n->op) {
     case MN_CONSTANT: return (int)n->value;
-    case MN_NEGATIVE: return burst_negative(FORM(n->x), q, k);
-    case MN_ZERO: return burst_zero(FORM(n->x), q, k);
-    case MN_PATTERN: return burst_pattern_cover(p->bits, p->rows, p->cols, FORM(n->x), FORM(n->y), q, k);
+    case MN_NEGATIVE: return burst_negative(*operand(n->x, q, k, &own), q, k);
+    case MN_ZERO: return burst_zero(*operand(n->x, q, k, &own), q, k);
+    case MN_PATTERN: return pattern_cover(n, q, k);
     case MN_AND:
         x = mask_node_cover(n->x, q, k);
         return x == BURST_EMPTY ? x : burst_and(x, mask_node_cover(n->y, q, k));
     case MN_OR:
         x = mask_node_cover(n->x, q, k);
         return x == BURST_FULL ? x : burst_or(x, mask_node_cover(n->y, q, k));
-    case MN_NOT: return burst_not(mask_node_cover(n->x, q, k));
-    default: /* MN_GUESS */
-        x = mask_node_cover(n->x, q, k);
-        return x == BURST_PARTIAL ? (int)n->value : x;
+    default: return burst_not(mask_node_cover(n->x, q, k));
     }
-#undef FORM
+}
+
+/* n with other operands. */
+static const MaskNode *with(MaskSpare *spare, const MaskNode *n, const MaskNode *x, const MaskNode *y)
+{
+    if ((x == n->x && y == n->y) || spare->used == spare->size)
+        return n;
+    MaskNode *made = &spare->node[spare->used++];
+    *made = *n;
+    made->x = x, made->y = y;
+    made->work = 1 + x->work + (y ? y->work : 0);
+    return made;
+}
+
+int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, const BurstSide *k)
+{
+    const MaskNode *whole = *n, *x = whole->x, *y = whole->y;
+    if (whole->op == MN_NOT) {
+        const int cover = burst_not(mask_node_within(spare, &x, q, k));
+        *n = with(spare, whole, x, NULL);
+        return cover;
+    }
+    if (whole->op != MN_AND && whole->op != MN_OR)
+        return mask_node_cover(whole, q, k);
+    const bool both = whole->op == MN_AND;
+    const int neutral = both ? BURST_FULL : BURST_EMPTY, a = mask_node_within(spare, &x, q, k), b = mask_node_within(spare, &y, q, k);
+    *n = a == neutral ? y : b == neutral ? x : with(spare, whole, x, y);
+    return both ? burst_and(a, b) : burst_or(a, b);
 }
 
 /* ---- documents of random lengths, for tables with a length distribution ---- */

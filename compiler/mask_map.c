@@ -3,25 +3,33 @@
 
 #include <math.h>
 
-/* Verdicts one call may evaluate: so many for the whole sequence against itself, and a share of them for a part. Exact
- * up to EXACT_TOKENS for blocks of 64 tokens drawn at random. */
-static const int64_t exact_cells = INT64_C(1) << 26, sampled_cells = INT64_C(1) << 21, least_cells = INT64_C(1) << 17;
-enum { EXACT_TOKENS = 256 << 10 };
-
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
 {
     MaskMap *m = NEW(a, MaskMap);
-    *m = (MaskMap){.tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence};
+    *m = (MaskMap){.tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
+    const Expr *e = p->masks[mask].expr;
+    const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64); /* many masks take at most twice the time of one */
+    m->effort = mask_effort(p->sequence, part);
+    m->looks = mask_effort(p->sequence, part / 4);
+    m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
-    for (int t = 0; t < p->table_count; t++) {
+    for (int t = 0; t < p->table_count && m->cover->open; t++) {
         documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence) : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
-    const Expr *e = p->masks[mask].expr;
-    m->cover = mask_lower(a, e, TABLES_UNKNOWN, documents);
-    m->count_tiles = mask_counter_new(a, mask_lower(a, e, TABLES_SAMPLED, documents));
-    m->count_pairs = mask_counter_new(a, mask_lower(a, e, TABLES_MOST_PAIRS, documents));
+    const MaskNode *sampled = mask_lower(a, e, documents);
+    m->count_tiles = mask_counter_new(a, sampled, &m->effort);
+    m->count_pairs = mask_counter_new(a, sampled, &m->effort);
     return m;
+}
+
+void mask_map_begin(MaskMap *m)
+{
+    mask_effort_begin(&m->effort);
+    mask_effort_begin(&m->looks);
+    mask_counter_trust(m->count_tiles);
+    mask_counter_trust(m->count_pairs);
+    m->trust = 1;
 }
 
 static MaskRange whole(const PosSet *s, int64_t tile)
@@ -29,24 +37,23 @@ static MaskRange whole(const PosSet *s, int64_t tile)
     return mask_range_make(s, tile, 0, s->tokens);
 }
 
-static int64_t cells_for(const MaskMap *m, const PosSet *q, const PosSet *k)
+static double share_of_sequence(const MaskMap *m, const PosSet *q, const PosSet *k)
 {
-    const double share = (double)q->tokens * (double)k->tokens / ((double)m->sequence * (double)m->sequence);
-    const int64_t all = m->sequence <= EXACT_TOKENS ? exact_cells : sampled_cells;
-    return burst_max((int64_t)((double)all * fmin(share, 1)), least_cells);
+    return (double)q->tokens / (double)m->sequence * ((double)k->tokens / (double)m->sequence);
 }
 
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
 {
     if (!q->tokens || !k->tokens)
         return (PairWork){.cover = COVER_EMPTY};
-    const int64_t cells = cells_for(m, q, k);
-    const MaskCount pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), cells);
+    const double share = share_of_sequence(m, q, k);
+    const MaskCount pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), share);
     const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
-    const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, cells);
-    PairWork w = {.pairs = pairs.full, .tiles_full = tiles.full, .tiles_partial = tiles.partial};
+    const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
+    /* A pair that stays open is kept by some tables, as far as intervals tell. */
+    PairWork w = {.pairs = pairs.full + pairs.partial, .tiles_full = tiles.full, .tiles_partial = tiles.partial};
     if (pairs.estimated)
-        w.pairs_error = 2 * sqrt(pairs.variance) / (double)burst_max(pairs.full, 1);
+        w.pairs_error = pairs.error / (double)burst_max(w.pairs, 1);
     if (tiles.estimated || m->sampled_tables)
         w.cover = mask_pair_cover(m, q, k);
     else if (tiles.full == mask_range_tiles(&tq) * mask_range_tiles(&tk))
@@ -59,51 +66,72 @@ PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
 /* ---- the cover alone ---- */
 enum { SEEN_LIVE = 1, SEEN_OPEN = 2, SEEN_BOTH = 3 }; /* a tile that is not EMPTY; a tile that is not FULL */
 
-static int look(const MaskNode *n, MaskRange q, MaskRange k, int seen);
+static int look(MaskMap *m, MaskRange q, MaskRange k, int seen);
 
-static int look_halves(const MaskNode *n, const MaskRange *q, const MaskRange *k, int seen)
+static int look_halves(MaskMap *m, const MaskRange *q, const MaskRange *k, int seen)
 {
     static const MaskUnits none = {0};
     MaskRange left, right;
-    const bool q_can = mask_range_tiles(q) > 1, k_can = mask_range_tiles(k) > 1;
-    const bool q_first = !q->piece || (k->piece && q->hi - q->lo >= k->hi - k->lo);
-    if (q_can && (!k_can || q_first)) {
+    if (mask_range_first(q, k)) {
         mask_range_split(q, &none, &left, &right);
-        return look(n, right, *k, look(n, left, *k, seen));
+        return look(m, right, *k, look(m, left, *k, seen));
     }
     mask_range_split(k, &none, &left, &right);
-    return look(n, *q, right, look(n, *q, left, seen));
+    return look(m, *q, right, look(m, *q, left, seen));
 }
 
 /* A guess that often saves the search: the last queries' tile with the first keys'. */
-static bool corner_is_partial(const MaskNode *n, const MaskRange *q, const MaskRange *k)
+static bool corner_is_partial(const MaskMap *m, const MaskRange *q, const MaskRange *k)
 {
     if (!q->piece || !k->piece)
         return false;
     const int64_t last = (q->tokens - 1) / q->tile * q->tile;
     const MaskRange a = mask_range_make(q->set, q->tile, q->first + last, q->tokens - last);
     const MaskRange b = mask_range_make(k->set, k->tile, k->first, burst_min(k->tile, k->tokens));
-    const BurstSide x = {.lo = a.lo, .hi = a.hi}, y = {.lo = b.lo, .hi = b.hi};
-    return mask_node_cover(n, &x, &y) == BURST_PARTIAL;
+    return mask_box_cover(m->cover, &a, &b) == BURST_PARTIAL;
 }
 
-static int look(const MaskNode *n, MaskRange q, MaskRange k, int seen)
+/* Ends when enough is seen. Where it takes too long, nothing is claimed of the pair: both may be there. */
+static int look(MaskMap *m, MaskRange q, MaskRange k, int seen)
 {
-    if (seen == SEEN_BOTH)
+    if ((seen & m->enough) == m->enough)
         return seen;
-    const BurstSide a = {.lo = q.lo, .hi = q.hi}, b = {.lo = k.lo, .hi = k.hi};
-    const int cover = mask_node_cover(n, &a, &b);
+    if ((m->left -= m->cover->work) < 0)
+        return SEEN_BOTH;
+    const int cover = mask_box_cover(m->cover, &q, &k);
     if (cover != BURST_PARTIAL)
         return seen | (cover == BURST_FULL ? SEEN_LIVE : SEEN_OPEN);
-    if ((q.tokens <= q.tile && k.tokens <= k.tile) || corner_is_partial(n, &q, &k))
+    if ((q.tokens <= q.tile && k.tokens <= k.tile) || corner_is_partial(m, &q, &k))
         return SEEN_BOTH;
-    return look_halves(n, &q, &k, seen);
+    return look_halves(m, &q, &k, seen);
 }
 
 Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k)
 {
     if (!q->tokens || !k->tokens)
         return COVER_EMPTY;
-    const int seen = look(m->cover, whole(q, m->tile_q), whole(k, m->tile_k), 0);
-    return seen == SEEN_LIVE ? COVER_FULL : seen == SEEN_OPEN ? COVER_EMPTY : COVER_PARTIAL;
+    int64_t key[PAIR_WORDS];
+    const int words = mask_pair_key(q, k, key);
+    const MaskCount *known = mask_memory_find(&m->covers, key, words);
+    if (known)
+        return (Cover)known->full;
+    const double share = share_of_sequence(m, q, k);
+    const int64_t allowed = m->left = mask_effort_for(&m->looks, share, m->trust);
+    m->enough = SEEN_BOTH;
+    const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
+    const Cover cover = seen == SEEN_LIVE ? COVER_FULL : seen == SEEN_OPEN ? COVER_EMPTY : COVER_PARTIAL;
+    if (mask_effort_spend(&m->looks, &m->trust, allowed, m->left) || m->left < 0)
+        mask_memory_add(&m->covers, key, words, (MaskCount){.full = cover});
+    return cover;
+}
+
+int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
+{
+    if (!q->tokens || !k->tokens)
+        return 0;
+    const int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->looks, share_of_sequence(m, q, k), 1));
+    m->enough = SEEN_LIVE;
+    const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
+    m->looks.left -= fmin((double)(allowed - m->left), m->looks.left);
+    return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
 }

@@ -5,12 +5,6 @@
 
 enum { PICTURE = 32 };
 
-static PosSet run_of(Piece *p, int64_t begin, int64_t end)
-{
-    *p = (Piece){.start = begin, .run = end - begin, .stride = end - begin, .count = 1};
-    return (PosSet){.tokens = end - begin, .npieces = 1, .pieces = p};
-}
-
 static char shade(double density)
 {
     if (density <= 0)
@@ -28,7 +22,7 @@ static void print_picture(MaskMap *m, Text *out)
         text_add(out, "|");
         for (int64_t j = 0; j < cells; j++) {
             Piece a, b;
-            const PosSet q = run_of(&a, i * n / cells, (i + 1) * n / cells), k = run_of(&b, j * n / cells, (j + 1) * n / cells);
+            const PosSet q = pos_run(&a, i * n / cells, (i + 1) * n / cells), k = pos_run(&b, j * n / cells, (j + 1) * n / cells);
             const char c = shade((double)mask_work(m, &q, &k).pairs / ((double)q.tokens * (double)k.tokens));
             text_add_n(out, &c, 1);
         }
@@ -36,17 +30,24 @@ static void print_picture(MaskMap *m, Text *out)
     }
 }
 
+MaskSum mask_sum(MaskMap *m)
+{
+    Piece piece;
+    const PosSet all = pos_run(&piece, 0, m->sequence);
+    const PairWork w = mask_work(m, &all, &all);
+    return (MaskSum){w, (double)w.pairs / ((double)m->sequence * (double)m->sequence)};
+}
+
 void print_mask(const Program *p, int mask, Text *out)
 {
     Arena *scratch = arena_new();
     MaskMap *m = mask_map(scratch, p, mask, BURST_TILE, BURST_TILE);
-    Piece piece;
-    const PosSet all = run_of(&piece, 0, p->sequence);
-    const PairWork w = mask_work(m, &all, &all);
+    const MaskSum sum = mask_sum(m);
+    const PairWork w = sum.work;
     text_printf(out, "burst-mask 1\nmask %s\nexpression ", p->masks[mask].text);
     mask_text(p->masks[mask].expr, p->tables, out);
     text_printf(out, "\nsequence %" PRId64 "\npairs %" PRId64 "\n", p->sequence, w.pairs);
-    text_printf(out, "density %.6g\n", (double)w.pairs / ((double)p->sequence * (double)p->sequence));
+    text_printf(out, "density %.6g\n", sum.density);
     text_printf(out, "relative_error %.3g\ntile %d x %d\n", w.pairs_error, BURST_TILE, BURST_TILE);
     text_printf(out, "tiles_full %" PRId64 "\ntiles_partial %" PRId64 "\n", w.tiles_full, w.tiles_partial);
     print_picture(m, out);

@@ -19,9 +19,29 @@ MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_
     return r;
 }
 
+MaskRange mask_range_part(const MaskRange *r, int64_t first, int64_t tokens)
+{
+    if (!r->piece || r->piece->count > 1)
+        return mask_range_make(r->set, r->tile, r->first + first, tokens);
+    MaskRange part = *r;
+    part.first += first;
+    part.tokens = tokens;
+    part.lo += first;
+    part.hi = part.lo + tokens - 1;
+    return part;
+}
+
 int64_t mask_range_tiles(const MaskRange *r)
 {
     return (r->tokens + r->tile - 1) / r->tile;
+}
+
+int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k)
+{
+    if (q->lo == q->hi && k->lo == k->hi && !n->open)
+        return mask_node_at(n, q->lo, k->lo) ? BURST_FULL : BURST_EMPTY;
+    const BurstSide a = {.lo = q->lo, .hi = q->hi}, b = {.lo = k->lo, .hi = k->hi};
+    return mask_node_cover(n, &a, &b);
 }
 
 /* Positions of a tile differ, so they span its tokens at least; inside one piece also the gaps between runs. */
@@ -96,6 +116,12 @@ static int64_t index_of(const MaskRange *r, int64_t position)
     return offset / p->stride * p->run + burst_min(offset % p->stride, p->run) - skip;
 }
 
+bool mask_range_first(const MaskRange *q, const MaskRange *k)
+{
+    const bool q_can = mask_range_tiles(q) > 1, k_can = mask_range_tiles(k) > 1;
+    return q_can && (!k_can || !q->piece || (k->piece && q->hi - q->lo >= k->hi - k->lo));
+}
+
 void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *left, MaskRange *right)
 {
     const int64_t tiles = mask_range_tiles(r);
@@ -108,8 +134,8 @@ void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *lef
     } else {
         cut = tiles_to_piece_end(r);
     }
-    *left = mask_range_make(r->set, r->tile, r->first, cut * r->tile);
-    *right = mask_range_make(r->set, r->tile, r->first + cut * r->tile, r->tokens - cut * r->tile);
+    *left = mask_range_part(r, 0, cut * r->tile);
+    *right = mask_range_part(r, cut * r->tile, r->tokens - cut * r->tile);
 }
 
 /* Where a cell that begins at local index i ends. */
@@ -117,7 +143,7 @@ static int64_t cell_end(const MaskRange *r, int64_t unit, int64_t i)
 {
     if (r->tile > 1)
         return burst_min(i + r->tile, r->tokens);
-    const MaskRange one = mask_range_make(r->set, 1, r->first + i, 1);
+    const MaskRange one = mask_range_part(r, i, 1);
     return burst_min(index_of(r, (one.lo / unit + 1) * unit), r->tokens);
 }
 
@@ -133,7 +159,7 @@ int mask_range_cells(const MaskRange *r, const MaskUnits *units, MaskRange cell[
         if (n == RANGE_CELLS)
             return 0;
         end = cell_end(r, unit, i);
-        cell[n++] = mask_range_make(r->set, r->tile, r->first + i, end - i);
+        cell[n++] = mask_range_part(r, i, end - i);
     }
     return n;
 }

@@ -288,11 +288,19 @@ static void put_negative(MaskWalk *w, const Value *x)
     }
 }
 
+/* Whether every tile leaves it open: where the atoms' interval reaches past zero to both sides, whatever q and k add. */
+static bool open_on_every_tile(const MaskWalk *w, const MaskNode *n, const Value *x)
+{
+    const BurstForm u = burst_range(x->f, &w->q, &w->k);
+    const int64_t most_low = burst_plus(burst_minus(u.hi, x->f.hi), x->f.lo), least_high = burst_plus(burst_minus(u.lo, x->f.lo), x->f.hi);
+    return x->same && x->f.lo < x->f.hi && least_high >= 0 && (n->op == MN_ZERO ? most_low <= 0 : most_low < 0);
+}
+
 static MaskOpen walk_comparison(MaskWalk *w, const MaskNode *n)
 {
     const Value x = walk_value(w, n->x);
     const int cover = n->op == MN_ZERO ? burst_zero(x.f, &w->q, &w->k) : burst_negative(x.f, &w->q, &w->k);
-    if (cover != BURST_PARTIAL || same_everywhere(&x))
+    if (cover != BURST_PARTIAL || open_on_every_tile(w, n, &x))
         return open_decided(w, x.begin, cover, true);
     if (!x.atoms && n->op == MN_NEGATIVE) {
         put_negative(w, &x);
@@ -306,8 +314,7 @@ static MaskOpen walk_comparison(MaskWalk *w, const MaskNode *n)
 static MaskOpen walk_pattern(MaskWalk *w, const MaskNode *n)
 {
     const Value x = walk_value(w, n->x), y = walk_value(w, n->y);
-    const Pattern *p = n->pattern;
-    const int cover = burst_pattern_cover(p->bits, p->rows, p->cols, x.f, y.f, &w->q, &w->k);
+    const int cover = mask_pattern_cover(n->pattern, x.f, y.f, &w->q, &w->k);
     if (cover != BURST_PARTIAL || (same_everywhere(&x) && same_everywhere(&y)))
         return open_decided(w, x.begin, cover, true);
     w->absolute = true;
@@ -342,16 +349,11 @@ static MaskOpen walk_not(MaskWalk *w, const MaskNode *n)
 
 MaskOpen mask_walk(MaskWalk *w, const MaskNode *n)
 {
-    const int begin = w->key.n;
-    MaskOpen x;
     switch (n->op) {
-    case MN_CONSTANT: return open_decided(w, begin, (int)n->value, true);
+    case MN_CONSTANT: return open_decided(w, w->key.n, (int)n->value, true);
     case MN_PATTERN: return walk_pattern(w, n);
     case MN_AND: case MN_OR: return walk_both(w, n);
     case MN_NOT: return walk_not(w, n);
-    case MN_GUESS:
-        x = mask_walk(w, n->x);
-        return x.cover == BURST_PARTIAL ? open_decided(w, begin, (int)n->value, true) : x;
     default: return walk_comparison(w, n);
     }
 }

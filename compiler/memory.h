@@ -1,26 +1,28 @@
-/* memory.h: between memory.c and memory_gpu.c. */
+/* memory.h: between memory.c, memory_gpu.c and memory_heads.c. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
 #include "burst.h"
 
 enum { HOST_ALIGN = 64, DEVICE_ALIGN = 256 }; /* of burst_take and burst_gpu_take */
+enum { FORWARD = 1, BACKWARD = 2, BOTH = FORWARD | BACKWARD }; /* the directions of attention that use a buffer */
 
 typedef struct MemoryMaker {
     Arena *arena;
     const Program *program;
     const Choice *choice;
     const Schedule *schedule[2];
-    int64_t n, q, kv; /* tokens; elements a token of all query heads, of all key heads */
+    int64_t n; /* tokens */
     Vec(Buffer) rows;
-    bool on_device;   /* where the rows that are added now lie */
+    bool on_device; /* where the rows that are added now lie */
     size_t host, device;
+    int64_t scratch[2]; /* of attention: forward, backward */
 } MemoryMaker;
 
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
-void add_array(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
-void add_pools(MemoryMaker *m);
+void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
+                 int64_t elements);
 void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism, on the device */
-size_t add_device(MemoryMaker *m, const Partition *part, Units units); /* all of a rank's device buffers; the bytes of its weights come back */
+void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */
 
 #endif

@@ -68,8 +68,8 @@ static void add_packing(MemoryMaker *m, const Partition *part)
         p.q = greater(p.q, of.q);
         p.kv = greater(p.kv, of.kv);
     }
-    add_buffers(m, "pack_q", "char", 1, 1, "rows that NCCL sends and receives of Q, O, dQ", p.q);
-    add_buffers(m, "pack_kv", "char", 1, 1, "the same of KV, dKV", p.kv);
+    add_scratch(m, BOTH, "pack_q", "char", 1, 1, "rows that NCCL sends and receives of Q, O, dQ", p.q);
+    add_scratch(m, BOTH, "pack_kv", "char", 1, 1, "the same of KV, dKV", p.kv);
 }
 
 void add_shares(MemoryMaker *m, const Partition *part)
@@ -77,18 +77,20 @@ void add_shares(MemoryMaker *m, const Partition *part)
     const Model *d = &m->program->model;
     int again;
     const Share share = most(d, m->choice->ranks, &again);
-    const int64_t rows = part->sequence * share.heads, kv_rows = part->sequence * share.kv_heads;
-    static const char *const narrow[] = {"xk", "xv"}, *const gradient[] = {"xdk", "xdv"}, *const row[] = {"xlse", "xdelta"};
-    add_buffers(m, "xq", "BurstBf16", BF16, 1, "[sequence][heads of a share][head_dim]", rows * d->head_dim);
-    add_buffers(m, "xo", "BurstBf16", BF16, 1, "[sequence][heads of a share][head_dim]; in backward dO", rows * d->head_dim);
-    for (int i = 0; i < 2; i++)
-        add_buffers(m, narrow[i], "BurstBf16", BF16, 1, "[sequence][key heads of a share][head_dim]", kv_rows * d->head_dim);
-    for (int i = 0; i < 2; i++)
-        add_buffers(m, row[i], "float", FP32, 1, "[heads of a share][sequence]", rows);
-    add_buffers(m, "xdq", "float", FP32, 1, "[heads of a share][sequence][head_dim]", rows * d->head_dim);
-    for (int i = 0; i < 2; i++)
-        add_buffers(m, gradient[i], "float", FP32, 1, "[key heads of a share][sequence][head_dim]", kv_rows * d->head_dim);
-    add_buffers(m, "xsum", "float", FP32, 1, "dk, dv [key heads that ranks share][tokens][head_dim]",
-                greater(1, 2 * again * m->n * d->head_dim));
+    const int64_t rows = part->sequence * share.heads, kv_rows = part->sequence * share.kv_heads, width = d->head_dim;
+    const struct { const char *name, *type; size_t size; const char *shape; int64_t elements; unsigned directions; } row[] = {
+        {"xq", "BurstBf16", BF16, "[sequence][heads of a share][head_dim]", rows * width, BOTH},
+        {"xo", "BurstBf16", BF16, "[sequence][heads of a share][head_dim]; in backward dO", rows * width, BOTH},
+        {"xk", "BurstBf16", BF16, "[sequence][key heads of a share][head_dim]", kv_rows * width, BOTH},
+        {"xv", "BurstBf16", BF16, "[sequence][key heads of a share][head_dim]", kv_rows * width, BOTH},
+        {"xlse", "float", FP32, "[heads of a share][sequence]", rows, BOTH},
+        {"xdelta", "float", FP32, "[heads of a share][sequence]", rows, BACKWARD},
+        {"xdq", "float", FP32, "[heads of a share][sequence][head_dim]", rows * width, BACKWARD},
+        {"xdk", "float", FP32, "[key heads of a share][sequence][head_dim]", kv_rows * width, BACKWARD},
+        {"xdv", "float", FP32, "[key heads of a share][sequence][head_dim]", kv_rows * width, BACKWARD},
+        {"xsum", "float", FP32, "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * again * m->n * width), BACKWARD},
+    };
     add_packing(m, part);
+    for (int i = 0; i < countof(row); i++)
+        add_scratch(m, row[i].directions, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
 }

@@ -94,6 +94,24 @@ const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int
     return p;
 }
 
+PosSet pos_run(Piece *p, int64_t begin, int64_t end)
+{
+    *p = (Piece){.start = begin, .run = end - begin, .stride = end - begin, .count = 1};
+    return (PosSet){.tokens = end - begin, .npieces = 1, .pieces = p};
+}
+
+/* Of a piece: whole runs before x, and what lies before x of the run that x is in. */
+int64_t pos_before(const PosSet *s, int64_t x)
+{
+    int64_t n = 0;
+    for (const Piece *p = s->pieces; p < s->pieces + s->npieces; p++) {
+        const int64_t at = x - p->start, runs = at <= 0 ? 0 : at / p->stride;
+        const int64_t rest = at <= 0 ? 0 : at - runs * p->stride;
+        n += runs >= p->count ? piece_tokens(p) : runs * p->run + (rest < p->run ? rest : p->run);
+    }
+    return n;
+}
+
 int64_t pos_at(const PosSet *s, int64_t i)
 {
     const Piece *p = s->pieces;

@@ -9,16 +9,51 @@
 #define BURST_PLAN_H
 
 /* ---- one point of the search: every setting decided ---- */
+enum { SAVING_LEVELS = 64 };
 typedef struct Choice {
     int data;  /* data-parallel groups */
     int ranks; /* G: consecutive ranks that share one sequence */
-    int size[MAX_COORDS], coords; /* the ranks as (node, lane) or (rank) */
+    int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
     PartitionKind partition;
     int64_t block;
     const SchedText *schedule;
     Travel travel;
     Recompute recompute;
+    Sharding sharding;
+    int ffn_chunks; /* of the tokens; below 2: none */
+    int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
+    Saving saving; /* upper NULL: as recompute says, in all layers */
 } Choice;
+
+const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
+void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
+bool choice_exchanges(const Choice *c); /* by heads, in either direction; verify accepts none that is by heads in one alone */
+
+/* ---- layout.c: what a layout decides, a row each ---- */
+enum { DIMENSIONS = 9 };
+typedef struct Dimension {
+    const char *name;  /* as in the layout, and of its column in --explain */
+    int column;        /* that column's width; 0: none */
+    bool if_several;   /* a column only where several values are tried */
+    bool by_need;      /* of its values the first that fits into memory, else all are tried */
+    int (*count)(const Program *p); /* of values; NULL: it follows from others */
+    /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
+     * could make no difference. */
+    bool (*take)(const Program *p, Choice *c, int n);
+    const char *(*why_not)(Arena *a, const Program *p, const Choice *c); /* once all are decided; NULL: it works */
+    const char *(*text)(Arena *a, const Choice *c); /* as the layout has it; NULL: it means nothing here */
+    const char *(*frees)(const Choice *c);          /* which values would need less memory; NULL: none */
+} Dimension;
+extern const Dimension dimensions[DIMENSIONS]; /* data first */
+const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
+const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
+const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
+
+/* ---- coords.c: the ranks of a group as the schedule's coordinates ---- */
+bool coords_wanted(const Program *p, const SchedText *t); /* not: its sizes are open, and nobody asks for it */
+int coords_most(const Program *p);                        /* ways there are at most to choose sizes */
+bool coords_take(const Program *p, Choice *c, int n);     /* the n-th one, as the layout has it; false: there are not so many */
+const char *coords_why_not(Arena *a, const Program *p, const Choice *c); /* there is none, or not as the schedule requires */
 
 /* ---- Schedule: the statements of one direction, with streams, slots and waits ---- */
 #define NODES(X) X(LOOP) X(IF) X(COMPUTE) X(PASS) X(RETURN) X(EXCHANGE)
@@ -35,7 +70,8 @@ typedef enum NodeKind {
     X(ARRIVED, "arrived", "the chunk it sends has arrived") \
     X(FREE, "free", "the slot it fills is no longer read or sent") \
     X(COMPUTED, "computed", "the gradient it sends has been computed") \
-    X(MERGED, "merged", "partial sums that arrived have been added")
+    X(MERGED, "merged", "partial sums that arrived have been added") \
+    X(HOME, "home", "sums that came home have been added: their slots are free")
 enum {
 #define X(id, name, what) WAIT_BIT_##id,
     WAITS(X)
@@ -68,12 +104,12 @@ typedef struct Pool {
     const char *name; /* identifier: "kv_lane", "dq_partial" */
 } Pool;
 
-/* One executed statement. Chunks and hops are relative to the acting rank, as indices c0 * size1 + c1. */
+/* One executed statement. Chunks and hops are relative to the acting rank, as indices: sums of coordinate * stride. */
 typedef struct Instance {
     const Node *node;
     int chunk[2]; /* COMPUTE: Q, KV; PASS: the chunk sent; RETURN: the chunk sent home */
     int hop;      /* PASS, RETURN: to rank me + hop; arrives there as chunk - hop */
-    int64_t loop[MAX_SCHED_VARS]; /* values of the loop variables, for messages */
+    int64_t loop[MAX_LOOPS]; /* values of the loop variables, for messages */
 } Instance;
 typedef struct Trace { int n; const Instance *at; } Trace;
 
@@ -99,41 +135,55 @@ const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);
 void instance_print(const Schedule *s, const Instance *i, Text *out); /* without the loop variables */
+int coord_inside(const Choice *c, int before); /* the outermost coordinate inside that one, -1: of all; -1 where there is none */
+int rel_coord(const Choice *c, int index, int i);
+int rel_hop(const Choice *c, int index, int i); /* the same the shorter way round: from -(size - 1) / 2 to size / 2 */
 int rel_add(const Choice *c, int x, int y);
 int rel_sub(const Choice *c, int x, int y);
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "pass KV[r - 1] to r + 1, at s = 1" */
+const char *chunk_name(Arena *a, const Choice *c, TensorId t, int chunk);  /* "KV[r - 1]" */
 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
 typedef struct Live { int ranks, ops; uint8_t *op; /* [ops][ranks]: LIVE_* bits */ } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
 /* pair[q * ranks + k]: whether the pair has any unmasked tile. */
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
-/* The pairs of a mask under a partition; NULL mask: all. */
-uint8_t *live_pairs(Arena *a, MaskMap *m, const Partition *p);
 
-/* ---- memory.c: every buffer of a rank ---- */
+/* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
+typedef struct Kernels {
+    const char *templates[3]; /* forward, backward, NULL */
+    int forward_q, forward_k, forward_long, backward_q, backward_k; /* tokens of a tile: runtime/burst_kernels.h */
+} Kernels;
+Kernels kernels_of(const Program *p);
+/* What the lists of live tiles of one launch take at most, for chunks of so many tokens. */
+typedef struct KernelLists { int64_t ints, sides; } KernelLists;
+KernelLists kernels_lists(const Kernels *k, int64_t tokens);
+
+/* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */
+struct Flow;
 typedef struct Buffer {
     const char *name;  /* field of the emitted state */
     const char *type;  /* element type; NULL: taken by the runtime, not by the emitted program */
-    int copies;        /* kept activations, slots */
+    int copies;        /* slots */
     bool array;        /* the field is an array of that many pointers */
     const char *shape; /* for the comment */
     int64_t elements;
-    size_t bytes;      /* of all copies, each rounded up to 64 */
+    size_t bytes;      /* of all copies, each rounded up to 64, or 256 on a device */
     bool device;       /* on the rank's GPU, else in its arena on the host */
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
+    int64_t at;        /* bytes from the begin of attention's scratch; -1: taken by itself */
 } Buffer;
-/* total: where the rank computes, host or device; host: its arena. weights: the part of total that shards take. beside:
- * what a device gives to drivers and libraries. */
-typedef struct Memory { int n; const Buffer *at; size_t weights, total, host, beside; } Memory;
+/* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers and libraries.
+ * scratch: bytes of attention's. flow: the step's values with their places, which total and host count. */
+typedef struct Memory { int n; const Buffer *at; size_t total, host, beside; int64_t scratch; const struct Flow *flow; } Memory;
 /* The units of parameters that are gathered and reduced together (ZeRO-3). */
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
-/* Of how many layers a rank keeps attention's o and lse, and the rest of what forward leaves for backward. */
-typedef struct Kept { int attention, rest; } Kept;
-Kept kept_layers(const Program *p, const Choice *c);
 Units units_make(Arena *a, const Program *p);
+/* ---- plan/step_auto.c: recomputation by time and bytes ---- */
+/* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
+Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
 int64_t travel_bytes(const Program *p, TensorId t); /* a token of what a pass of t sends */
 /* Head parallelism: query heads that a rank attends, key heads that those read, and whether the first of these is also the
  * last of the rank before. Shares may be uneven. */
@@ -141,7 +191,8 @@ typedef struct Share { int heads, kv_heads; bool again; } Share;
 Share share_of(const Model *m, int ranks, int rank);
 struct Plan;
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
-                   const Schedule *backward, Units units);
+                   const Schedule *backward);
+void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 
 /* ---- Plan: only verify makes one ---- */
 typedef struct Plan Plan;
@@ -150,7 +201,7 @@ typedef struct Draft {
     const Program *program;
     Choice choice;
     const Partition *partition;
-    MaskMap **maps;         /* [program->mask_count] */
+    PairCounts **counts;    /* [program->mask_count] */
     const Schedule *forward, *backward;
     Units units;
     Memory memory;
@@ -162,7 +213,6 @@ bool memory_fits(const Draft *draft); /* proof 6 */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask);
 const Draft *plan_draft(const Plan *p);
-int64_t plan_pairs(const Plan *p, int mask, int rank); /* unmasked pairs that the rank computes in one forward */
 void print_plan(const Plan *p, Text *out);
 
 /* ---- Cost: a simulated step ---- */
@@ -179,13 +229,36 @@ typedef struct Cost {
     const char *critical; /* what the slowest rank waits for most, for --explain */
     const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
-Cost cost_simulate(Arena *a, const Plan *p);
+/* enough: of a step that is longer in any case, what sharing the wire adds is left out; INFINITY: none. */
+Cost cost_simulate(Arena *a, const Plan *p, double enough);
+/* Whether a Cost is of the program itself. C for CPUs planned for GPUs has the layout that suits these; how long it takes
+ * on whatever CPUs run it, the cluster does not say. */
+bool cost_is_of_program(const Program *p);
+/* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
+ * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
+double cost_least(const Program *p, Units units, const double *pairs, int data);
 void print_cost(const Plan *p, const Cost *c, Text *out);
 
 void print_trace(Arena *a, const Plan *p, Text *out); /* emit_watching.c: the predicted step, for Perfetto */
 
 /* ---- search.c: decides what the layout leaves open ---- */
-typedef struct Found { const Plan *plan; Cost cost; const char *table; /* for --explain */ } Found;
+/* A candidate of the table that --explain prints; why_not NULL: it works. */
+typedef struct Tried {
+    Choice choice;
+    Cost cost;
+    const char *why_not;
+    bool chosen;
+    const char *verdict;
+    PairCounts **counts; /* of its partition, by mask: counted already */
+} Tried;
+typedef struct Found {
+    const Plan *plan;
+    Cost cost;
+    const char *table, *remarks; /* for --explain; its last lines */
+    bool column[DIMENSIONS];     /* that it has */
+    const Tried *tried;
+    int tried_count;
+} Found;
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forward NULL after errors */
 
@@ -199,7 +272,8 @@ int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text 
  * short list. Where a marker comment "template: FILE:LINE" precedes (it names the line below it; "template end" closes
  * the part), a note names the template's line. runtime_include: the folder of burst_rt.h. 0, -1 after problems; without
  * libclang (BURST_STATIC, or not found) warns once and returns 0. */
-int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include, bool cuda);
+int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
+                    const Target *target);
 
 /* ---- probe.c: a cluster of cpu devices with the figures of this machine; 0, or -1 ---- */
 int probe(Text *out, int nodes, int devices);

@@ -112,13 +112,3 @@ Live prune(Arena *a, const Schedule *s, const uint8_t *pair)
         mark_sums(&p);
     return p.live;
 }
-
-uint8_t *live_pairs(Arena *a, MaskMap *m, const Partition *part)
-{
-    size_t n = (size_t)part->ranks;
-    uint8_t *pair = arena_alloc(a, n * n);
-    for (size_t q = 0; q < n; q++)
-        for (size_t k = 0; k < n; k++)
-            pair[q * n + k] = !m || mask_pair_cover(m, &part->of[q], &part->of[k]) != COVER_EMPTY;
-    return pair;
-}

@@ -9,7 +9,6 @@
 #include <string.h>
 
 const char *const travel_names[TRAVELS] = {"keys", "queries"};
-const char *const recompute_names[RECOMPUTES] = {"none", "selective", "full"};
 
 typedef struct Tensor { const char *name; bool accumulator; } Tensor;
 static const Tensor tensors[TENSOR_COUNT] = {
@@ -30,45 +29,65 @@ bool tensor_accumulates(TensorId t)
 
 /* ---- relative indices ---- */
 
-static int wrap(int64_t x, int n)
+void choice_shape(Choice *c, int coords, const int *size)
 {
-    return (int)floor_mod(x, n);
-}
-
-static int rel_index(const Choice *c, const int64_t at[MAX_COORDS])
-{
-    int index = 0;
-    for (int i = 0; i < c->coords; i++)
-        index = index * c->size[i] + wrap(at[i], c->size[i]);
-    return index;
-}
-
-static void rel_coords(const Choice *c, int index, int64_t at[MAX_COORDS])
-{
-    for (int i = c->coords - 1; i >= 0; i--) {
-        at[i] = index % c->size[i];
-        index /= c->size[i];
+    int stride = 1;
+    c->coords = coords;
+    for (int i = coords - 1; i >= 0; i--) {
+        c->size[i] = size[i];
+        c->stride[i] = stride;
+        stride *= size[i];
     }
 }
 
-static int rel_combine(const Choice *c, int x, int y, int sign)
+int coord_inside(const Choice *c, int before)
 {
-    int64_t a[MAX_COORDS], b[MAX_COORDS];
-    rel_coords(c, x, a);
-    rel_coords(c, y, b);
-    for (int i = 0; i < c->coords; i++)
-        a[i] += sign * b[i];
-    return rel_index(c, a);
+    int next = -1;
+    for (int i = 0; i < c->coords; i++) {
+        bool inside = before < 0 || c->stride[i] < c->stride[before] || (c->stride[i] == c->stride[before] && i > before);
+        next = inside && (next < 0 || c->stride[i] > c->stride[next]) ? i : next;
+    }
+    return next;
+}
+
+int rel_coord(const Choice *c, int index, int i)
+{
+    return index / c->stride[i] % c->size[i];
+}
+
+int rel_hop(const Choice *c, int index, int i)
+{
+    int x = rel_coord(c, index, i);
+    return 2 * x > c->size[i] ? x - c->size[i] : x;
 }
 
 int rel_add(const Choice *c, int x, int y)
 {
-    return rel_combine(c, x, y, 1);
+    int index = 0;
+    for (int i = 0; i < c->coords; i++)
+        index += (rel_coord(c, x, i) + rel_coord(c, y, i)) % c->size[i] * c->stride[i];
+    return index;
 }
 
 int rel_sub(const Choice *c, int x, int y)
 {
-    return rel_combine(c, x, y, -1);
+    int index = 0;
+    for (int i = 0; i < c->coords; i++)
+        index += (rel_coord(c, x, i) - rel_coord(c, y, i) + c->size[i]) % c->size[i] * c->stride[i];
+    return index;
+}
+
+/* ---- directions ---- */
+
+const Phase *phase_of(const Choice *c, bool backward)
+{
+    return backward ? c->schedule->backward[c->travel] : c->schedule->forward;
+}
+
+bool choice_exchanges(const Choice *c)
+{
+    const Phase *backward = phase_of(c, true);
+    return phase_of(c, false)->exchanges || (backward && backward->exchanges);
 }
 
 /* ---- statements to nodes ---- */
@@ -164,26 +183,33 @@ static Node *make_nodes(Maker *m, const Stmt *s)
 
 /* ---- trace ---- */
 
+/* A rank has as many pairs to compute as there are ranks: loops that make many times as many operations, or turn that often
+ * for nothing, are a mistake, and would take all time and memory. */
+enum { MOST_TURNS = 1 << 24, OPERATIONS = 1 << 16, OPERATIONS_PER_PAIR = 64 };
+
 typedef struct Tracer {
     Arena *arena;
     const Choice *choice;
     int64_t var[MAX_SCHED_VARS];
+    int64_t turns;
+    const Node *endless; /* the loop that makes too much */
     Vec(Instance) out;
 } Tracer;
 
 static int ref_index(const Tracer *t, const Expr *const index[MAX_COORDS])
 {
-    int64_t at[MAX_COORDS] = {0};
-    for (int i = 0; i < t->choice->coords; i++)
-        at[i] = expr_eval(index[i], 0, 0, t->var, NULL);
-    return rel_index(t->choice, at);
+    const Choice *c = t->choice;
+    int at = 0;
+    for (int i = 0; i < c->coords; i++)
+        at += (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
+    return at;
 }
 
 static Instance *add_instance(Tracer *t, const Node *n)
 {
     Instance *i = vec_push(t->arena, &t->out);
     *i = (Instance){.node = n};
-    memcpy(i->loop, t->var, sizeof i->loop);
+    memcpy(i->loop, t->var + FIRST_LOOP, sizeof i->loop);
     return i;
 }
 
@@ -210,16 +236,26 @@ static void trace_leaf(Tracer *t, const Node *n)
         i->hop = ref_index(t, n->stmt->to);
 }
 
+static void trace_nodes(Tracer *t, const Node *n);
+
+static void trace_loop(Tracer *t, const Node *n)
+{
+    int64_t last = expr_eval(n->stmt->hi, 0, 0, t->var, NULL);
+    int64_t first = expr_eval(n->stmt->lo, 0, 0, t->var, NULL);
+    for (int64_t i = first; i <= last && !t->endless; i++) {
+        t->var[n->stmt->var] = i;
+        trace_nodes(t, n->body);
+        bool much = ++t->turns > MOST_TURNS || t->out.n > OPERATIONS + OPERATIONS_PER_PAIR * (int64_t)t->choice->ranks;
+        if (much && !t->endless)
+            t->endless = n;
+    }
+}
+
 static void trace_nodes(Tracer *t, const Node *n)
 {
-    for (; n; n = n->next) {
+    for (; n && !t->endless; n = n->next) {
         if (n->kind == N_LOOP) {
-            int64_t last = expr_eval(n->stmt->hi, 0, 0, t->var, NULL);
-            int64_t first = expr_eval(n->stmt->lo, 0, 0, t->var, NULL);
-            for (int64_t i = first; i <= last; i++) {
-                t->var[n->stmt->var] = i;
-                trace_nodes(t, n->body);
-            }
+            trace_loop(t, n);
         } else if (n->kind == N_IF) {
             if (expr_eval(n->stmt->cond, 0, 0, t->var, NULL))
                 trace_nodes(t, n->body);
@@ -229,13 +265,23 @@ static void trace_nodes(Tracer *t, const Node *n)
     }
 }
 
-static Trace trace_make(Arena *a, const Choice *c, const Node *body)
+static Tracer trace_make(Arena *a, const Choice *c, const Node *body)
 {
     Tracer t = {.arena = a, .choice = c};
     for (int i = 0; i < c->coords; i++)
         t.var[MAX_COORDS + i] = c->size[i];
     trace_nodes(&t, body);
-    return (Trace){.n = t.out.n, .at = t.out.at};
+    return t;
+}
+
+static bool set_trace(Maker *m)
+{
+    const Tracer t = trace_make(m->arena, m->schedule->choice, m->schedule->body);
+    m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
+    if (t.endless)
+        diag_error(m->diags, t.endless->stmt->span, "this loop, with those around it, turns too often: of %d ranks each has %d pairs to compute",
+                   m->schedule->choice->ranks, m->schedule->choice->ranks);
+    return !t.endless;
 }
 
 /* ---- what `return` sends ---- */
@@ -268,8 +314,10 @@ static Node *find_return(Node *n, TensorId tensor)
     return NULL;
 }
 
-static void plan_returns(Arena *a, Schedule *s)
+static bool plan_returns(Maker *m)
 {
+    Arena *a = m->arena;
+    Schedule *s = m->schedule;
     bool found = false;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         Node *n = find_return(s->body, (TensorId)t);
@@ -283,8 +331,7 @@ static void plan_returns(Arena *a, Schedule *s)
                 n->return_offset[n->returns++] = x;
         found = true;
     }
-    if (found)
-        s->trace = trace_make(a, s->choice, s->body);
+    return !found || set_trace(m);
 }
 
 /* ---- checks that need sizes ---- */
@@ -323,30 +370,38 @@ static bool queries_stay(Maker *m)
 
 enum { PLAN_CHANNELS = 12 }; /* the runtime keeps the rest of its 16 for collectives */
 
+static const Node *node_of_channel(const Node *n, int channel)
+{
+    const Node *found = NULL;
+    for (; n && !found; n = n->next)
+        found = n->channel == channel ? n : node_of_channel(n->body, channel);
+    return found;
+}
+
 static bool channels_fit(Maker *m, const SchedText *t)
 {
     if (m->schedule->channels <= PLAN_CHANNELS)
         return true;
-    diag_error(m->diags, t->span, "schedule '%s' needs %d streams for its transfers; the runtime has %d", t->name,
+    Span at = node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt->span; /* forward's fitted, or this is forward */
+    diag_error(m->diags, at, "schedule '%s' needs %d streams for its transfers, and the runtime has %d, used up here", t->name,
                m->schedule->channels, PLAN_CHANNELS);
+    diag_note(m->diags, at, "each tensor of a statement takes one, however often a loop repeats it");
     return false;
 }
 
 Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int first_channel)
 {
     const SchedText *t = c->schedule;
-    const Stmt *statements = backward ? t->backward[c->travel] : t->forward;
-    if (!statements) {
+    const Phase *phase = phase_of(c, backward);
+    if (!phase) {
         diag_error(d, t->span, "schedule '%s' has no `backward %s`", t->name, travel_names[c->travel]);
         return NULL;
     }
     Schedule *s = NEW(a, Schedule);
     *s = (Schedule){.choice = c, .backward = backward, .channels = first_channel};
     Maker m = {a, d, s};
-    s->body = make_nodes(&m, statements);
-    s->trace = trace_make(a, c, s->body);
-    plan_returns(a, s);
-    return channels_fit(&m, t) && hops_leave(&m) && queries_stay(&m) ? s : NULL;
+    s->body = make_nodes(&m, phase->body);
+    return set_trace(&m) && plan_returns(&m) && channels_fit(&m, t) && hops_leave(&m) && queries_stay(&m) ? s : NULL;
 }
 
 /* ---- text ---- */
@@ -355,10 +410,10 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
 {
     const SchedText *t = s->choice->schedule;
     const char *before = ", at ";
-    for (int v = 2 * MAX_COORDS; v < t->vars; v++) {
+    for (int v = FIRST_LOOP; v < t->vars; v++) {
         if (!t->var_name[v])
             continue;
-        text_printf(out, "%s%s = %lld", before, t->var_name[v], (long long)i->loop[v]);
+        text_printf(out, "%s%s = %lld", before, t->var_name[v], (long long)i->loop[v - FIRST_LOOP]);
         before = ", ";
     }
 }
@@ -366,13 +421,11 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
 /* "r", "r + 2" or "n - 1, l": an offset to the acting rank, written with the coordinates' names. */
 static void add_offset(const Choice *c, int offset, Text *out)
 {
-    int64_t at[MAX_COORDS];
-    rel_coords(c, offset, at);
     for (int i = 0; i < c->coords; i++) {
-        int64_t x = at[i] * 2 > c->size[i] ? at[i] - c->size[i] : at[i];
+        int x = rel_hop(c, offset, i);
         text_printf(out, "%s%s", i ? ", " : "", c->schedule->coord_name[i]);
         if (x)
-            text_printf(out, " %c %lld", x < 0 ? '-' : '+', (long long)(x < 0 ? -x : x));
+            text_printf(out, " %c %d", x < 0 ? '-' : '+', x < 0 ? -x : x);
     }
 }
 
@@ -383,12 +436,22 @@ static void add_chunk(const Choice *c, TensorId t, int offset, Text *out)
     text_add(out, "]");
 }
 
+const char *chunk_name(Arena *a, const Choice *c, TensorId t, int chunk)
+{
+    Text text = {0};
+    add_chunk(c, t, chunk, &text);
+    char *copy = arena_copy(a, text.at, text.n);
+    text_free(&text);
+    return copy;
+}
+
 void instance_print(const Schedule *s, const Instance *i, Text *out)
 {
     const Choice *c = s->choice;
     const Node *n = i->node;
     if (n->kind == N_EXCHANGE || n->ref[0].whole) {
-        text_printf(out, n->kind == N_EXCHANGE ? "exchange %s" : "%s with KV", tensors[n->ref[0].tensor].name);
+        text_printf(out, n->kind == N_EXCHANGE ? "exchange %s" : s->backward ? "grad %s with KV" : "attend %s with KV",
+                    tensors[n->ref[0].tensor].name);
         return;
     }
     static const char *const verb[] = {[N_COMPUTE] = "attend", [N_PASS] = "pass", [N_RETURN] = "return"};

@@ -1,286 +1,501 @@
 /* search.c: decides what the layout leaves open. Every candidate goes through all passes; the fastest by simulation that
  * the verifier accepts wins. A layout that leaves nothing open has one candidate, whose errors are the user's.
+ *
+ * What a candidate takes is freed once it is judged, and the winner is made again; what candidates have in common
+ * (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups on, since small
+ * groups are judged quickly, and left out where even perfect balance and overlap would be slower than the best so far.
  */
-#include "burst.h"
+#include "plan/step.h"
 
-#include <stdlib.h>
+#include "burst_rt.h"
+
+#include <math.h>
 #include <string.h>
 
 typedef struct Candidate {
     Choice choice;
-    const Plan *plan;
+    int value[DIMENSIONS]; /* which one of each row */
+    const Plan *plan; /* of a single candidate and of the winner */
     Cost cost;
-    const char *why_not;
-    bool tried, too_large; /* proof 6 fails: keeping less may help */
-    int order; /* of being thought of; the same for what differs in recomputation alone */
+    const char *why_not; /* NULL: it works, once tried */
+    bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
+    bool less_tried;       /* and one was tried */
+    size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
+typedef struct Parted { const Partition *partition; PairCounts **counts; } Parted;
+typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 typedef struct Searcher {
     Arena *arena;
     Diags *diags;
     const Program *program;
     MaskMap **maps;
-    const Partition *partition[PART_KINDS];
+    Vec(Parted) parted;
     Units units;
-    Vec(Candidate) all;
+    Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
+    Vec(Candidate) open; /* of one of these: what is to be tried */
+    Vec(Candidate) all;  /* what was tried, what is simpler first */
+    Vec(Skipped) skipped;
+    bool single; /* the layout leaves nothing open but what is decided by need */
 } Searcher;
 
 /* ---- one candidate ---- */
 
 static MaskMap **make_maps(Arena *a, const Program *p)
 {
-    enum { TILE = 64 }; /* by which pairs are judged live, on both backends */
     MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
-        maps[m] = mask_map(a, p, m, TILE, TILE);
+        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
     return maps;
 }
 
-static Draft make_draft(Searcher *s, Diags *d, const Choice *choice)
+/* The partition that the choice wants, with its counts: made once. */
+static const Parted *parted_for(Searcher *s, const Choice *c)
 {
-    Choice *c = NEW(s->arena, Choice);
+    for (int i = 0; i < s->parted.n; i++)
+        if (s->parted.at[i].partition->kind == c->partition && s->parted.at[i].partition->ranks == c->ranks)
+            return &s->parted.at[i];
+    const Partition *p = partition_make(s->arena, c->partition, c->block, s->program->sequence, c->ranks);
+    PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
+    for (int m = 0; m < s->program->mask_count; m++)
+        counts[m] = pair_counts(s->arena, s->maps[m], p);
+    Parted *made = vec_push(s->arena, &s->parted);
+    *made = (Parted){p, counts};
+    return made;
+}
+
+/* That a rank attends in a layer, with perfect balance; mean over layers. */
+static double pairs_of_rank(const Searcher *s, const Draft *t)
+{
+    const int layers = s->program->model.layers;
+    double pairs = 0;
+    for (int l = 0; l < layers; l++)
+        pairs += (double)pair_whole(t->counts[s->program->layer_mask[l]]).pairs;
+    return pairs / layers / t->choice.ranks;
+}
+
+static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    Choice *c = NEW(a, Choice);
     *c = *choice;
-    const Partition **part = &s->partition[c->partition];
-    if (!*part)
-        *part = partition_make(s->arena, c->partition, c->block, s->program->sequence, c->ranks);
-    Draft t = {.program = s->program, .choice = *c, .partition = *part, .maps = s->maps, .units = s->units};
-    Schedule *forward = schedule_make(s->arena, d, c, false, 0);
-    Schedule *backward = forward ? schedule_make(s->arena, d, c, true, forward->channels) : NULL;
+    const Parted *part = parted_for(s, c);
+    Draft t = {.program = s->program, .choice = *c, .partition = part->partition, .counts = part->counts, .units = s->units};
+    Schedule *forward = schedule_make(a, d, c, false, 0);
+    Schedule *backward = forward ? schedule_make(a, d, c, true, forward->channels) : NULL;
     if (!backward)
         return t;
-    schedule_slots(s->arena, forward);
-    schedule_slots(s->arena, backward);
-    t.memory = memory_make(s->arena, s->program, c, *part, forward, backward, s->units);
+    schedule_slots(a, forward);
+    schedule_slots(a, backward);
+    if (c->spared)
+        t.choice.saving = c->saving = saving_at(s->arena, s->program, t.partition, s->units, pairs_of_rank(s, &t),
+                                                1 - (double)c->spared / SAVING_LEVELS);
+    t.memory = memory_make(a, s->program, c, part->partition, forward, backward);
+    Flow *flow = step_flow(a, step_make(a, s->program, c, part->partition, s->units, t.memory.scratch));
+    step_pack(a, flow, s->program->target->align);
+    memory_add_step(&t.memory, s->program, flow, s->units);
     t.forward = forward;
     t.backward = backward;
     return t;
 }
 
-/* ---- the choices ---- */
+/* ---- the candidates: every combination of what the rows of layout.c have to try ---- */
 
-static int ranks_of(const Program *p)
+enum { DATA = 0 };
+
+static bool take(const Searcher *s, Candidate *x, int row, int value)
 {
-    return p->cluster.world / (int)(p->layout.data.is_auto ? 1 : p->layout.data.value);
+    x->value[row] = value;
+    return dimensions[row].take(s->program, &x->choice, value);
 }
 
-/* Ranks of a group as (node, lane); false where nodes do not divide evenly. */
-static bool two_levels(const Program *p, int ranks, int size[MAX_COORDS])
+static int values(const Searcher *s, int row)
 {
-    const Cluster *c = &p->cluster;
-    int lanes = c->groups[0].gpus;
-    for (int g = 1; g < c->group_count; g++)
-        if (c->groups[g].gpus != lanes)
-            return false;
-    bool inside = lanes % ranks == 0;
-    size[0] = inside ? 1 : ranks / lanes;
-    size[1] = inside ? ranks : lanes;
-    return inside || ranks % lanes == 0;
+    return dimensions[row].count ? dimensions[row].count(s->program) : 0;
 }
 
-static const char *fit_schedule(Searcher *s, Choice *c)
+static void choose_data(Searcher *s)
 {
-    const Layout *l = &s->program->layout;
-    const SchedText *t = c->schedule;
-    const Setting *one = t->exchanges ? &l->context : &l->heads, *all = t->exchanges ? &l->heads : &l->context;
-    if (!one->is_auto && one->value != 1 && c->ranks > 1)
-        return arena_printf(s->arena, "the layout asks for %s %lld", t->exchanges ? "context" : "heads", (long long)one->value);
-    if (!all->is_auto && all->value != c->ranks)
-        return arena_printf(s->arena, "the layout asks for %s %lld", t->exchanges ? "heads" : "context", (long long)all->value);
-    if (t->exchanges && c->ranks > s->program->model.heads)
-        return arena_printf(s->arena, "%d ranks share %d heads; use at most %d ranks, or a ring", c->ranks,
-                            s->program->model.heads, s->program->model.heads);
-    c->coords = t->coords;
-    c->size[0] = c->ranks;
-    if (t->coords == 2 && !two_levels(s->program, c->ranks, c->size))
-        return arena_printf(s->arena, "%d ranks do not divide into nodes of equal size", c->ranks);
-    return t->backward[c->travel] ? NULL : arena_printf(s->arena, "it has no `backward %s`", travel_names[c->travel]);
-}
-
-static bool allows(const Setting *s, int64_t value)
-{
-    return s->is_auto || s->value == value;
-}
-
-static bool wants_schedule(const Searcher *s, const SchedText *t)
-{
-    return !s->program->layout.schedule || strcmp(s->program->layout.schedule, t->name) == 0;
-}
-
-static int64_t block_of(const Searcher *s, int ranks)
-{
-    const int64_t tile = 64;
-    int64_t block = s->program->layout.block.given ? s->program->layout.block.value : tile * ranks;
-    return block < s->program->sequence ? block : s->program->sequence;
-}
-
-static void add_candidate(Searcher *s, Choice c)
-{
-    Candidate *x = vec_push(s->arena, &s->all);
-    *x = (Candidate){.choice = c, .order = s->all.n};
-    x->why_not = fit_schedule(s, &x->choice);
-}
-
-/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules, whose ranks
- * attend the whole sequence. */
-static bool wants_partition(const Searcher *s, const SchedText *t, int ranks, int kind)
-{
-    const Setting *given = &s->program->layout.partition;
-    if (given->is_auto)
-        return (ranks > 1 && !t->exchanges) || kind == PART_CONTIGUOUS;
-    return given->value == kind;
-}
-
-static void add_candidates(Searcher *s, const SchedText *t, Travel travel, Recompute recompute)
-{
-    int ranks = ranks_of(s->program);
-    for (int kind = 0; kind < PART_KINDS; kind++) {
-        if (!wants_partition(s, t, ranks, kind))
-            continue;
-        add_candidate(s, (Choice){.data = s->program->cluster.world / ranks, .ranks = ranks, .partition = (PartitionKind)kind,
-                                  .block = block_of(s, ranks), .schedule = t, .travel = travel, .recompute = recompute});
+    for (int n = 0; n < values(s, DATA); n++) {
+        Candidate x = {0};
+        if (take(s, &x, DATA, n))
+            *vec_push(s->arena, &s->data) = x;
     }
 }
 
-static void all_candidates(Searcher *s)
+static void decide(Searcher *s, Candidate x, int row)
 {
-    const Layout *l = &s->program->layout;
-    Recompute recompute = l->recompute.is_auto ? RECOMPUTE_NONE : (Recompute)l->recompute.value;
-    for (int i = 0; i < s->program->schedule_count; i++) {
-        const SchedText *t = s->program->schedules[i];
-        if (!wants_schedule(s, t))
+    if (row == DIMENSIONS) {
+        x.why_not = choice_why_not(s->arena, s->program, &x.choice);
+        *vec_push(s->arena, &s->open) = x;
+        return;
+    }
+    if (!dimensions[row].count) {
+        decide(s, x, row + 1);
+        return;
+    }
+    for (int n = 0; n < values(s, row); n++) {
+        if (!take(s, &x, row, n))
             continue;
-        bool same = t->backward[TRAVEL_KEYS] == t->backward[TRAVEL_QUERIES]; /* one text for both */
-        for (int travel = 0; travel < TRAVELS; travel++)
-            if (allows(&l->travel, travel) && !(same && travel && l->travel.is_auto))
-                add_candidates(s, t, (Travel)travel, recompute);
+        decide(s, x, row + 1);
+        if (dimensions[row].by_need)
+            break;
     }
 }
 
 /* ---- trying them ---- */
 
-static const char *first_error(Searcher *s, Diags *d)
+static bool works(const Candidate *x)
 {
-    return arena_printf(s->arena, "%s", diags_first(d));
+    return x->tried && !x->why_not;
 }
 
-static void try_candidate(Searcher *s, Candidate *x, Diags *d)
+static double fastest(const Searcher *s)
+{
+    double least = INFINITY;
+    for (int i = 0; i < s->all.n; i++)
+        if (works(&s->all.at[i]))
+            least = fmin(least, s->all.at[i].cost.step);
+    return least;
+}
+
+/* Of a candidate that loses by more, how much more need not be known exactly. */
+static const double lost = 1.02;
+
+/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another behind it. */
+static bool ends(Diags *d, const Candidate *x)
+{
+    if (isfinite(x->cost.step))
+        return true;
+    diag_error(d, x->choice.schedule->span, "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
+               "or another schedule", x->choice.schedule->name);
+    return false;
+}
+
+static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+{
+    Draft t = make_draft(s, a, d, &x->choice);
+    x->plan = t.forward ? verify(a, d, &t) : NULL;
+    if (x->plan)
+        x->cost = cost_simulate(a, x->plan, lost * fastest(s));
+    if (x->plan && !ends(d, x))
+        x->plan = NULL;
+    if (!x->plan)
+        x->why_not = arena_printf(s->arena, "%s", diags_first(d));
+    x->choice.saving = t.choice.saving;
+    x->tried = true;
+    x->too_large = t.forward && !memory_fits(&t);
+    x->needs = t.memory.total + t.memory.beside;
+}
+
+/* Of what it takes, only the figures stay, but of a single one all. */
+static void try_candidate(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
-    Draft t = make_draft(s, d, &x->choice);
-    x->plan = t.forward ? verify(s->arena, d, &t) : NULL;
-    if (x->plan)
-        x->cost = cost_simulate(s->arena, x->plan);
-    else
-        x->why_not = first_error(s, d);
-    x->tried = true;
-    x->too_large = t.forward && !memory_fits(&t);
+    if (s->single) {
+        judge(s, s->arena, x, diags_new(s->arena));
+        return;
+    }
+    Arena *a = arena_new();
+    judge(s, a, x, diags_new(a));
+    x->plan = NULL;
+    x->cost.rows = NULL;
+    if (x->cost.critical)
+        x->cost.critical = arena_printf(s->arena, "%s", x->cost.critical);
+    arena_free(a);
 }
 
-/* Left open, recomputation is what the least memory needs: none where all fits, then selective, then full. */
-static bool can_keep_less(const Searcher *s, const Candidate *x)
+/* Whether the layout leaves the row open to values that need less. */
+static bool may_need_less(const Searcher *s, const Candidate *x, int row)
 {
-    return s->program->layout.recompute.is_auto && x->too_large && x->choice.recompute + 1 < RECOMPUTES;
+    Candidate least = {.choice = x->choice};
+    const int last = values(s, row) - 1;
+    return dimensions[row].by_need && x->value[row] < last && take(s, &least, row, last);
 }
 
-static void add_keeping_less(Searcher *s, Candidate x)
+/* With another value of a row. */
+static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
 {
-    x.choice.recompute++;
-    *vec_push(s->arena, &s->all) = (Candidate){.choice = x.choice, .order = x.order};
+    Candidate x = {.choice = from->choice};
+    memcpy(x.value, from->value, sizeof x.value);
+    take(s, &x, row, n);
+    try_candidate(s, &x);
+    return x;
+}
+
+/* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
+static Candidate least_need(Searcher *s, const Candidate *from, int row)
+{
+    int low = from->value[row] + 1, high = values(s, row) - 1;
+    Candidate found = try_value(s, from, row, high);
+    while (low < high && !found.too_large) {
+        const int n = (low + high) / 2;
+        const Candidate x = try_value(s, from, row, n);
+        if (x.too_large)
+            low = n + 1;
+        else
+            high = n, found = x;
+    }
+    return found;
+}
+
+/* Rows that are decided by need go on from their first value where memory is too small, one row after the other. */
+static void try_by_need(Searcher *s, Candidate x)
+{
+    try_candidate(s, &x);
+    *vec_push(s->arena, &s->all) = x;
+    for (int row = 0; row < DIMENSIONS && x.too_large; row++)
+        if (may_need_less(s, &x, row)) {
+            s->all.at[s->all.n - 1].less_tried = true;
+            x = least_need(s, &x, row);
+            *vec_push(s->arena, &s->all) = x;
+        }
 }
 
 /* What is simpler comes first and wins unless another is faster by more than the tie. */
 static const double tie = 1e-3;
-
-static int simpler_first(const void *a, const void *b)
-{
-    const Candidate *x = a, *y = b;
-    if (x->choice.schedule != y->choice.schedule && x->choice.schedule->coords != y->choice.schedule->coords)
-        return x->choice.schedule->coords - y->choice.schedule->coords;
-    if (x->order != y->order)
-        return x->order - y->order;
-    return (int)x->choice.recompute - (int)y->choice.recompute;
-}
 
 static Candidate *best_of(Searcher *s)
 {
     Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (x->plan && (!best || x->cost.step < best->cost.step * (1 - tie)))
+        if (works(x) && (!best || x->cost.step < best->cost.step * (1 - tie)))
             best = x;
     }
     return best;
 }
 
-static void add_row(const Candidate *x, const Candidate *best, Text *out)
+/* Whether several values of the row were tried, or left out. */
+static bool has_several(const Searcher *s, int row)
 {
-    const Choice *c = &x->choice;
-    text_printf(out, "%-9s %-8s %-11s %-9s ", c->schedule->name, c->schedule->exchanges ? "-" : travel_names[c->travel],
-                partition_names[c->partition], recompute_names[c->recompute]);
-    if (!x->plan) {
-        text_printf(out, "- %s\n", x->why_not);
-        return;
-    }
-    text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB", x->cost.step * 1e3,
-                100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30));
-    if (x == best)
-        text_add(out, "  chosen\n");
-    else if (x->cost.step < best->cost.step * (1 + tie))
-        text_add(out, "  as fast\n");
-    else
-        text_printf(out, "  loses by %.1f %% (%s)\n", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
+    bool several = row == DATA && s->skipped.n;
+    for (int i = 1; i < s->all.n && !several; i++)
+        several = s->all.at[i].value[row] != s->all.at[0].value[row];
+    return several;
 }
 
-static const char *explain(Searcher *s, const Candidate *best)
+static bool has_column(const Searcher *s, int row)
+{
+    return dimensions[row].column > 0 && (!dimensions[row].if_several || has_several(s, row));
+}
+
+static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
+{
+    Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, parted_for(s, &x->choice)->counts};
+    if (x == best)
+        t.verdict = "chosen";
+    else if (works(x) && x->cost.step < best->cost.step * (1 + tie))
+        t.verdict = "as fast";
+    else if (works(x))
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
+    return t;
+}
+
+static void add_row(const Searcher *s, const Found *f, const Tried *x, Text *out)
+{
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (f->column[i]) {
+            const char *text = dimensions[i].text(s->arena, &x->choice);
+            text_printf(out, "%-*s ", dimensions[i].column, text ? text : "-");
+        }
+    if (x->why_not)
+        text_printf(out, "- %s\n", x->why_not);
+    else
+        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30), x->verdict);
+}
+
+/* The fastest of so many groups, or, where none works, the last that was tried. */
+static const Candidate *fastest_of(const Searcher *s, int data)
+{
+    const Candidate *best = NULL;
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *x = &s->all.at[i];
+        if (x->choice.data == data && (!best || !works(best) || (works(x) && x->cost.step < best->cost.step)))
+            best = x;
+    }
+    return best;
+}
+
+/* All candidates with as many groups as the winner, and the best of every other number. */
+static void keep_tried(Searcher *s, const Candidate *best, Found *f)
+{
+    Vec(Tried) kept = {0};
+    for (int i = 0; i < s->all.n; i++)
+        if (s->all.at[i].choice.data == best->choice.data || &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
+            *vec_push(s->arena, &kept) = tried_of(s, &s->all.at[i], best);
+    f->tried = kept.at;
+    f->tried_count = kept.n;
+}
+
+static const char *keep_text(Searcher *s, Text *t)
+{
+    char *copy = arena_copy(s->arena, t->n ? t->at : "", t->n);
+    text_free(t);
+    return copy;
+}
+
+/* What is said below the candidates. */
+static const char *remarks(Searcher *s)
 {
     Text t = {0};
-    text_printf(&t, "%-9s %-8s %-11s %-9s %13s\n", "schedule", "travel", "partition", "recompute", "step");
-    for (int i = 0; i < s->all.n; i++)
-        add_row(&s->all.at[i], best, &t);
-    char *copy = arena_copy(s->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
+    for (int i = 0; i < s->skipped.n; i++)
+        text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n", s->skipped.at[i].data,
+                    s->skipped.at[i].least * 1e3);
+    if (!cost_is_of_program(s->program))
+        text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
+    return keep_text(s, &t);
+}
+
+static const char *explain(Searcher *s, const Found *f)
+{
+    Text t = {0};
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (f->column[i])
+            text_printf(&t, "%-*s ", dimensions[i].column, dimensions[i].name);
+    text_printf(&t, "%13s\n", "step");
+    for (int i = 0; i < f->tried_count; i++)
+        add_row(s, f, &f->tried[i], &t);
+    text_add(&t, f->remarks);
+    return keep_text(s, &t);
+}
+
+/* A chunk that fills less than one tile is computed as if it filled it. */
+static void warn_of_small_chunks(const Searcher *s, const Choice *c)
+{
+    const Program *p = s->program;
+    const Layout *l = &p->layout;
+    const int64_t tokens = p->sequence / c->ranks, most = p->sequence / BURST_TILE;
+    if (c->ranks == 1 || tokens >= BURST_TILE)
+        return;
+    int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
+    while (p->cluster.world % ranks)
+        ranks--;
+    const Span at = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
+    diag_warn(s->diags, WARN_FEW_TOKENS, at, "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
+    diag_note(s->diags, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
+              p->cluster.world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
+}
+
+/* ---- when nothing works ---- */
+
+/* What does not fit: the one that comes nearest, and of the others how many and what they need. */
+static void note_too_large(Searcher *s)
+{
+    const Candidate *near = NULL;
+    size_t next = SIZE_MAX, most = 0;
+    int others = -1;
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *x = &s->all.at[i];
+        if (!x->too_large || x->less_tried)
+            continue;
+        next = near && x->needs >= near->needs && x->needs < next ? x->needs : next;
+        if (!near || x->needs < near->needs) {
+            next = near ? near->needs : next;
+            near = x;
+        }
+        most = x->needs > most ? x->needs : most;
+        others++;
+    }
+    if (!near)
+        return;
+    diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
+    if (others > 0)
+        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others, others == 1 ? " needs" : "s need",
+                  next == most ? bytes_text(s->arena, (double)most, 2)
+                               : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
+    diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
+}
+
+static bool has_reason(const Candidate *x, const Candidate *first)
+{
+    return !x->too_large && x->choice.data == first->choice.data && strcmp(x->why_not, first->why_not) == 0;
+}
+
+/* Other reasons, each once with the schedules that it holds for. */
+static void note_reason(Searcher *s, int first)
+{
+    const char *reason = s->all.at[first].why_not, *names = "", *last = "";
+    if (s->all.at[first].too_large)
+        return;
+    for (int i = 0; i < s->all.n; i++) {
+        const char *name = s->all.at[i].choice.schedule->name;
+        if (!has_reason(&s->all.at[i], &s->all.at[first]) || strcmp(name, last) == 0)
+            continue;
+        if (i < first)
+            return;
+        names = arena_printf(s->arena, "%s%s%s", names, *names ? ", " : "", name);
+        last = name;
+    }
+    diag_note(s->diags, (Span){0}, "%s: %s", names, reason);
+}
+
+/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors, at its lines. */
+static bool report_schedule(Searcher *s)
+{
+    Candidate *wrong = NULL;
+    for (int i = 0; i < s->all.n; i++) {
+        Candidate *x = &s->all.at[i];
+        if (x->too_large)
+            return false;
+        wrong = !wrong && x->tried ? x : wrong;
+    }
+    if (s->program->layout.schedule && wrong)
+        judge(s, s->arena, wrong, s->diags);
+    return diags_errors(s->diags) > 0;
 }
 
 static void report_none(Searcher *s)
 {
     const Layout *l = &s->program->layout;
-    if (diags_errors(s->diags) > 0)
-        return; /* the only candidate's own errors are the user's */
-    diag_error(s->diags, l->schedule ? l->schedule_span : l->span, "no layout works for %d ranks and %lld tokens",
-               ranks_of(s->program), (long long)s->program->sequence);
-    for (int i = 0; i < s->all.n; i++) {
-        const Candidate *x = &s->all.at[i];
-        if (!can_keep_less(s, x))
-            diag_note(s->diags, (Span){0}, "%s, %s%s%s: %s", x->choice.schedule->name, partition_names[x->choice.partition],
-                      x->too_large ? ", recompute " : "", x->too_large ? recompute_names[x->choice.recompute] : "", x->why_not);
-    }
+    if (diags_errors(s->diags) > 0 || report_schedule(s))
+        return; /* a single candidate's errors are the user's */
+    const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
+    const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
+    diag_error(s->diags, at, "no layout works for %d ranks and %lld tokens", s->program->cluster.world / data,
+               (long long)s->program->sequence);
+    note_too_large(s);
+    for (int i = 0; i < s->all.n; i++)
+        if (s->all.at[i].choice.data == data)
+            note_reason(s, i);
 }
 
-static void sort_candidates(Searcher *s)
+/* The candidates of one number of groups. */
+static void think_of(Searcher *s, const Candidate *data)
 {
-    if (s->all.n)
-        qsort(s->all.at, (size_t)s->all.n, sizeof *s->all.at, simpler_first);
+    s->open.n = 0;
+    decide(s, *data, DATA + 1);
 }
 
-/* The list grows while it is gone through. The errors of a single candidate are the user's: those of its last form. */
-static Candidate *try_all(Searcher *s)
+static void try_data(Searcher *s, const Candidate *data)
 {
-    const bool one = s->all.n == 1, open = s->program->layout.recompute.is_auto;
-    sort_candidates(s);
-    for (int i = 0; i < s->all.n; i++) {
-        try_candidate(s, &s->all.at[i], one && !open ? s->diags : diags_new(s->arena));
-        if (can_keep_less(s, &s->all.at[i]))
-            add_keeping_less(s, s->all.at[i]);
+    think_of(s, data);
+    for (int i = 0; i < s->open.n; i++)
+        try_by_need(s, s->open.at[i]);
+}
+
+/* Unmasked pairs of the sequence, by mask. */
+static const double *sequence_pairs(Searcher *s)
+{
+    const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
+    double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
+    for (int m = 0; m < s->program->mask_count; m++)
+        pairs[m] = (double)pair_whole(parted_for(s, &one)->counts[m]).pairs;
+    return pairs;
+}
+
+static void try_all(Searcher *s)
+{
+    const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
+    for (int i = 0; i < s->data.n; i++) {
+        const int data = s->data.at[i].choice.data;
+        const double best = fastest(s), least = pairs ? cost_least(s->program, s->units, pairs, data) : 0;
+        if (least < best * (1 - tie))
+            try_data(s, &s->data.at[i]);
+        else
+            *vec_push(s->arena, &s->skipped) = (Skipped){data, least};
     }
-    Candidate *last = one ? &s->all.at[s->all.n - 1] : NULL;
-    if (one && open && !last->plan && last->tried) {
-        last->why_not = NULL;
-        try_candidate(s, last, s->diags);
-    }
-    sort_candidates(s);
-    return best_of(s);
 }
 
 static void start_search(Searcher *s)
@@ -289,22 +504,44 @@ static void start_search(Searcher *s)
     s->units = units_make(s->arena, s->program);
 }
 
+/* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
+static Candidate *find_best(Searcher *s)
+{
+    choose_data(s);
+    if (s->data.n == 1) {
+        think_of(s, &s->data.at[0]);
+        s->single = s->open.n == 1;
+    }
+    try_all(s);
+    Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
+    if (best && !s->single)
+        judge(s, s->arena, best, diags_new(s->arena));
+    else if (s->single && !best && last->tried)
+        judge(s, s->arena, last, s->diags);
+    return best;
+}
+
 Found search(Arena *a, Diags *d, const Program *p)
 {
     Searcher s = {.arena = a, .diags = d, .program = p};
     start_search(&s);
-    all_candidates(&s);
-    Candidate *best = try_all(&s);
+    Candidate *best = find_best(&s);
     if (!best) {
         report_none(&s);
         return (Found){0};
     }
-    return (Found){best->plan, best->cost, explain(&s, best)};
+    warn_of_small_chunks(&s, &best->choice);
+    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s)};
+    for (int i = 0; i < DIMENSIONS; i++)
+        f.column[i] = has_column(&s, i);
+    keep_tried(&s, best, &f);
+    f.table = explain(&s, &f);
+    return f;
 }
 
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
     Searcher s = {.arena = a, .diags = d, .program = p};
     start_search(&s);
-    return make_draft(&s, d, c);
+    return make_draft(&s, a, d, c);
 }

@@ -30,18 +30,48 @@ typedef struct Slots {
 
 /* ---- pools ---- */
 
+static bool moves_along(const Node *pass, int coord)
+{
+    const Expr *to = pass->stmt->to[coord];
+    return to && !(to->op == E_VAR && to->value == coord);
+}
+
+/* Where a transfer goes: along a ring, along some coordinates, or home. */
+static const char *way_of(const Slots *z, const Node *pass)
+{
+    const Choice *c = z->s->choice;
+    const char *way = NULL;
+    if (pass->kind == N_RETURN)
+        return "home";
+    for (int i = 0; i < c->coords && c->coords > 1; i++)
+        if (moves_along(pass, i))
+            way = way ? arena_printf(z->arena, "%s_%s", way, c->schedule->way_name[i]) : c->schedule->way_name[i];
+    return way ? way : "ring";
+}
+
+static bool name_taken(const Slots *z, const char *name)
+{
+    for (int i = 0; i < z->pools.n; i++)
+        if (strcmp(z->pools.at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass goes that way. */
 static const char *pool_name(Slots *z, const Node *pass, PoolKind kind, TensorId t)
 {
     static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
-    if (kind == POOL_PARTIAL)
-        return arena_printf(z->arena, "%s_partial", lower[t]);
-    return arena_printf(z->arena, "%s_in%d", lower[t], pass->channel);
+    const char *first = arena_printf(z->arena, "%s%s_%s", z->s->backward ? "back_" : "", lower[t],
+                                     kind == POOL_PARTIAL ? "partial" : way_of(z, pass)), *name = first;
+    for (int n = 2; name_taken(z, name); n++)
+        name = arena_printf(z->arena, "%s%d", first, n);
+    return name;
 }
 
 static int add_pool(Slots *z, const Node *pass, PoolKind kind, TensorId t)
 {
-    *vec_push(z->arena, &z->pools) =
-        (Pool){.kind = kind, .tensor = t, .slots = 1, .pass = pass, .name = pool_name(z, pass, kind, t)};
+    const Pool p = {.kind = kind, .tensor = t, .slots = 1, .pass = pass, .name = pool_name(z, pass, kind, t)};
+    *vec_push(z->arena, &z->pools) = p;
     return z->pools.n - 1;
 }
 
@@ -103,6 +133,20 @@ static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
     z->pending[t][chunk].n = 0;
 }
 
+/* Sums that came home are added there when the pass that brought one comes round again. */
+static void merge_home(Slots *z, Node *n, TensorId t, int at)
+{
+    bool round = false;
+    for (int j = 0; j < z->pending[t][0].n; j++)
+        round |= n->kind == N_PASS && z->pending[t][0].at[j].pool == n->pool;
+    for (int j = 0; j < z->pending[t][0].n && round; j++)
+        live_until(z, z->pending[t][0].at[j], at);
+    if (round) {
+        n->waits |= WAIT_HOME;
+        z->pending[t][0].n = 0;
+    }
+}
+
 static void touch_partial(Slots *z, TensorId t, int chunk, int at)
 {
     Place *p = &z->place[t][chunk];
@@ -118,6 +162,7 @@ static void replay_sum(Slots *z, int at)
     TensorId t = n->ref[0].tensor;
     Place *own = &z->place[t][i->chunk[0]];
     n->waits |= WAIT_COMPUTED;
+    merge_home(z, n, t, at);
     if (z->pending[t][i->chunk[0]].n)
         touch_partial(z, t, i->chunk[0], at);
     merge_pending(z, n, t, i->chunk[0], at);
@@ -262,9 +307,8 @@ void print_schedule(const Schedule *s, Text *out)
     text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name, s->backward ? "backward" : "forward");
     if (s->backward)
         text_printf(out, " %s", travel_names[s->choice->travel]);
-    text_printf(out, " over %d", s->choice->size[0]);
-    if (s->choice->coords > 1)
-        text_printf(out, " x %d", s->choice->size[1]);
+    for (int i = 0; i < s->choice->coords; i++)
+        text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
     text_printf(out, " ranks, %d operations a rank\n", s->trace.n);
     for (int p = 0; p < s->pools; p++)
         text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor), s->pool[p].slots,

@@ -1,11 +1,11 @@
-/* text.c: growing text; files read whole and written atomically. */
+/* text.c: growing text; files read whole and written whole. */
 #include "burst.h"
+
+#include "output_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static void reserve(Text *t, size_t more)
 {
@@ -54,44 +54,43 @@ void text_free(Text *t)
     *t = (Text){0};
 }
 
+char *bytes_text(Arena *a, double bytes, int digits)
+{
+    static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; bytes >= 1024 && u + 1 < countof(unit); u++)
+        bytes /= 1024;
+    return arena_printf(a, "%.*f %s", u ? digits : 0, bytes, unit[u]);
+}
+
 static int write_all(FILE *f, const Text *t)
 {
     size_t done = t->n ? fwrite(t->at, 1, t->n, f) : 0;
     return done == t->n && fflush(f) == 0 ? 0 : -1;
 }
 
-/* A new file has the permissions that the user's umask gives, not mkstemp's 0600. */
-static int usual_mode(int fd)
-{
-    mode_t mask = umask(0);
-    umask(mask);
-    return fchmod(fd, 0666 & ~mask);
-}
-
 int text_write_file(const Text *t, const char *path)
 {
+    OutputFile o;
     if (strcmp(path, "-") == 0)
         return write_all(stdout, t);
-    size_t len = strlen(path);
-    char *temporary = xmalloc(len + 8);
-    memcpy(temporary, path, len);
-    memcpy(temporary + len, ".XXXXXX", 8);
-    int fd = mkstemp(temporary), failed = fd < 0;
-    if (!failed) {
-        FILE *f = fdopen(fd, "w");
-        failed = !f || write_all(f, t) != 0 || usual_mode(fd) != 0 || fsync(fd) != 0;
-        if (f ? fclose(f) != 0 : close(fd) != 0)
-            failed = 1;
-        failed = failed || rename(temporary, path) != 0;
+    int failed = output_open(&o, path);
+    if (!failed && (failed = write_all(o.file, t)) != 0) {
         int reason = errno;
-        if (failed)
-            unlink(temporary);
-        if (failed && reason == ENOMEM)
-            out_of_memory();
+        output_close(&o, false);
         errno = reason;
+    } else if (!failed) {
+        failed = output_close(&o, true);
     }
-    free(temporary);
-    return failed ? -1 : 0;
+    if (failed && errno == ENOMEM)
+        out_of_memory();
+    return failed;
+}
+
+const char *environment(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : otherwise;
 }
 
 char *read_file(Arena *a, const char *path, size_t *len)

@@ -89,6 +89,25 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
     return true;
 }
 
+/* All live pairs, each rank for its share of the heads: the sums reach their owners when they are exchanged. */
+static bool replay_exchange(Replay *z, const Instance *i)
+{
+    TensorId t = i->node->ref[0].tensor;
+    for (int c = 0; c < z->ranks && !i->node->stmt->tokens_to_heads; c++)
+        for (int o = 0; o < z->ranks; o++)
+            z->sum[t][cell(z, c, c)] += t == T_DKV ? z->pair[cell(z, o, c)] : z->pair[cell(z, c, o)];
+    return true;
+}
+
+static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    if (i->node->kind == N_EXCHANGE)
+        return replay_exchange(z, i);
+    if (i->node->kind == N_COMPUTE)
+        return i->node->ref[0].whole || replay_compute(z, i, bits);
+    return replay_transfer(z, i, bits);
+}
+
 /* Every live pair's two gradients are at the owners of their chunks. */
 static bool sums_are_home(const Replay *z)
 {
@@ -118,15 +137,10 @@ static const Instance *replay_pruned(Replay *z)
 {
     for (int i = 0; i < z->s->trace.n; i++) {
         const Instance *x = &z->s->trace.at[i];
-        const uint8_t *bits = z->live.op + (size_t)i * (size_t)z->ranks;
-        bool fine = x->node->kind == N_EXCHANGE || x->node->ref[0].whole ? true
-                    : x->node->kind == N_COMPUTE ? replay_compute(z, x, bits)
-                                                 : replay_transfer(z, x, bits);
-        if (!fine)
+        if (!replay_instance(z, x, z->live.op + (size_t)i * (size_t)z->ranks))
             return x;
     }
-    bool fine = (sums_are_home(z) && copies_were_used(z)) || z->s->choice->schedule->exchanges;
-    return fine ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+    return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
@@ -156,8 +170,9 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 {
     size_t square = (size_t)t->choice.ranks * (size_t)t->choice.ranks;
     uint64_t seed = 1;
+    uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
     for (int m = 0; m < t->program->mask_count; m++) {
-        uint8_t *pair = live_pairs(a, t->maps[m], t->partition);
+        memcpy(pair, pair_live(t->counts[m]), square);
         if (!verify_pruned(a, d, s, pair, t->program->masks[m].text))
             return false;
         for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {

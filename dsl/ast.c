@@ -4,6 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+void parser_mends(Parser *p, Span at, const char *fix, const char *fmt, ...)
+{
+    int before = diags_errors(p->diags);
+    va_list ap;
+    va_start(ap, fmt);
+    Text t = {0};
+    text_vprintf(&t, fmt, ap);
+    va_end(ap);
+    diag_error(p->diags, at, "%s", t.at);
+    diag_fixit(p->diags, at, fix);
+    p->mended += diags_errors(p->diags) - before;
+    text_free(&t);
+}
+
 Ast *ast_new(Parser *p, AstKind kind, Span at)
 {
     Ast *n = NEW(p->arena, Ast);

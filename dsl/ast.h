@@ -27,6 +27,7 @@ typedef struct Number { double value; int64_t whole; bool is_whole, bad; UnitKin
  * Returns the bytes that belong to the number; known is false where the letters right behind the digits mean nothing.
  * Infinite values are left to the caller. */
 size_t number_read(const char *text, size_t n, Number *out, bool *known);
+bool number_is_huge(const Number *n, int64_t limit); /* a whole number without a unit, however large, that is above the limit */
 extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_KIND_COUNT];
 
 /* ---- nodes ---- */
@@ -35,7 +36,7 @@ extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_K
     X(CALL, "call") X(INDEX, "index") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file")   \
     X(SETTING, "setting") X(MASK, "mask") X(SCHEDULE, "schedule") X(COORD, "coordinate")                 \
     X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend")          \
-    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(LATER, "later")
+    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") X(LATER, "later")
 typedef enum AstKind {
 #define X(id, name) A_##id,
     AST_KINDS(X)
@@ -50,7 +51,7 @@ typedef struct AstList { Ast *first, *last; int n; } AstList;
  *   COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body statements
  *   FOR: args are the bounds;  IF: args is the condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates
  *   EXCHANGE: args chunks and the word before the arrow, more the word behind it and the coordinate
- *   LATER: a statement of a later version, its words in args */
+ *   REQUIRE: its condition in args;  LATER: a statement of a later version, its words in args */
 struct Ast {
     AstKind kind;
     ExprOp op; /* BINARY */
@@ -71,11 +72,20 @@ typedef struct Parser {
     const Source *source;
     void *lexer;      /* flex's own state */
     uint32_t at;      /* how far the lexer has read */
+    uint32_t open_string; /* end of a string that took the rest of its line: what it lacks then is known */
+    int mended;       /* errors after which what was read is as if they were not there */
+    uint32_t semicolon[DIAG_MAX_ERRORS]; /* ends of the tokens behind which one was forgotten */
+    int semicolons;
+    struct Held *held;
+    bool again;       /* one more was found: the file is read again */
     uint32_t token_end, last_end; /* ends of the last token and of the one before it: where a missing ';' belongs */
     AstList items;
 } Parser;
-/* Parses a file into its items; syntax errors are reported and what could be read is returned. */
-AstList parse_source(Arena *a, Diags *d, const Source *s);
+/* Parses a file into its items; syntax errors are reported and what could be read is returned. Adds to *mended the errors
+ * that the rest did not suffer from: where there are no others, it can be checked. */
+AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended);
+/* An error whose fix is sure, so that reading goes on with the fix in place. */
+void parser_mends(Parser *p, Span at, const char *fix, const char *fmt, ...) PRINTF_LIKE(4, 5);
 void lexer_open(Parser *p); /* lex.l */
 void lexer_close(Parser *p);
 

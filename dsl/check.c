@@ -11,24 +11,24 @@
 static void read_stock(Checker *c);
 static void read_user_files(Checker *c);
 
-/* Whether the program is CUDA: asked for, or by the cluster's devices. */
-static bool use_cuda(Checker *c, const FrontEnd *in)
+/* The one asked for, or that of the cluster's devices. Any machine has a processor; devices of its own must be there. */
+static const Target *find_target(Checker *c, const Target *asked)
 {
     const Cluster *k = &c->program->cluster;
-    bool cpu = k->group_count > 0 && k->groups[0].device->is_cpu;
-    if (in->target == TARGET_CUDA && cpu)
-        diag_error(c->diags, k->groups[0].span, "a CUDA program needs GPUs, and '%s' is a cpu; write C with `-o FILE.c`",
-                   k->groups[0].device->name);
-    return in->target == TARGET_CUDA || (in->target == TARGET_CLUSTER && !cpu);
+    if (asked && asked != k->target && asked->device_memory && k->group_count > 0)
+        diag_error(c->diags, k->groups[0].span, "a %s program needs %ss, and '%s' is a %s; write %s with `-o FILE%s`", asked->language,
+                   asked->device, k->groups[0].device->name, k->target->device, k->target->language, k->target->suffix);
+    return asked ? asked : k->target;
 }
 
 /* What the kernels are made for. */
-static void check_cuda(Checker *c)
+static void check_head_dim(Checker *c)
 {
     const Model *m = &c->program->model;
-    if (c->program->cuda && m->head_dim > 0 && m->head_dim != 64 && m->head_dim != 128)
-        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and CUDA attention needs 64 or 128; heads times head_dim "
-                   "need not be hidden", m->head_dim);
+    const Target *t = c->program->target;
+    if (t && t->head_dims[0] && m->head_dim > 0 && m->head_dim != t->head_dims[0] && m->head_dim != t->head_dims[1])
+        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and %s attention needs %d or %d; heads times head_dim "
+                   "need not be hidden", m->head_dim, t->language, t->head_dims[0], t->head_dims[1]);
 }
 
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
@@ -39,16 +39,17 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     c.program->model_path = in->model_path;
     read_stock(&c);
     read_user_files(&c);
-    if (diags_errors(d) != before)
+    if (diags_errors(d) - before != c.mended)
         return NULL;
-    finish_topology(&c, (Span){0});
+    if (in->topo_path)
+        finish_topology(&c, (Span){0});
     finish_model(&c, (Span){0});
     finish_layout(&c);
     finish_train(&c);
     check_mask_declarations(&c);
     finish_attention(&c);
-    c.program->cuda = use_cuda(&c, in);
-    check_cuda(&c);
+    c.program->target = find_target(&c, in->target);
+    check_head_dim(&c);
     c.program->schedules = c.schedules.at;
     c.program->schedule_count = c.schedules.n;
     return diags_errors(d) == before ? c.program : NULL;
@@ -71,7 +72,7 @@ static const Source *read_source(Checker *c, const char *path, Span at)
 static AstList read_items(Checker *c, const char *path, Span at)
 {
     const Source *s = read_source(c, path, at);
-    return s ? parse_source(c->arena, c->diags, s) : (AstList){0};
+    return s ? parse_source(c->arena, c->diags, s, &c->mended) : (AstList){0};
 }
 
 static void report_cycle(Checker *c, Span import, const LoadedFile *again)
@@ -82,13 +83,13 @@ static void report_cycle(Checker *c, Span import, const LoadedFile *again)
             diag_note(c->diags, c->files.at[i]->import, "by way of this import");
 }
 
-/* Reads a file once, however it is spelled, and hands its items to declare. */
-static void read_once(Checker *c, const char *path, Span import, void (*declare)(Checker *, AstList))
+/* Reads a file once, however it is spelled; NULL: it was read before, or cannot be. */
+static LoadedFile *load_once(Checker *c, const char *path, Span import)
 {
     struct stat st = {0};
     if (stat(path, &st) != 0) {
         diag_error(c->diags, import, "cannot read '%s': %s", path, strerror(errno));
-        return;
+        return NULL;
     }
     for (int i = 0; i < c->files.n; i++) {
         const LoadedFile *f = c->files.at[i];
@@ -96,12 +97,26 @@ static void read_once(Checker *c, const char *path, Span import, void (*declare)
             continue;
         if (f->open)
             report_cycle(c, import, f);
-        return;
+        return NULL;
     }
     LoadedFile *f = *vec_push(c->arena, &c->files) = NEW(c->arena, LoadedFile);
-    *f = (LoadedFile){.device = st.st_dev, .inode = st.st_ino, .path = path, .open = true, .import = import};
-    declare(c, read_items(c, path, import));
+    *f = (LoadedFile){.device = st.st_dev, .inode = st.st_ino, .path = path, .import = import};
+    f->items = read_items(c, path, import);
+    return f;
+}
+
+static void declare_file(Checker *c, LoadedFile *f, void (*declare)(Checker *, AstList))
+{
+    if (!f)
+        return;
+    f->open = true;
+    declare(c, f->items);
     f->open = false;
+}
+
+static void read_once(Checker *c, const char *path, Span import, void (*declare)(Checker *, AstList))
+{
+    declare_file(c, load_once(c, path, import), declare);
 }
 
 /* ---- imports ---- */
@@ -175,9 +190,10 @@ const SchedText *load_schedule(Checker *c, const char *path, Span at)
     const Source *source = read_source(c, path, at);
     if (!source)
         return NULL;
-    int before = diags_errors(c->diags);
-    AstList items = parse_source(c->arena, c->diags, source);
-    if (diags_errors(c->diags) != before)
+    int before = diags_errors(c->diags), mended = 0;
+    AstList items = parse_source(c->arena, c->diags, source, &mended);
+    c->mended += mended;
+    if (diags_errors(c->diags) - before != mended)
         return NULL;
     const SchedText *s = check_schedule(c, source, items);
     return s ? add_schedule(c, s, c->stock, at) : NULL;
@@ -186,7 +202,9 @@ const SchedText *load_schedule(Checker *c, const char *path, Span at)
 const SchedText *parse_schedule(Arena *a, Diags *d, const char *path)
 {
     Checker c = {.arena = a, .diags = d};
-    return load_schedule(&c, path, (Span){0});
+    int before = diags_errors(d);
+    const SchedText *s = load_schedule(&c, path, (Span){0});
+    return diags_errors(d) == before ? s : NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -229,8 +247,21 @@ static void read_stock(Checker *c)
 
 static void read_user_files(Checker *c)
 {
-    read_once(c, c->in->topo_path, (Span){0}, check_topology);
-    read_once(c, c->in->model_path, (Span){0}, check_declarations);
+    const char *topo_path = c->in->topo_path, *model_path = c->in->model_path;
+    LoadedFile *topo = topo_path ? load_once(c, topo_path, (Span){0}) : NULL;
+    int before = diags_errors(c->diags);
+    LoadedFile *model = load_once(c, model_path, (Span){0});
+    if (topo && model && is_model_file(topo->items) && is_cluster_file(model->items)) {
+        diag_error(c->diags, (Span){0}, "'%s' is a model and '%s' a cluster; the cluster comes first: burstc %s %s", topo_path,
+                   model_path, model_path, topo_path);
+        return;
+    }
+    if (topo && !model && diags_errors(c->diags) == before) {
+        diag_error(c->diags, (Span){0}, "'%s' is given as the cluster and as the model", model_path);
+        return;
+    }
+    declare_file(c, topo, check_topology);
+    declare_file(c, model, check_declarations);
     for (int i = 0; i < c->in->schedule_path_count; i++)
         load_schedule(c, c->in->schedule_paths[i], (Span){0});
 }
@@ -241,7 +272,7 @@ static void print_file(Arena *a, Diags *d, const char *path, Text *out)
     Checker c = {.arena = a, .diags = d};
     const Source *s = path ? read_source(&c, path, (Span){0}) : NULL;
     if (s)
-        ast_print(s, parse_source(a, d, s), out);
+        ast_print(s, parse_source(a, d, s, &c.mended), out);
 }
 
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out)

@@ -11,15 +11,23 @@ typedef struct MaskDecl {
     const char *name;
     const Ast *ast;
     bool stock;
+    enum { MASK_NEW, MASK_OPEN, MASK_DONE } state; /* of following its calls */
     bool broken; /* already reported: uses of it say nothing more */
+    bool used;   /* by a layer */
 } MaskDecl;
 typedef struct TableDecl { Table table; bool stock; int number; /* in Program.tables, -1: not used yet */ } TableDecl;
 /* A model or cluster file that was read; open while its declarations are being followed: importing it again is a cycle.
  */
-typedef struct LoadedFile { uint64_t device, inode; const char *path; bool open; Span import; } LoadedFile;
+typedef struct LoadedFile { uint64_t device, inode; const char *path; bool open; Span import; AstList items; } LoadedFile;
 
 /* A file is one Pattern however many masks read it; NULL: reported already. */
-typedef struct LoadedPattern { const char *path; const Pattern *pattern; } LoadedPattern;
+typedef struct LoadedPattern { const Pattern *pattern; } LoadedPattern;
+
+/* ---- names.c ---- */
+typedef struct NamedValue { const char *name; void *value; } NamedValue;
+typedef struct NameMap { NamedValue *entry; int n, size; } NameMap; /* open addressing, a power of two */
+void *name_find(const NameMap *m, const char *name); /* NULL: not there */
+void name_add(Arena *a, NameMap *m, const char *name, void *value); /* the name is not there yet, the value not NULL */
 
 typedef struct Checker {
     Arena *arena;
@@ -27,17 +35,25 @@ typedef struct Checker {
     const FrontEnd *in;
     Program *program;
     bool stock; /* the file being read is a stock file */
+    const struct Field *fields; /* of the block whose settings are taken: what a word behind a forgotten ';' may be */
+    int field_count;
+    const Ast *cut; /* that word, in the setting just taken */
+    int mended; /* errors of files that were read as if they were not there */
     Vec(LoadedFile *) files;
     Vec(DeviceDecl *) devices;
     Vec(NicDecl *) nics;
     Vec(MaskDecl *) masks;
     Vec(TableDecl *) tables;
-    Vec(LoadedPattern) patterns;
+    NameMap mask_names[2]; /* the user's, stock: MaskDecl */
+    NameMap open_calls;    /* calls with parameters left open: Typed */
+    NameMap used_mask_names; /* index in used_masks */
+    NameMap patterns;      /* by path: LoadedPattern */
     Vec(Table) used_tables;
     Vec(Mask) used_masks;
     Vec(const SchedText *) schedules; /* stock ones first */
     int stock_schedules;
-    int mask_work, mask_depth; /* of the mask being inlined: both are bounded */
+    int mask_work, mask_depth; /* of the mask being inlined: both are bounded, */
+    int all_mask_work;         /* and so is the work for all */
     bool mask_too_large;
     Span mask_at;
     const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train;
@@ -54,6 +70,8 @@ const Ast *cursor_string(Cursor *u, const char *what);
 bool cursor_word(Cursor *u, const char *word);         /* exactly this word, or an error */
 bool cursor_try(Cursor *u, const char *word);          /* takes the word or punctuation if it is there */
 int cursor_choice(Cursor *u, const char *const *names, int n); /* index, or -1 after an error */
+bool cursor_kind(Cursor *u, const char *const *kinds, int n); /* the first; the others are refused as not planned yet */
+const Ast *cursor_next(Cursor *u);                     /* the value there, whatever it is; there must be one */
 bool cursor_end(Cursor *u);                            /* false where anything failed or more follows */
 
 typedef struct Field Field;
@@ -74,6 +92,8 @@ TakeField take_int, take_int64, take_double, take_once; /* int, int64_t, double,
 const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
 /* Reports an unknown word with the nearest of names. */
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
+/* The same for short lists, which it shows where no name is near. */
+void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
@@ -88,15 +108,24 @@ bool is_plain_file(const char *path);
 /* A path in a text is relative to the file of the text, unless it is absolute. */
 const char *path_beside(Arena *a, Span at, const char *path);
 void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList));
+bool is_cluster_file(AstList items); /* by its settings */
+bool is_model_file(AstList items);
+bool has_setting(AstList items, const Field *fields, int n); /* one that only such a file has */
 void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
 void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
+void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);
+int parameter_index(const MaskDecl *decl, const char *name); /* -1: none */
+MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock);
+TableDecl *find_table(const Checker *c, const char *name);
+MaskDecl *const *masks_by_calls(Checker *c); /* all declarations, those that a mask calls before it */
+const Pattern *load_pattern(Checker *c, const Ast *a);
 int use_mask(Checker *c, const Ast *call);      /* its index in used_masks, -1 after an error */
 void finish_attention(Checker *c);              /* Program.masks, tables, layer_mask */
 const SchedText *check_schedule(Checker *c, const Source *s, AstList items); /* NULL after errors */

@@ -1,17 +1,21 @@
 /* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; }: the mask of each layer. */
 #include "check.h"
 
+#include <string.h>
+
 typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; } Assignment;
 
 static const Ast *mask_value(Checker *c, Cursor *u)
 {
-    if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL) || u->at->next) {
+    if (u->failed || !u->at || (u->at->kind != A_NAME && u->at->kind != A_CALL)) {
         if (!u->failed)
             diag_error(c->diags, u->at ? u->at->span : u->setting->name_span,
                        "'%s' needs a mask, such as causal or window(4Ki)", u->setting->text);
         return NULL;
     }
-    return u->at;
+    const Ast *mask = cursor_next(u);
+    cursor_end(u);
+    return mask;
 }
 
 static void take_default(Checker *c, const Ast *s, const Field *f, void *to)
@@ -57,8 +61,11 @@ static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
     Assignment *a = to;
-    const Ast *last_value = s->args.last;
-    int mask = last_value && (last_value->kind == A_NAME || last_value->kind == A_CALL) ? use_mask(c, last_value) : -1;
+    const Ast *colon = s->args.first;
+    while (colon && (colon->kind != A_PUNCT || strcmp(colon->text, ":") != 0))
+        colon = colon->next;
+    const Ast *value = colon ? colon->next : NULL;
+    int mask = value && (value->kind == A_NAME || value->kind == A_CALL) ? use_mask(c, value) : -1;
     Cursor u = cursor_of(c, s);
     do {
         int64_t first, last;
@@ -88,6 +95,26 @@ static int causal_mask(Checker *c)
     return use_mask(c, name);
 }
 
+/* The user's own masks that no layer uses, behind those that layers use. */
+static void add_every_mask(Checker *c)
+{
+    Program *p = c->program;
+    for (int i = 0; c->in->every_mask && i < c->masks.n; i++) {
+        const MaskDecl *m = c->masks.at[i];
+        const int parameters = m->ast->args.n;
+        Ast *name = NEW(c->arena, Ast);
+        *name = (Ast){.kind = A_NAME, .text = m->name, .span = m->ast->name_span, .name_span = m->ast->name_span};
+        if (!m->stock && parameters && !m->used)
+            p->open_masks = arena_printf(c->arena, p->open_masks ? "%s, %s" : "%s%s", p->open_masks ? p->open_masks : "", m->name);
+        else if (!m->stock && !parameters)
+            use_mask(c, name);
+    }
+    p->masks = c->used_masks.at;
+    p->tables = c->used_tables.at;
+    p->all_masks = c->used_masks.n;
+    p->all_tables = c->used_tables.n;
+}
+
 void finish_attention(Checker *c)
 {
     Program *p = c->program;
@@ -108,9 +135,8 @@ void finish_attention(Checker *c)
         if (!a.by[i].src)
             a.mask[i] = a.fallback;
     }
-    p->masks = c->used_masks.at;
     p->mask_count = c->used_masks.n;
     p->layer_mask = a.mask;
-    p->tables = c->used_tables.at;
     p->table_count = c->used_tables.n;
+    add_every_mask(c);
 }

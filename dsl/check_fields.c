@@ -11,7 +11,7 @@ Cursor cursor_of(Checker *c, const Ast *setting)
     return (Cursor){.c = c, .setting = setting, .at = setting->args.first, .behind = {name.src, name.end, name.end}};
 }
 
-static const Ast *advance(Cursor *u)
+const Ast *cursor_next(Cursor *u)
 {
     const Ast *taken = u->at;
     u->behind = (Span){taken->span.src, taken->span.end, taken->span.end};
@@ -43,7 +43,7 @@ bool cursor_try(Cursor *u, const char *word)
     bool there =
         !u->failed && u->at && (u->at->kind == A_NAME || u->at->kind == A_PUNCT) && strcmp(u->at->text, word) == 0;
     if (there)
-        advance(u);
+        cursor_next(u);
     return there;
 }
 
@@ -60,7 +60,7 @@ const Ast *cursor_name(Cursor *u, const char *what)
         needs(u, what);
         return NULL;
     }
-    return advance(u);
+    return cursor_next(u);
 }
 
 /* Paths: kept as bytes, but without a newline (the lexer's strings end there) and without NUL (reported by it). */
@@ -75,7 +75,7 @@ const Ast *cursor_string(Cursor *u, const char *what)
         fail(u);
         return NULL;
     }
-    return advance(u);
+    return cursor_next(u);
 }
 
 static bool wrong_unit(Cursor *u, const Ast *number, UnitKind unit)
@@ -109,7 +109,7 @@ static const Ast *take_number(Cursor *u, UnitKind unit, bool *negative)
         wrong_unit(u, u->at, unit);
         return NULL;
     }
-    return advance(u);
+    return cursor_next(u);
 }
 
 bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
@@ -119,11 +119,12 @@ bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
     if (!n)
         return false;
     int64_t value = negative ? -n->number.whole : n->number.whole;
-    if (!n->number.is_whole) {
+    bool huge = number_is_huge(&n->number, INT64_MAX);
+    if (!n->number.is_whole && !huge) {
         diag_error(u->c->diags, n->span, "'%s' needs a whole number", u->setting->text);
         return fail(u);
     }
-    if (value < lo || value > hi) {
+    if (huge || value < lo || value > hi) {
         diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", u->setting->text, (long long)lo,
                    (long long)hi);
         return fail(u);
@@ -148,17 +149,17 @@ bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out)
     return true;
 }
 
-static const char *joined(Arena *a, const char *const *names, int n)
+static const char *joined(Arena *a, const char *const *names, int n, const char *last)
 {
     const char *text = "";
     for (int i = 0; i < n; i++)
-        text = arena_printf(a, "%s%s%s", text, i == 0 ? "" : i == n - 1 ? " or " : ", ", names[i]);
+        text = arena_printf(a, "%s%s%s", text, i == 0 ? "" : i == n - 1 ? last : ", ", names[i]);
     return text;
 }
 
 int cursor_choice(Cursor *u, const char *const *names, int n)
 {
-    const char *all = joined(u->c->arena, names, n);
+    const char *all = joined(u->c->arena, names, n, " or ");
     const Ast *word = cursor_name(u, all);
     if (!word)
         return -1;
@@ -173,15 +174,58 @@ int cursor_choice(Cursor *u, const char *const *names, int n)
     return -1;
 }
 
+/* `ffn swiglu 14336`, `norm rmsnorm 1e-5`: a kind of which one is planned so far, then what belongs to it. */
+bool cursor_kind(Cursor *u, const char *const *kinds, int n)
+{
+    const Ast *word = u->at;
+    int kind = cursor_choice(u, kinds, n);
+    if (kind > 0) {
+        Arena *a = u->c->arena;
+        not_planned(u->c, word->span, arena_printf(a, "%s %s", u->setting->text, kinds[kind]), kinds[0]);
+    }
+    return kind == 0;
+}
+
+static bool names_field(const Checker *c, const char *word)
+{
+    for (int i = 0; i < c->field_count; i++)
+        if (strcmp(c->fields[i].name, word) == 0)
+            return true;
+    return false;
+}
+
+/* A word where the setting has all its values: the next setting, behind a forgotten ';'. */
+static bool begins_setting(const Cursor *u)
+{
+    const Source *s = u->at->span.src;
+    bool line = s == u->behind.src && memchr(s->text + u->behind.end, '\n', u->at->span.begin - u->behind.end) != NULL;
+    return names_field(u->c, u->at->text) || (line && u->c->field_count > 0);
+}
+
+/* "64 Ki": a suffix, and a plain number before it. */
+static bool is_suffix(const Cursor *u)
+{
+    Number n;
+    bool known;
+    const char *text = arena_printf(u->c->arena, "1%s", u->at->text);
+    bool number = u->behind.begin > 0 && strchr("0123456789", u->behind.src->text[u->behind.begin - 1]);
+    return number && u->at->kind == A_NAME && number_read(text, strlen(text), &n, &known) == strlen(text) && known;
+}
+
 bool cursor_end(Cursor *u)
 {
     if (u->failed)
         return false;
     if (!u->at)
         return true;
-    if (u->at->kind == A_NAME) {
+    int before = diags_errors(u->c->diags);
+    if (u->at->kind == A_NAME && begins_setting(u)) {
         diag_error(u->c->diags, u->behind, "expected ';' here, before '%s'", u->at->text);
         diag_fixit(u->c->diags, u->behind, ";");
+        u->c->cut = u->at;
+        u->c->mended += diags_errors(u->c->diags) - before;
+    } else if (is_suffix(u)) {
+        diag_error(u->c->diags, u->at->span, "'%s' stands right behind its number, without a blank", u->at->text);
     } else {
         diag_error(u->c->diags, u->at->span, "'%s' takes no further value", u->setting->text);
     }
@@ -197,6 +241,18 @@ void unknown_word(Checker *c, Span at, const char *word, const char *const *name
     }
     diag_error(c->diags, at, "unknown %s '%s'; did you mean '%s'?", kind, word, near);
     diag_fixit(c->diags, at, near);
+}
+
+void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind)
+{
+    if (nearest_name(word, names, n) || n == 0) {
+        unknown_word(c, at, word, names, n, kind);
+    } else if (n == 1) {
+        diag_error(c->diags, at, "unknown %s '%s'; the only %s is '%s'", kind, word, kind, names[0]);
+        diag_fixit(c->diags, at, names[0]);
+    } else {
+        diag_error(c->diags, at, "unknown %s '%s'; the %ss are %s", kind, word, kind, joined(c->arena, names, n, " and "));
+    }
 }
 
 void not_planned(Checker *c, Span at, const char *what, const char *use)
@@ -220,35 +276,81 @@ static const Field *find_field(Checker *c, const Ast *s, const Field *fields, in
     }
     unknown_word(c, s->name_span, s->text, names, n, arena_printf(c->arena, "setting of %s:", what));
     if (!nearest_name(s->text, names, n))
-        diag_note(c->diags, (Span){0}, "%s has %s", what, joined(c->arena, names, n));
+        diag_note(c->diags, (Span){0}, "%s has %s", what, joined(c->arena, names, n, " and "));
     return NULL;
+}
+
+bool has_setting(AstList items, const Field *fields, int n)
+{
+    for (const Ast *s = items.first; s; s = s->next)
+        for (int i = 0; i < n; i++)
+            if (s->kind == A_SETTING && strcmp(s->text, fields[i].name) == 0 && strcmp(s->text, "import") != 0)
+                return true;
+    return false;
+}
+
+/* The block belongs to a setting behind a forgotten ';': `sequence 1Ki layout { ... }`. */
+static bool is_anothers_block(Checker *c, const Ast *s)
+{
+    for (const Ast *a = s->args.first ? s->args.first->next : NULL; a; a = a->next)
+        if (a->kind == A_NAME && names_field(c, a->text))
+            return true;
+    return false;
 }
 
 static bool block_as_field(Checker *c, const Ast *s, const Field *f)
 {
-    if (s->has_body == ((f->flags & FIELD_BLOCK) != 0))
+    if (s->has_body == ((f->flags & FIELD_BLOCK) != 0) || (s->has_body && is_anothers_block(c, s)))
         return true;
     diag_error(c->diags, s->span, s->has_body ? "'%s' takes no block; end it with ';'" : "'%s' needs a block { ... }",
                s->text);
     return false;
 }
 
+/* The setting that follows s: the next one, or what a forgotten ';' left among the values of s. */
+static const Ast *following(Checker *c, const Ast *s)
+{
+    const Ast *word = c->cut;
+    if (!word)
+        return s->next;
+    Ast *rest = NEW(c->arena, Ast);
+    *rest = (Ast){.kind = A_SETTING, .span = span_join(word->span, s->args.last->span), .name_span = word->span, .text = word->text,
+                  .len = word->len, .args = {word->next, word->next ? s->args.last : NULL, 0}, .body = s->body,
+                  .has_body = s->has_body, .next = s->next};
+    for (const Ast *a = word->next; a; a = a->next)
+        rest->args.n++;
+    return rest;
+}
+
+static void take_field(Checker *c, const Ast *s, const Field *f, Span *seen, void *to)
+{
+    if (!block_as_field(c, s, f))
+        return;
+    if (seen->src && !(f->flags & FIELD_REPEATS)) {
+        duplicate(c, s, *seen, arena_printf(c->arena, "'%s'", s->text));
+        return;
+    }
+    *seen = s->name_span;
+    f->take(c, s, f, (char *)to + f->offset);
+}
+
 void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at)
 {
     Span *first = NEW_ARRAY(c->arena, Span, n);
-    int before = diags_errors(c->diags);
-    for (const Ast *s = settings.first; s; s = s->next) {
+    const Field *outer = c->fields;
+    const Ast *outer_cut = c->cut;
+    int before = diags_errors(c->diags), outer_count = c->field_count;
+    c->fields = fields;
+    c->field_count = n;
+    for (const Ast *s = settings.first; s; s = following(c, s)) {
+        c->cut = NULL;
         const Field *f = find_field(c, s, fields, n, what);
-        if (!f || !block_as_field(c, s, f))
-            continue;
-        Span *seen = &first[f - fields];
-        if (seen->src && !(f->flags & FIELD_REPEATS)) {
-            duplicate(c, s, *seen, arena_printf(c->arena, "'%s'", s->text));
-            continue;
-        }
-        *seen = s->name_span;
-        f->take(c, s, f, (char *)to + f->offset);
+        if (f)
+            take_field(c, s, f, &first[f - fields], to);
     }
+    c->fields = outer;
+    c->field_count = outer_count;
+    c->cut = outer_cut;
     bool clean = diags_errors(c->diags) == before; /* else what is missing may be what was misspelled */
     for (int i = 0; i < n; i++)
         if (clean && (fields[i].flags & FIELD_REQUIRED) && !first[i].src)

@@ -3,15 +3,16 @@
  * Masks that no layer uses are checked as well, with their parameters left open. */
 #include "check.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
-/* Calls multiply: what is written out is bounded, and so is the time to write it, and the depth of its recursion. */
-enum { MAX_NODES = 1 << 16, MAX_DEPTH = 1000 };
+/* Calls multiply: what is written out is bounded, of one mask and of all, and so is the depth of its recursion. */
+enum { MAX_NODES = 1 << 14, MAX_ALL_NODES = 1 << 21, MAX_DEPTH = 1000,
+       MAX_NESTING = 200 /* brackets: clang refuses 256 in what is emitted */ };
 
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* lo, hi: what the value can be for q, k in [0, N); open: depends on a parameter left open. nodes: size as a tree. */
-typedef struct Typed { Type type; const Expr *e; int64_t lo, hi; bool open; int nodes, depth; } Typed;
+typedef struct Typed { Type type; const Expr *e; int64_t lo, hi; bool open; int nodes, depth, nesting; } Typed;
 
 /* One mask being inlined: its parameters' values, and where it is called. */
 typedef struct Frame {
@@ -19,7 +20,8 @@ typedef struct Frame {
     const Typed *values;
     Span call;
     const struct Frame *caller;
-    bool open; /* parameters are not known: the check of an unused mask */
+    bool open;  /* parameters are not known: the check of an unused mask */
+    bool *told; /* in a stock mask: whether the user's call of it was reported */
 } Frame;
 
 static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame);
@@ -52,8 +54,26 @@ static void note_calls(Checker *c, const Frame *frame)
         diag_note(c->diags, frame->call, "in mask '%s' called here", frame->decl->name);
 }
 
+/* A fault in a stock mask is one of its parameters: said once, at the user's line. */
+static void wrong_parameters(Checker *c, const Frame *frame, Span at, const char *text)
+{
+    const Frame *call = frame;
+    while (call->caller && call->caller->told == frame->told)
+        call = call->caller;
+    if (!*frame->told) {
+        diag_error(c->diags, call->call, "mask '%s' does not work with these parameters: %s", call->decl->name, text);
+        diag_note(c->diags, at, "computed here");
+        note_calls(c, call->caller);
+    }
+    *frame->told = true;
+}
+
 static Typed wrong(Checker *c, const Frame *frame, Span at, const char *text)
 {
+    if (frame && frame->told) {
+        wrong_parameters(c, frame, at, text);
+        return broken;
+    }
     diag_error(c->diags, at, "%s", text);
     note_calls(c, frame);
     return broken;
@@ -113,12 +133,22 @@ static bool absorbs(ExprOp op, Typed a, Typed b, Typed *out)
 
 static Typed too_large(Checker *c)
 {
-    if (!c->mask_too_large)
+    if (!c->mask_too_large && c->all_mask_work > MAX_ALL_NODES)
+        diag_error(c->diags, c->mask_at, "the masks up to this one are too large when the masks they call are written out: "
+                   "more than %d operations", MAX_ALL_NODES);
+    else if (!c->mask_too_large)
         diag_error(c->diags, c->mask_at,
-                   "mask is too large when the masks it calls are written out: more than %d operations or %d levels",
-                   MAX_NODES, MAX_DEPTH);
+                   "mask is too large when the masks it calls are written out: more than %d operations, %d levels or %d brackets "
+                   "inside each other", MAX_NODES, MAX_DEPTH, MAX_NESTING);
     c->mask_too_large = true;
     return broken;
+}
+
+/* Brackets around x as an operand of op: a chain of `and`, or of `or`, needs none. */
+static int brackets(ExprOp op, Typed x)
+{
+    const bool chain = (op == E_AND || op == E_OR) && x.e && x.e->op == op;
+    return x.nesting + !chain;
 }
 
 /* op applied to a (and b, where b.e is set): both already have the right type. */
@@ -126,9 +156,10 @@ static Typed combine(Checker *c, const Frame *frame, ExprOp op, Typed a, Typed b
 {
     Typed t = {.type = op >= E_LT ? TRUTH : NUMBER, .open = a.open || b.open, .nodes = a.nodes + b.nodes + 1,
                .depth = (a.depth > b.depth ? a.depth : b.depth) + 1};
+    t.nesting = brackets(op, a) > brackets(op, b) ? brackets(op, a) : brackets(op, b);
     if (absorbs(op, a, b, &t))
         return t;
-    if (t.nodes > MAX_NODES || t.depth > MAX_DEPTH)
+    if (t.nodes > MAX_NODES || t.depth > MAX_DEPTH || t.nesting > MAX_NESTING)
         return too_large(c);
     Expr *e = NEW(c->arena, Expr);
     *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = span};
@@ -184,6 +215,10 @@ static Typed inline_binary(Checker *c, const Ast *a, const Frame *frame)
     Typed x = operand(c, a->args.first, frame, wanted, of), y = operand(c, a->args.first->next, frame, wanted, of);
     if (x.type == BROKEN || y.type == BROKEN)
         return broken;
+    if (a->op == E_POW) {
+        wrong(c, frame, a->span, "'^' is an operator of schedules; a mask has '*'");
+        return broken;
+    }
     bool divides = a->op == E_DIV || a->op == E_MOD;
     if (divides && !good_divisor(c, frame, y, a->args.first->next, a->op))
         return broken;
@@ -207,42 +242,17 @@ static Typed inline_negate(Checker *c, const Ast *a, const Frame *frame)
 static Typed inline_number(Checker *c, const Ast *a, const Frame *frame)
 {
     const Number *n = &a->number;
-    if (n->unit != UNIT_NONE || !n->is_whole || n->whole > RANGE_BOUND)
+    if (number_is_huge(n, RANGE_BOUND))
+        return wrong(c, frame, a->span, "number is too large; the limit is 2^62");
+    if (n->unit != UNIT_NONE || !n->is_whole)
         return wrong(c, frame, a->span, "masks count in whole tokens: a whole number without a unit is needed here");
     return constant(c, n->whole, a->span);
 }
 
 /* ---- names, tables, pattern files ---- */
-static int parameter_index(const Frame *frame, const char *name)
+static MaskDecl *called_mask(const Checker *c, const Ast *a, const Frame *frame)
 {
-    int i = 0;
-    for (const Ast *p = frame->decl->ast->args.first; p; p = p->next, i++)
-        if (strcmp(p->text, name) == 0)
-            return i;
-    return -1;
-}
-
-/* The user's own declaration hides a stock one, but not from other stock masks: window stays causal whatever the user
- * calls causal. */
-static MaskDecl *find_mask(Checker *c, const char *name, const Frame *frame)
-{
-    MaskDecl *found = NULL;
-    bool stock_only = frame && frame->decl->stock;
-    for (int i = 0; i < c->masks.n; i++) {
-        MaskDecl *m = c->masks.at[i];
-        if (strcmp(m->name, name) == 0 && (!found || found->stock) && (m->stock || !stock_only))
-            found = m;
-    }
-    return found;
-}
-
-static TableDecl *find_table(Checker *c, const char *name)
-{
-    TableDecl *found = NULL;
-    for (int i = 0; i < c->tables.n; i++)
-        if (strcmp(c->tables.at[i]->table.name, name) == 0 && (!found || found->stock))
-            found = c->tables.at[i];
-    return found;
+    return find_mask(c, a->text, frame && frame->decl->stock);
 }
 
 static Typed unknown_name(Checker *c, const Ast *a, const Frame *frame)
@@ -253,7 +263,7 @@ static Typed unknown_name(Checker *c, const Ast *a, const Frame *frame)
         *vec_push(c->arena, &names) = built_in[i];
     for (const Ast *p = frame ? frame->decl->ast->args.first : NULL; p; p = p->next)
         *vec_push(c->arena, &names) = p->text;
-    for (int i = 0; i < c->masks.n; i++)
+    for (int i = 0; i < c->masks.n && diags_errors(c->diags) < DIAG_MAX_ERRORS; i++) /* no more are printed */
         *vec_push(c->arena, &names) = c->masks.at[i]->name;
     for (int i = 0; i < c->tables.n; i++)
         *vec_push(c->arena, &names) = c->tables.at[i]->table.name;
@@ -266,7 +276,7 @@ static Typed inline_call(Checker *c, const Ast *a, const Frame *frame);
 static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
 {
     int64_t last = c->program->sequence > 0 ? c->program->sequence - 1 : 0;
-    int i = frame ? parameter_index(frame, a->text) : -1;
+    int i = frame ? parameter_index(frame->decl, a->text) : -1;
     if (i >= 0)
         return frame->values[i];
     if (strcmp(a->text, "q") == 0)
@@ -275,7 +285,7 @@ static Typed inline_name(Checker *c, const Ast *a, const Frame *frame)
         return leaf(c, E_K, 0, a->span, NUMBER, 0, last);
     if (strcmp(a->text, "true") == 0 || strcmp(a->text, "false") == 0)
         return truth(c, a->text[0] == 't', a->span);
-    if (find_mask(c, a->text, frame))
+    if (called_mask(c, a, frame))
         return inline_call(c, a, frame);
     if (find_table(c, a->text))
         return wrong(c, frame, a->span,
@@ -292,12 +302,21 @@ static int use_table(Checker *c, TableDecl *t)
     return t->number;
 }
 
+static Typed unknown_table(Checker *c, const Ast *a)
+{
+    const char **names = NEW_ARRAY(c->arena, const char *, c->tables.n);
+    for (int i = 0; i < c->tables.n; i++)
+        names[i] = c->tables.at[i]->table.name;
+    unknown_of(c, a->name_span, a->text, names, c->tables.n, "table");
+    return broken;
+}
+
 static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
 {
     TableDecl *t = find_table(c, a->text);
     const Ast *index = a->args.first;
     if (!t)
-        return unknown_name(c, a, frame);
+        return unknown_table(c, a);
     bool q = index->kind == A_NAME && strcmp(index->text, "q") == 0,
          k = index->kind == A_NAME && strcmp(index->text, "k") == 0;
     if (index->next || (!q && !k))
@@ -305,54 +324,6 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
                      arena_printf(c->arena, "a table is read at q or at k: %s[q] or %s[k]", a->text, a->text));
     int number = frame && frame->open ? 0 : use_table(c, t);
     return leaf(c, q ? E_TABLE_Q : E_TABLE_K, number, a->span, NUMBER, INT32_MIN, INT32_MAX);
-}
-
-/* Rows of 0s and 1s, blanks ignored, one row a line. */
-static const char *read_pattern(Arena *a, const char *text, size_t len, Pattern *out)
-{
-    uint8_t *bits = NEW_ARRAY(a, uint8_t, len);
-    int64_t row_length = 0, n = 0;
-    for (size_t i = 0; i <= len; i++) {
-        char ch = i < len ? text[i] : '\n';
-        if (ch == '0' || ch == '1') {
-            bits[n++] = (uint8_t)(ch - '0');
-            row_length++;
-        } else if (ch == '\n' && row_length) {
-            if (out->rows && row_length != out->cols)
-                return arena_printf(a, "row %lld has %lld entries and row 1 has %lld", (long long)out->rows + 1,
-                                    (long long)row_length, (long long)out->cols);
-            out->cols = row_length;
-            out->rows++;
-            row_length = 0;
-        } else if (!strchr(" \t\r\n", ch) || !ch) {
-            return "it may hold 0, 1 and blanks only";
-        }
-    }
-    out->bits = bits;
-    return out->rows ? NULL : "it has no rows";
-}
-
-static const Pattern *load_pattern(Checker *c, const Ast *a)
-{
-    const char *path = path_beside(c->arena, a->span, a->text), *text = NULL;
-    for (int i = 0; i < c->patterns.n; i++)
-        if (strcmp(c->patterns.at[i].path, path) == 0)
-            return c->patterns.at[i].pattern;
-    Pattern *p = NEW(c->arena, Pattern);
-    size_t len;
-    p->path = a->text;
-    errno = EINVAL;
-    if (is_plain_file(path))
-        text = read_file(c->arena, path, &len);
-    if (!text) {
-        diag_error(c->diags, a->name_span, "cannot read '%s': %s", path, strerror(errno));
-        return NULL;
-    }
-    const char *fault = read_pattern(c->arena, text, len, p);
-    if (fault)
-        diag_error(c->diags, a->name_span, "'%s' is not a pattern: %s", path, fault);
-    *vec_push(c->arena, &c->patterns) = (LoadedPattern){path, fault ? NULL : p};
-    return fault ? NULL : p;
 }
 
 static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
@@ -371,7 +342,8 @@ static Typed inline_file(Checker *c, const Ast *a, const Frame *frame)
                    .hi = 1,
                    .open = row.open || column.open,
                    .nodes = row.nodes + column.nodes + 1,
-                   .depth = (row.depth > column.depth ? row.depth : column.depth) + 1};
+                   .depth = (row.depth > column.depth ? row.depth : column.depth) + 1,
+                   .nesting = (row.nesting > column.nesting ? row.nesting : column.nesting) + 1};
 }
 
 /* ---- calls ---- */
@@ -395,24 +367,45 @@ static Typed inline_function(Checker *c, const Ast *a, const Frame *frame, ExprO
     return t;
 }
 
-static bool recursive(Checker *c, const Ast *a, const MaskDecl *decl, const Frame *frame)
+/* With parameters left open only what is known of the arguments matters, and the result is kept by that. */
+static const char *open_call_name(Checker *c, const MaskDecl *decl, Typed *values)
 {
-    const Frame *f = frame;
-    while (f && f->decl != decl)
-        f = f->caller;
-    if (!f)
-        return false;
-    diag_error(c->diags, a->span, "mask '%s' calls itself", decl->name);
-    for (f = frame; f->decl != decl; f = f->caller)
-        diag_note(c->diags, f->call, "by way of '%s', called here", f->decl->name);
-    return true;
+    Text t = {0};
+    text_printf(&t, "%p", (const void *)decl);
+    for (int i = 0; i < decl->ast->args.n; i++) {
+        values[i].nodes = values[i].depth = values[i].nesting = 1;
+        if (values[i].open)
+            text_add(&t, " open");
+        else
+            text_printf(&t, " %" PRId64 "%s%" PRId64, values[i].lo, is_constant(values[i]) ? "=" : "..", values[i].hi);
+    }
+    const char *name = arena_copy(c->arena, t.at, t.n);
+    text_free(&t);
+    return name;
+}
+
+static Typed write_out(Checker *c, const Frame *frame)
+{
+    Typed t = operand(c, frame->decl->ast->more.first, frame, TRUTH, "a mask");
+    return ++t.depth > MAX_DEPTH ? too_large(c) : t;
+}
+
+static Typed write_out_open(Checker *c, const Frame *frame, Typed *values)
+{
+    const char *name = open_call_name(c, frame->decl, values);
+    const Typed *known = name_find(&c->open_calls, name);
+    if (known)
+        return *known;
+    Typed *t = NEW(c->arena, Typed);
+    *t = write_out(c, frame);
+    if (t->type != BROKEN) /* what is wrong is said at each call */
+        name_add(c->arena, &c->open_calls, name, t);
+    return *t;
 }
 
 static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *frame)
 {
     AstList arguments = a->kind == A_CALL ? a->args : (AstList){0};
-    if (recursive(c, a, decl, frame))
-        return broken;
     if (arguments.n != decl->ast->args.n) {
         diag_error(c->diags, a->span, "mask '%s' takes %d parameter%s, not %d", decl->name, decl->ast->args.n,
                    decl->ast->args.n == 1 ? "" : "s", arguments.n);
@@ -426,8 +419,10 @@ static Typed call_mask(Checker *c, const Ast *a, MaskDecl *decl, const Frame *fr
         values[i] = operand(c, b, frame, NUMBER, arena_printf(c->arena, "parameter %d of '%s'", i + 1, decl->name));
         good = good && values[i].type != BROKEN;
     }
-    Frame inner = {.decl = decl, .values = values, .call = a->span, .caller = frame, .open = frame && frame->open};
-    return good ? operand(c, decl->ast->more.first, &inner, TRUTH, "a mask") : broken;
+    bool told = false;
+    bool *own = frame && frame->told ? frame->told : decl->stock ? &told : NULL;
+    Frame inner = {.decl = decl, .values = values, .call = a->span, .caller = frame, .open = frame && frame->open, .told = own};
+    return !good ? broken : inner.open ? write_out_open(c, &inner, values) : write_out(c, &inner);
 }
 
 static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
@@ -437,7 +432,7 @@ static Typed inline_call(Checker *c, const Ast *a, const Frame *frame)
     for (int i = 0; i < countof(functions); i++)
         if (strcmp(functions[i].name, a->text) == 0)
             return inline_function(c, a, frame, functions[i].op, functions[i].least, functions[i].most);
-    MaskDecl *decl = find_mask(c, a->text, frame);
+    MaskDecl *decl = called_mask(c, a, frame);
     return decl ? call_mask(c, a, decl, frame) : unknown_name(c, a, frame);
 }
 
@@ -458,7 +453,7 @@ static Typed inline_kind(Checker *c, const Ast *a, const Frame *frame)
 
 static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
 {
-    if (++c->mask_work > MAX_NODES || c->mask_depth >= MAX_DEPTH)
+    if (++c->mask_work > MAX_NODES || ++c->all_mask_work > MAX_ALL_NODES || c->mask_depth >= MAX_DEPTH)
         return too_large(c);
     c->mask_depth++;
     Typed t = inline_kind(c, a, frame);
@@ -466,76 +461,12 @@ static Typed inline_expr(Checker *c, const Ast *a, const Frame *frame)
     return t;
 }
 
-/* ---- declarations ---- */
-static bool reserved(const char *name)
-{
-    static const char *const words[] = {"q", "k", "min", "max", "abs", "hash", "true", "false"};
-    for (int i = 0; i < countof(words); i++)
-        if (strcmp(words[i], name) == 0)
-            return true;
-    return false;
-}
-
-static void check_parameters(Checker *c, const Ast *mask)
-{
-    for (const Ast *p = mask->args.first; p; p = p->next) {
-        if (reserved(p->text))
-            diag_error(c->diags, p->span, "'%s' has a meaning of its own in masks; choose another name", p->text);
-        for (const Ast *o = mask->args.first; o != p; o = o->next)
-            if (strcmp(o->text, p->text) == 0)
-                duplicate(c, p, o->span, arena_printf(c->arena, "parameter '%s'", p->text));
-    }
-}
-
-void declare_mask(Checker *c, const Ast *mask)
-{
-    if (reserved(mask->text))
-        diag_error(c->diags, mask->name_span, "'%s' has a meaning of its own in masks; choose another name",
-                   mask->text);
-    check_parameters(c, mask);
-    for (int i = 0; i < c->masks.n; i++)
-        if (c->masks.at[i]->stock == c->stock && strcmp(c->masks.at[i]->name, mask->text) == 0) {
-            duplicate(c, mask, c->masks.at[i]->ast->name_span, arena_printf(c->arena, "mask '%s'", mask->text));
-            return;
-        }
-    MaskDecl *decl = *vec_push(c->arena, &c->masks) = NEW(c->arena, MaskDecl);
-    *decl = (MaskDecl){.name = mask->text, .ast = mask, .stock = c->stock};
-}
-
-/* table doc per token [lengths 512 .. 32Ki]; */
-void declare_table(Checker *c, const Ast *s)
-{
-    Cursor u = cursor_of(c, s);
-    const Ast *name = cursor_name(&u, "a name");
-    Table t = {.span = s->span};
-    cursor_word(&u, "per");
-    cursor_word(&u, "token");
-    if (cursor_try(&u, "lengths")) {
-        cursor_whole(&u, 1, INT64_C(1) << 40, &t.len_min);
-        cursor_word(&u, "..");
-        cursor_whole(&u, t.len_min, INT64_C(1) << 40, &t.len_max);
-    }
-    if (!cursor_end(&u))
-        return;
-    t.name = name->text;
-    if (strcmp(t.name, "doc") != 0) {
-        not_planned(c, name->span, arena_printf(c->arena, "table %s", t.name), "table doc, the document of each token");
-        return;
-    }
-    for (int i = 0; i < c->tables.n; i++)
-        if (c->tables.at[i]->stock == c->stock && strcmp(c->tables.at[i]->table.name, t.name) == 0) {
-            duplicate(c, name, c->tables.at[i]->table.span, arena_printf(c->arena, "table '%s'", t.name));
-            return;
-        }
-    TableDecl *decl = *vec_push(c->arena, &c->tables) = NEW(c->arena, TableDecl);
-    *decl = (TableDecl){.table = t, .stock = c->stock, .number = -1};
-}
-
+/* ---- masks with their parameters left open ---- */
 static void start_mask(Checker *c, Span at)
 {
     c->mask_at = at;
     c->mask_work = c->mask_depth = 0;
-    c->mask_too_large = false;
+    c->mask_too_large = c->all_mask_work > MAX_ALL_NODES; /* that is said once */
 }
 
 static void check_open(Checker *c, MaskDecl *decl)
@@ -547,13 +478,14 @@ static void check_open(Checker *c, MaskDecl *decl)
     }
     Frame frame = {.decl = decl, .values = values, .open = true};
     start_mask(c, decl->ast->name_span);
-    decl->broken = operand(c, decl->ast->more.first, &frame, TRUTH, "a mask").type == BROKEN;
+    decl->broken = decl->broken || write_out_open(c, &frame, values).type == BROKEN;
 }
 
 void check_mask_declarations(Checker *c)
 {
+    MaskDecl *const *decl = masks_by_calls(c);
     for (int i = 0; i < c->masks.n; i++)
-        check_open(c, c->masks.at[i]);
+        check_open(c, decl[i]);
 }
 
 /* ---- masks that layers use ---- */
@@ -578,21 +510,25 @@ static const char *call_text(Checker *c, const Ast *call)
 
 int use_mask(Checker *c, const Ast *call)
 {
-    MaskDecl *decl = find_mask(c, call->text, NULL);
+    MaskDecl *decl = find_mask(c, call->text, false);
     if (!decl) {
         unknown_name(c, call, NULL);
         return -1;
     }
+    decl->used = true;
     start_mask(c, call->span);
     const char *text = call_text(c, call);
     if (!text)
         return -1;
-    for (int i = 0; i < c->used_masks.n; i++)
-        if (strcmp(c->used_masks.at[i].text, text) == 0)
-            return i;
+    const int *known = name_find(&c->used_mask_names, text);
+    if (known)
+        return *known;
     Typed t = call_mask(c, call, decl, NULL);
     if (t.type == BROKEN)
         return -1;
+    int *index = NEW(c->arena, int);
+    *index = c->used_masks.n;
+    name_add(c->arena, &c->used_mask_names, text, index);
     *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span};
-    return c->used_masks.n - 1;
+    return *index;
 }

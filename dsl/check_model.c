@@ -1,4 +1,4 @@
-/* check_model.c: the model, the sequence, the layout and training. */
+/* check_model.c: the model, the sequence and the layout. */
 #include "check.h"
 
 #include <limits.h>
@@ -19,15 +19,30 @@ static void take_table(Checker *c, const Ast *s, const Field *f, void *to)
     declare_table(c, s);
 }
 
+/* Read where it stands: a block behind its values is another setting's. What is wrong with the number spoils nothing else. */
+static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    take_once(c, s, f, to);
+    int before = diags_errors(c->diags), mended = c->mended;
+    take_int64(c, s, f, &c->program->sequence);
+    c->program->sequence_span = s->span;
+    c->mended = mended + diags_errors(c->diags) - before;
+}
+
 static const Field file_fields[] = {
     {"import", take_import, 0, FIELD_REPEATS},
     {"table", take_table, 0, FIELD_REPEATS},
     {"model", take_once, offsetof(Checker, model), FIELD_BLOCK},
     {"attention", take_once, offsetof(Checker, attention), FIELD_BLOCK},
-    {"sequence", take_once, offsetof(Checker, sequence), 0},
+    {"sequence", take_sequence, offsetof(Checker, sequence), 0, UNIT_NONE, 2, 0x1p40},
     {"layout", take_once, offsetof(Checker, layout), FIELD_BLOCK},
     {"train", take_once, offsetof(Checker, train), FIELD_BLOCK},
 };
+
+bool is_model_file(AstList items)
+{
+    return has_setting(items, file_fields, countof(file_fields));
+}
 
 void check_declarations(Checker *c, AstList items)
 {
@@ -46,24 +61,12 @@ void check_declarations(Checker *c, AstList items)
 }
 
 /* ---- the model ---- */
-/* `ffn swiglu 14336`, `norm rmsnorm 1e-5`: a kind of which one is planned so far, then a number. */
-static bool kind_word(Cursor *u, const char *const *kinds, int n)
-{
-    const Ast *word = u->at;
-    int kind = cursor_choice(u, kinds, n);
-    if (kind > 0) {
-        Arena *a = u->c->arena;
-        not_planned(u->c, word->span, arena_printf(a, "%s %s", u->setting->text, kinds[kind]), kinds[0]);
-    }
-    return kind == 0;
-}
-
 static void take_ffn(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const kinds[] = {"swiglu", "gelu", "geglu", "relu"};
     Cursor u = cursor_of(c, s);
     int64_t width;
-    if (kind_word(&u, kinds, countof(kinds)) && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) &&
+    if (cursor_kind(&u, kinds, countof(kinds)) && cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) &&
         cursor_end(&u))
         *(int *)to = (int)width;
 }
@@ -72,7 +75,7 @@ static void take_norm(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const kinds[] = {"rmsnorm", "layernorm"};
     Cursor u = cursor_of(c, s);
-    if (kind_word(&u, kinds, countof(kinds)) && cursor_number(&u, UNIT_NONE, f->lo, f->hi, to))
+    if (cursor_kind(&u, kinds, countof(kinds)) && cursor_number(&u, UNIT_NONE, f->lo, f->hi, to))
         cursor_end(&u);
 }
 
@@ -147,21 +150,10 @@ static void check_heads(Checker *c, ModelFields *f)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
 
-static void finish_sequence(Checker *c, Span file)
-{
-    if (!c->sequence) {
-        diag_error(c->diags, file, "'%s' has no sequence, such as sequence 64Ki;", c->in->model_path);
-        return;
-    }
-    Cursor u = cursor_of(c, c->sequence);
-    cursor_whole(&u, 2, INT64_C(1) << 40, &c->program->sequence);
-    cursor_end(&u);
-    c->program->sequence_span = c->sequence->span;
-}
-
 void finish_model(Checker *c, Span file)
 {
-    finish_sequence(c, file);
+    if (!c->sequence)
+        diag_error(c->diags, file, "'%s' has no sequence, such as sequence 64Ki;", c->in->model_path);
     if (!c->model) {
         diag_error(c->diags, file, "'%s' has no model, such as model small { layers 2; ... }", c->in->model_path);
         return;
@@ -174,7 +166,7 @@ void finish_model(Checker *c, Span file)
 }
 
 /* ---- the layout ---- */
-/* A factor of the world size. Only context and heads are searched. */
+/* A factor of the world size. */
 static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Setting *setting = to;
@@ -185,6 +177,34 @@ static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+/* `context 64`, or as the coordinates of a schedule: `context 4 x auto x 2`. */
+static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Layout *l = to;
+    Sizes *sizes = &l->sizes;
+    Cursor u = cursor_of(c, s);
+    l->context = (Setting){.value = 1, .span = s->span, .given = true};
+    do {
+        int64_t size = 0;
+        if (cursor_try(&u, "auto"))
+            l->context.is_auto = true;
+        else if (cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &size) && l->context.value <= (int64_t)f->hi)
+            l->context.value *= size;
+        if (sizes->n < MAX_COORDS)
+            sizes->at[sizes->n] = size;
+        sizes->n++;
+    } while (cursor_try(&u, "x"));
+    bool wrong = !cursor_end(&u), many = sizes->n > MAX_COORDS, large = l->context.value > (int64_t)f->hi;
+    if (!wrong && many)
+        diag_error(c->diags, s->span, "a schedule has at most %d coordinates", MAX_COORDS);
+    else if (!wrong && large)
+        diag_error(c->diags, s->span, "'context' must be from %lld to %lld", (long long)f->lo, (long long)f->hi);
+    l->context.is_auto |= wrong || many || large; /* one error is enough */
+    sizes->n = sizes->n == 1 || many ? 0 : sizes->n;
+    sizes->span = s->span;
+}
+
+/* Tensor parallelism is not searched. */
 static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Setting *setting = to;
@@ -245,15 +265,63 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
     l->block.value = block->number.whole;
 }
 
+/* Values that can be saved, as a list for messages. */
+static const char *savable_names(Checker *c)
+{
+    const char *names = recompute_saved[RECOMPUTE_NONE], *list = "";
+    for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
+        if (strncmp(at, "x ", 2) != 0)
+            list = arena_printf(c->arena, "%s%s%.*s", list, *list ? ", " : "", (int)strcspn(at, " "), at);
+    return list;
+}
+
+/* A name, or name(20): from layer 20 on. All bounds are one: it divides backward into two loops. */
+static void take_saved(Checker *c, const Ast *name, Saving *v)
+{
+    const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
+    if (name->kind != A_NAME && !(name->kind == A_CALL && bound)) {
+        diag_error(c->diags, name->span, "expected the name of a value, or with the first layer that saves it, such as gate_up(20)");
+    } else if (!saves(recompute_saved[RECOMPUTE_NONE], name->text)) {
+        diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text, savable_names(c));
+    } else if (saves(v->upper, name->text) && strcmp(name->text, "x") != 0) {
+        diag_error(c->diags, name->span, "'%s' is saved twice", name->text);
+    } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 || bound->number.whole > 1 << 20)) {
+        diag_error(c->diags, bound->span, "expected the first layer that saves '%s', from 1 on", name->text);
+    } else if (bound && v->from && bound->number.whole != v->from) {
+        diag_error(c->diags, bound->span, "all bounds of one `save` are the same layer; this one is %lld, another %d",
+                   (long long)bound->number.whole, v->from);
+    } else {
+        v->from = bound ? (int)bound->number.whole : v->from;
+        v->upper = arena_printf(c->arena, "%s%s ", v->upper, name->text);
+        v->lower = bound ? v->lower : arena_printf(c->arena, "%s%s ", v->lower, name->text);
+    }
+}
+
+/* save(o, lse, gate_up(20)); a layer's input is always saved. */
+static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
+{
+    Cursor u = cursor_of(c, s);
+    l->recompute = (Setting){.given = true, .span = s->span};
+    l->saving = (Saving){recompute_saved[RECOMPUTE_FULL], recompute_saved[RECOMPUTE_FULL], 0};
+    for (const Ast *name = call->args.first; name; name = name->next)
+        take_saved(c, name, &l->saving);
+    u.at = call->next;
+    cursor_end(&u);
+}
+
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    static const char *const use = "none, selective, full or auto";
+    static const char *const use = "none, selective, full, save(o, lse) or auto";
+    Layout *l = to;
     const Ast *value = s->args.first;
-    if (value && value->kind == A_CALL && strcmp(value->text, "tail") == 0)
+    const bool call = value && value->kind == A_CALL;
+    if (call && strcmp(value->text, "tail") == 0)
         not_planned(c, s->span, arena_printf(c->arena, "recompute %s", value->text), use);
+    else if (call && strcmp(value->text, "save") == 0)
+        take_saving(c, s, value, l);
     else
-        take_named(c, s, &((Layout *)to)->recompute, recompute_names, RECOMPUTES);
+        take_named(c, s, &l->recompute, recompute_names, RECOMPUTES);
 }
 
 /* A path in the text is relative to the file that it stands in. */
@@ -271,7 +339,7 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
     (void)f;
     Layout *l = to;
     Cursor u = cursor_of(c, s);
-    l->schedule_span = s->span;
+    l->schedule_span = u.at ? u.at->span : s->span;
     if (u.at && u.at->kind == A_STRING) {
         const Ast *path = cursor_string(&u, "a file");
         const SchedText *text = cursor_end(&u) ? load_named_schedule(c, path) : NULL;
@@ -280,7 +348,8 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
         return;
     }
     const Ast *name = cursor_name(&u, "auto, the name of a schedule, or a file in quotes");
-    if (cursor_end(&u) && strcmp(name->text, "auto") != 0)
+    cursor_end(&u);
+    if (name && strcmp(name->text, "auto") != 0)
         l->schedule = name->text;
 }
 
@@ -288,7 +357,6 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
 static const Planned choices[] = {
     {"placement", "auto", {"heads_first", "context_first"}},
-    {"weights", "zero3", {"replicated", "zero1", "zero2", "hybrid"}},
     {"loss", "fused", {"full"}},
     {"offload", "none", {"optimizer", "chunks", "outputs"}},
     {"accumulate", "fp32", {"bf16", "fp16"}},
@@ -316,37 +384,44 @@ static void take_choice(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks auto;` */
-static void take_ffn_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    (void)to;
+    const Ast *value = s->args.first;
+    const bool later = value && (strcmp(value->text, "replicated") == 0 || strcmp(value->text, "hybrid") == 0);
+    if (later)
+        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text), "weights zero1, zero2 or zero3");
+    else
+        take_named(c, s, &((Layout *)to)->weights, sharding_names, SHARDINGS);
+}
+
+/* `ffn chunks 4;` */
+static void take_ffn_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Setting *setting = to;
     Cursor u = cursor_of(c, s);
-    int64_t chunks = 1;
-    const Ast *value;
     if (!cursor_word(&u, "chunks"))
         return;
-    value = u.at;
-    if (!cursor_try(&u, "auto"))
-        cursor_whole(&u, 1, 1 << 20, &chunks);
-    if (cursor_end(&u) && chunks != 1)
-        not_planned(c, value->span, arena_printf(c->arena, "ffn chunks %lld", (long long)chunks), "ffn chunks auto");
+    *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(&u, "auto")};
+    if (!setting->is_auto)
+        cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
+    cursor_end(&u);
 }
 
 #define AT(member) offsetof(Layout, member)
 static const Field layout_fields[] = {
-    {"data", take_given_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
-    {"context", take_factor, AT(context), 0, UNIT_NONE, 1, 1 << 20},
+    {"data", take_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
+    {"context", take_context, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
     {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
     {"placement", take_choice, 0, 0},
     {"partition", take_partition, 0, 0},
     {"schedule", take_schedule, 0, 0},
     {"travel", take_travel, 0, 0},
-    {"weights", take_choice, 0, 0},
+    {"weights", take_weights, 0, 0},
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
-    {"ffn", take_ffn_chunks, 0, 0},
+    {"ffn", take_ffn_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_choice, 0, 0},
     {"accumulate", take_choice, 0, 0},
 };
@@ -375,11 +450,25 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
                     would_do);
 }
 
+/* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
+static void settle_data(Layout *l, int world)
+{
+    const Setting *context = &l->context, *heads = &l->heads;
+    const int64_t group = (context->is_auto ? 1 : context->value) * (heads->is_auto ? 1 : heads->value);
+    const bool both = !context->is_auto && !heads->is_auto;
+    if (l->data.is_auto && (group > 1 || both) && world % group == 0) {
+        l->data.is_auto = false;
+        l->data.value = world / group;
+        l->data.span = context->value > 1 || heads->is_auto ? context->span : heads->span;
+    }
+}
+
 /* The factors of the world size: data, tensor, and the group that shares a sequence. */
-static void check_factors(Checker *c, const Layout *l, int world)
+static void check_factors(Checker *c, Layout *l, int world)
 {
     if (l->tensor.value > 1)
         not_planned(c, l->tensor.span, arena_printf(c->arena, "tensor %lld", (long long)l->tensor.value), "tensor 1");
+    settle_data(l, world);
     if (world % l->data.value != 0)
         diag_error(c->diags, l->data.span, "data %lld does not divide the %d ranks of the cluster",
                    (long long)l->data.value, world);
@@ -387,7 +476,15 @@ static void check_factors(Checker *c, const Layout *l, int world)
         check_group(c, l, world / l->data.value);
 }
 
-static void check_layout(Checker *c, const Layout *l)
+void check_tokens(Checker *c, int64_t group)
+{
+    const Program *p = c->program;
+    if (p->sequence && p->sequence < group)
+        diag_error(c->diags, p->sequence_span, "a sequence of %lld tokens cannot be shared by %lld ranks",
+                   (long long)p->sequence, (long long)group);
+}
+
+static void check_layout(Checker *c, Layout *l)
 {
     const Program *p = c->program;
     int world = p->cluster.world;
@@ -397,201 +494,81 @@ static void check_layout(Checker *c, const Layout *l)
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
         diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
                    (long long)l->heads.value, p->model.heads);
-    int64_t group = world / l->data.value;
-    if (p->sequence && p->sequence < group)
-        diag_error(c->diags, p->sequence_span, "a sequence of %lld tokens cannot be shared by %lld ranks",
-                   (long long)p->sequence, (long long)group);
+    if (!l->data.is_auto)
+        check_tokens(c, world / l->data.value);
     if (l->block.given && p->sequence && l->block.value > p->sequence)
         diag_error(c->diags, l->block.span, "blocks of %lld tokens are longer than the sequence of %lld",
                    (long long)l->block.value, (long long)p->sequence);
 }
 
+/* As many sizes as the schedule has coordinates. */
+static void check_sizes(Checker *c, const Layout *l, const SchedText *t)
+{
+    if (!l->sizes.n || l->sizes.n == t->coords)
+        return;
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s", l->sizes.n, t->name, t->coords,
+               t->coords == 1 ? "" : "s");
+    diag_note(c->diags, t->span, "its coordinates");
+}
+
+static void check_any_sizes(Checker *c, const Layout *l)
+{
+    for (int i = 0; i < c->schedules.n; i++)
+        if (!l->sizes.n || c->schedules.at[i]->coords == l->sizes.n)
+            return;
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has so many coordinates", l->sizes.n);
+}
+
 static void check_schedule_name(Checker *c, const Layout *l)
 {
-    if (!l->schedule)
+    if (!l->schedule) {
+        check_any_sizes(c, l);
         return;
+    }
     const char **names = NEW_ARRAY(c->arena, const char *, c->schedules.n + 1);
     for (int i = 0; i < c->schedules.n; i++) {
         names[i] = c->schedules.at[i]->name;
-        if (strcmp(names[i], l->schedule) == 0)
+        if (strcmp(names[i], l->schedule) == 0) {
+            check_sizes(c, l, c->schedules.at[i]);
             return;
+        }
     }
-    unknown_word(c, l->schedule_span, l->schedule, names, c->schedules.n, "schedule");
+    unknown_of(c, l->schedule_span, l->schedule, names, c->schedules.n, "schedule");
+}
+
+/* `travel` chooses between the backwards of a ring: an all-to-all with one for both leaves nothing to choose. */
+static void check_travel(Checker *c, const Layout *l)
+{
+    const SchedText *last = NULL;
+    for (int i = 0; i < c->schedules.n; i++) {
+        const SchedText *t = c->schedules.at[i];
+        const bool exchanges = t->forward->exchanges;
+        const Setting *other = exchanges ? &l->context : &l->heads;
+        bool wanted = l->schedule ? strcmp(t->name, l->schedule) == 0 : other->is_auto || other->value == 1;
+        if (wanted && (!exchanges || t->backward[TRAVEL_KEYS] != t->backward[TRAVEL_QUERIES]))
+            return;
+        last = wanted ? t : last;
+    }
+    if (last && l->travel.given && !l->travel.is_auto)
+        diag_warn(c->diags, WARN_UNUSED_TRAVEL, l->travel.span, "`travel %s` has no effect: schedule '%s' has one backward for both",
+                  travel_names[l->travel.value], last->name);
 }
 
 void finish_layout(Checker *c)
 {
-    const Setting automatic = {.is_auto = true}, one = {.value = 1};
-    Layout l = {.data = one, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic,
-                .travel = automatic, .recompute = automatic};
+    const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
+    Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic,
+                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
         cursor_end(&u);
         take_fields(c, c->layout->body, layout_fields, countof(layout_fields), &l, "the layout", l.span);
     }
+    if (l.saving.from >= c->program->model.layers && l.saving.from)
+        diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_schedule_name(c, &l);
     check_layout(c, &l);
+    check_travel(c, &l);
     c->program->layout = l;
-}
-
-/* ---- training ---- */
-typedef struct TrainFields { Train t; Span batch, warmup, steps; double lr_end; } TrainFields;
-
-static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    const Ast *path = cursor_string(&u, "a file in quotes, such as \"tokens.bin\"");
-    if (cursor_end(&u))
-        ((TrainFields *)to)->t.data = path->text;
-}
-
-static void take_checkpoint(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Train *t = &((TrainFields *)to)->t;
-    Cursor u = cursor_of(c, s);
-    const Ast *path = cursor_string(&u, "a folder in quotes, such as \"checkpoints\" every 100");
-    cursor_word(&u, "every");
-    cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &t->checkpoint_every);
-    if (cursor_end(&u))
-        t->checkpoint = path->text;
-}
-
-static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    const Ast *path = cursor_string(&u, "a Hugging Face folder in quotes, such as \"Llama-3-8B\"");
-    if (cursor_end(&u))
-        ((TrainFields *)to)->t.weights = path->text;
-}
-
-/* `export "folder";` `export "folder" f32;` */
-static void take_export(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    static const char *const dtypes[] = {"bf16", "f32"};
-    Train *t = &((TrainFields *)to)->t;
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    const Ast *path = cursor_string(&u, "a folder in quotes, such as \"trained\"");
-    t->export_f32 = u.at && cursor_choice(&u, dtypes, countof(dtypes)) == 1;
-    if (cursor_end(&u))
-        t->export_dir = path->text;
-}
-
-static void take_betas(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Train *t = &((TrainFields *)to)->t;
-    Cursor u = cursor_of(c, s);
-    if (cursor_number(&u, f->unit, f->lo, f->hi, &t->beta1) && cursor_number(&u, f->unit, f->lo, f->hi, &t->beta2))
-        cursor_end(&u);
-}
-
-/* `cosine to 3e-5;` */
-static void take_cosine(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    Cursor u = cursor_of(c, s);
-    cursor_word(&u, "to");
-    cursor_number(&u, f->unit, f->lo, f->hi, &t->lr_end);
-    t->t.cosine = cursor_end(&u);
-}
-
-static void take_warmup(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->warmup = s->span;
-    take_int64(c, s, f, &t->t.warmup);
-}
-
-#define AT(member) offsetof(TrainFields, t.member)
-/* A beta of 1 would divide by zero in the bias correction. */
-static const Field optimizer_fields[] = {
-    {"lr", take_double, AT(lr), 0, UNIT_NONE, 1e-12, 100},
-    {"betas", take_betas, 0, 0, UNIT_NONE, 0, 0.999999},
-    {"eps", take_double, AT(adam_eps), 0, UNIT_NONE, 1e-30, 1},
-    {"decay", take_double, AT(decay), 0, UNIT_NONE, 0, 100},
-    {"clip", take_double, AT(clip), 0, UNIT_NONE, 1e-12, 1e9},
-    {"warmup", take_warmup, 0, 0, UNIT_NONE, 0, 1e15},
-    {"cosine", take_cosine, 0, 0, UNIT_NONE, 0, 100},
-};
-
-static void take_optimizer(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    static const char *const kinds[] = {"adamw", "sgd", "adam", "lion", "muon"};
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    if (kind_word(&u, kinds, countof(kinds)) && cursor_end(&u))
-        take_fields(c, s->body, optimizer_fields, countof(optimizer_fields), to, "the optimizer", s->span);
-}
-
-static void take_batch(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->batch = s->span;
-    take_int64(c, s, f, &t->t.batch);
-}
-
-static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    TrainFields *t = to;
-    t->steps = s->span;
-    take_int64(c, s, f, &t->t.steps);
-}
-
-static const Field train_fields[] = {
-    {"data", take_data, 0, 0},
-    {"separator", take_int64, AT(separator), 0, UNIT_NONE, 0, INT32_MAX},
-    {"steps", take_steps, 0, 0, UNIT_NONE, 1, 1e15},
-    {"batch", take_batch, 0, 0, UNIT_NONE, 1, 1 << 30},
-    {"optimizer", take_optimizer, 0, FIELD_BLOCK},
-    {"checkpoint", take_checkpoint, 0, 0, UNIT_NONE, 1, 1e15},
-    {"weights", take_weights, 0, 0},
-    {"export", take_export, 0, 0},
-    {"seed", take_int64, AT(seed), 0, UNIT_NONE, 0, 9e15},
-};
-#undef AT
-
-static void check_train(Checker *c, TrainFields *f)
-{
-    Train *t = &f->t;
-    const Layout *l = &c->program->layout;
-    int64_t data = l->data.value;
-    if (!f->batch.src)
-        t->batch = data;
-    if (t->batch % data != 0) {
-        diag_error(c->diags, f->batch, "batch %lld cannot be shared evenly by data %lld", (long long)t->batch,
-                   (long long)data);
-        diag_note(c->diags, l->data.span, "batch must be a multiple of the data factor given here");
-    }
-    if (t->warmup > t->steps)
-        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld steps of training", (long long)t->warmup,
-                   (long long)t->steps);
-    t->lr_end = t->cosine ? f->lr_end : t->lr;
-    if (t->separator >= c->program->model.vocab && c->program->model.vocab)
-        diag_error(c->diags, c->train->span, "separator %lld is not a token of a vocabulary of %d",
-                   (long long)t->separator, c->program->model.vocab);
-}
-
-void finish_train(Checker *c)
-{
-    TrainFields f = {.t = {.separator = -1,
-                           .steps = 1000,
-                           .batch = 1,
-                           .seed = 1,
-                           .lr = 3e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .decay = 0.1,
-                           .clip = 1,
-                           .adam_eps = 1e-8}};
-    if (c->train) {
-        f.t.span = c->train->span;
-        Cursor u = cursor_of(c, c->train);
-        cursor_end(&u);
-        take_fields(c, c->train->body, train_fields, countof(train_fields), &f, "training", f.t.span);
-    }
-    check_train(c, &f);
-    c->program->train = f.t;
 }

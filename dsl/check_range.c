@@ -33,6 +33,7 @@ Range range_of(ExprOp op, Range a, Range b)
     case E_MUL: return hull(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi);
     case E_DIV: return quotient(a, b);
     case E_MOD: return (Range){0, b.hi - 1};
+    case E_POW: return (Range){(__int128)1 << b.lo, (__int128)1 << b.hi};
     case E_MIN: return (Range){a.lo < b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi};
     case E_MAX: return (Range){a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi};
     case E_ABS: return magnitude(a);

@@ -1,231 +1,13 @@
 /* check_sched.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only its place,
  * so every index is the rank's own coordinate plus something that all ranks agree on. */
-#include "check.h"
+#include "check_sched.h"
 
 #include <string.h>
 
-enum { MAX_RANKS = 1 << 20, FIRST_LOOP = 2 * MAX_COORDS };
-
-typedef struct Scheduler {
-    Checker *c;
-    SchedText *text;
-    Range range[MAX_SCHED_VARS];
-    bool in_scope[MAX_SCHED_VARS];
-    Span loop_at[MAX_SCHED_VARS];
-    bool backward;
-    int nesting;
-    bool exchanged[TENSOR_COUNT]; /* so far in this phase */
-    bool failed;
-} Scheduler;
-
-/* ---- expressions ---- */
-typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
-/* coef: how often each coordinate is in the value; tangled: in a way that is not a sum. */
-typedef struct Typed { Type type; const Expr *e; Range r; int64_t coef[MAX_COORDS]; bool tangled; } Typed;
-
-static void fault(Scheduler *s, Span at, const char *text)
+void fault(Scheduler *s, Span at, const char *text)
 {
     diag_error(s->c->diags, at, "%s", text);
     s->failed = true;
-}
-
-static Typed broken(Scheduler *s, Span at, const char *text)
-{
-    fault(s, at, text);
-    return (Typed){0};
-}
-
-static bool reads_coordinate(const Typed *t)
-{
-    bool reads = t->tangled;
-    for (int i = 0; i < MAX_COORDS; i++)
-        reads = reads || t->coef[i] != 0;
-    return reads;
-}
-
-static Typed variable(Scheduler *s, int var, Span at)
-{
-    Expr *e = NEW(s->c->arena, Expr);
-    *e = (Expr){.op = E_VAR, .value = var, .span = at};
-    Typed t = {.type = NUMBER, .e = e, .r = s->range[var]};
-    if (var < MAX_COORDS)
-        t.coef[var] = 1;
-    return t;
-}
-
-static Typed name_value(Scheduler *s, const Ast *a)
-{
-    const char *names[MAX_SCHED_VARS];
-    int n = 0;
-    for (int i = 0; i < s->text->vars; i++) {
-        bool there = s->text->var_name[i] && (i < FIRST_LOOP || s->in_scope[i]);
-        if (there && strcmp(s->text->var_name[i], a->text) == 0)
-            return variable(s, i, a->span);
-        if (there)
-            names[n++] = s->text->var_name[i];
-    }
-    unknown_word(s->c, a->span, a->text, names, n, "name");
-    s->failed = true;
-    return (Typed){0};
-}
-
-static Typed number_value(Scheduler *s, const Ast *a)
-{
-    if (!a->number.is_whole || a->number.unit != UNIT_NONE || a->number.whole > MAX_RANKS)
-        return broken(s, a->span, "schedules count ranks: a whole number up to 1Mi without a unit is needed here");
-    Expr *e = NEW(s->c->arena, Expr);
-    *e = (Expr){.op = E_CONST, .value = a->number.whole, .span = a->span};
-    return (Typed){.type = NUMBER, .e = e, .r = {a->number.whole, a->number.whole}};
-}
-
-/* Coordinates may be added, subtracted and multiplied by constants; any other use tangles them. */
-static void combine_coordinates(Typed *t, ExprOp op, const Typed *a, const Typed *b)
-{
-    bool reads = reads_coordinate(a) || (b && reads_coordinate(b));
-    bool sum = op == E_ADD || op == E_SUB;
-    bool scaled = op == E_MUL && (a->e->op == E_CONST || b->e->op == E_CONST);
-    t->tangled = a->tangled || (b && b->tangled) || (reads && !sum && !scaled);
-    for (int i = 0; !t->tangled && b && i < MAX_COORDS; i++) {
-        if (sum)
-            t->coef[i] = op == E_ADD ? a->coef[i] + b->coef[i] : a->coef[i] - b->coef[i];
-        else if (scaled)
-            t->tangled |= __builtin_mul_overflow(a->e->op == E_CONST ? a->e->value : b->e->value,
-                                                 a->e->op == E_CONST ? b->coef[i] : a->coef[i], &t->coef[i]);
-    }
-}
-
-static Typed apply(Scheduler *s, ExprOp op, Typed a, Typed b, Span at)
-{
-    Typed t = {.type = op >= E_LT ? TRUTH : NUMBER};
-    Expr *e = NEW(s->c->arena, Expr);
-    *e = (Expr){.op = op, .a = a.e, .b = b.e, .span = at};
-    t.e = e;
-    t.r = range_of(op, a.r, b.r);
-    if (t.r.lo < -RANGE_BOUND || t.r.hi > RANGE_BOUND)
-        return broken(s, at, "this value can overflow on a large cluster");
-    combine_coordinates(&t, op, &a, b.e ? &b : NULL);
-    return t;
-}
-
-static Typed value(Scheduler *s, const Ast *a);
-
-static Typed operand(Scheduler *s, const Ast *a, Type wanted)
-{
-    Typed t = value(s, a);
-    if (t.type != BROKEN && t.type != wanted)
-        return broken(s, a->span, wanted == NUMBER ? "a number is needed here, and this is a condition"
-                                                   : "a condition is needed here, and this is a number");
-    return t;
-}
-
-/* A size is at least 1 and the same for all ranks, so it may divide. */
-static bool good_divisor(Scheduler *s, const Typed *d, Span at)
-{
-    bool constant = d->e->op == E_CONST && d->e->value > 0;
-    bool size = d->e->op == E_VAR && d->e->value >= MAX_COORDS && d->e->value < FIRST_LOOP;
-    if (!constant && !size)
-        fault(s, at, "a divisor must be a positive constant or a size");
-    return constant || size;
-}
-
-static Typed binary_value(Scheduler *s, const Ast *a)
-{
-    Type wanted = a->op == E_AND || a->op == E_OR ? TRUTH : NUMBER;
-    Typed x = operand(s, a->args.first, wanted), y = operand(s, a->args.first->next, wanted);
-    if (x.type == BROKEN || y.type == BROKEN)
-        return (Typed){0};
-    if ((a->op == E_DIV || a->op == E_MOD) && !good_divisor(s, &y, a->args.first->next->span))
-        return (Typed){0};
-    return apply(s, a->op, x, y, a->span);
-}
-
-static Typed unary_value(Scheduler *s, const Ast *a)
-{
-    Typed x = operand(s, a->args.first, a->kind == A_NOT ? TRUTH : NUMBER);
-    if (x.type == BROKEN)
-        return x;
-    if (a->kind == A_NOT)
-        return apply(s, E_NOT, x, (Typed){0}, a->span);
-    Expr *zero = NEW(s->c->arena, Expr);
-    *zero = (Expr){.op = E_CONST, .span = a->span};
-    return apply(s, E_SUB, (Typed){.type = NUMBER, .e = zero}, x, a->span);
-}
-
-static Typed call_value(Scheduler *s, const Ast *a)
-{
-    static const struct { const char *name; ExprOp op; int n; } functions[] = {
-        {"min", E_MIN, 2}, {"max", E_MAX, 2}, {"abs", E_ABS, 1}};
-    for (int i = 0; i < countof(functions); i++) {
-        if (strcmp(functions[i].name, a->text) != 0)
-            continue;
-        if (a->args.n != functions[i].n)
-            return broken(s, a->span, functions[i].n == 1 ? "one value is needed here" : "two values are needed here");
-        Typed x = operand(s, a->args.first, NUMBER);
-        Typed y = functions[i].n == 2 ? operand(s, a->args.first->next, NUMBER) : (Typed){.type = NUMBER};
-        return x.type == BROKEN || y.type == BROKEN ? (Typed){0} : apply(s, functions[i].op, x, y, a->span);
-    }
-    return broken(s, a->span, "a schedule knows min, max and abs only");
-}
-
-static Typed value(Scheduler *s, const Ast *a)
-{
-    switch (a->kind) {
-    case A_NUMBER: return number_value(s, a);
-    case A_NAME: return name_value(s, a);
-    case A_BINARY: return binary_value(s, a);
-    case A_NOT:
-    case A_NEGATE: return unary_value(s, a);
-    case A_CALL: return call_value(s, a);
-    default: return broken(s, a->span, "an expression over coordinates, sizes and loop variables is needed here");
-    }
-}
-
-/* A value that all ranks must agree on: bounds of loops, conditions. */
-static const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range)
-{
-    Typed t = operand(s, a, wanted);
-    if (t.type == BROKEN)
-        return NULL;
-    if (reads_coordinate(&t)) {
-        fault(s, a->span, "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes");
-        return NULL;
-    }
-    if (range)
-        *range = t.r;
-    return t.e;
-}
-
-/* Component i of an index or destination: own coordinate plus a common value. */
-static const Expr *place(Scheduler *s, const Ast *a, int i)
-{
-    Typed t = operand(s, a, NUMBER);
-    if (t.type == BROKEN)
-        return NULL;
-    bool good = !t.tangled && t.coef[i] == 1;
-    for (int j = 0; j < MAX_COORDS; j++)
-        good = good && (j == i || t.coef[j] == 0);
-    if (!good) {
-        const char *own = s->text->coord_name[i];
-        fault(s, a->span,
-              arena_printf(s->c->arena,
-                           "this must be '%s' plus or minus loop variables, sizes and constants, "
-                           "such as %s - 1: all ranks do the same relative to their own place",
-                           own, own));
-        return NULL;
-    }
-    return t.e;
-}
-
-static void places(Scheduler *s, AstList from, const Expr **to, Span at)
-{
-    if (from.n != s->text->coords) {
-        fault(s, at, arena_printf(s->c->arena, "%d coordinate%s needed here, not %d", s->text->coords,
-                                  s->text->coords == 1 ? " is" : "s are", from.n));
-        return;
-    }
-    int i = 0;
-    for (const Ast *a = from.first; a; a = a->next, i++)
-        to[i] = place(s, a, i);
 }
 
 /* ---- chunks ---- */
@@ -250,7 +32,7 @@ static int tensor_of(Scheduler *s, const Ast *a)
                                            s->backward ? "Q, KV, dQ and dKV" : "Q, KV and O"));
         return allowed[s->backward][i] ? i : -1;
     }
-    unknown_word(s->c, a->name_span, a->text, tensor_names, TENSOR_COUNT, "tensor");
+    unknown_of(s->c, a->name_span, a->text, tensor_names, TENSOR_COUNT, "tensor");
     s->failed = true;
     return -1;
 }
@@ -312,7 +94,7 @@ static int new_loop_variable(Scheduler *s, const Ast *a)
     }
     if (free < 0 && t->vars == MAX_SCHED_VARS) {
         fault(s, a->name_span,
-              arena_printf(s->c->arena, "more than %d loop variables in one schedule", MAX_SCHED_VARS - FIRST_LOOP));
+              arena_printf(s->c->arena, "more than %d loop variables in one schedule", MAX_LOOPS));
         return -1;
     }
     if (free < 0)
@@ -356,18 +138,10 @@ static void if_statement(Scheduler *s, const Ast *a, Stmt *out)
 static void check_pair(Scheduler *s, const Stmt *out)
 {
     const ChunkRef *q = &out->refs[0], *kv = &out->refs[1];
-    bool exchanged = s->text->exchanges;
     if (q->tensor != T_Q || kv->tensor != T_KV)
         fault(s, out->span, "attend and grad take Q and KV, in this order: Q[...] with KV[...]");
     else if (q->whole != kv->whole)
         fault(s, out->span, "either both of Q and KV have an index or neither has");
-    else if (q->whole && !(s->exchanged[T_Q] && s->exchanged[T_KV]))
-        fault(s, out->span,
-              "Q and KV without an index are the whole sequence, which needs `exchange Q, KV tokens -> heads` before");
-    else if (!q->whole && exchanged) {
-        not_planned(s->c, out->span, "a ring inside an exchange", "Q with KV without an index");
-        s->failed = true;
-    }
 }
 
 static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
@@ -419,7 +193,6 @@ static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to
     if (*tokens_to_heads || (strcmp(from->text, "heads") == 0 && strcmp(to->text, "tokens") == 0))
         return from;
     fault(s, span_join(from->span, to->span), "an exchange is tokens -> heads or heads -> tokens");
-    s->exchanged[T_Q] = s->exchanged[T_KV] = true; /* as was meant */
     return NULL;
 }
 
@@ -436,14 +209,12 @@ static void check_exchanged(Scheduler *s, const Stmt *out)
             fault(s, ref->span,
                   input ? "Q and KV are exchanged tokens -> heads" : "results are exchanged heads -> tokens");
         }
-        s->exchanged[ref->tensor] = true;
     }
 }
 
 static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     const Ast *from = exchange_direction(s, a, &out->tokens_to_heads), *over = ast_at(a->more, 1);
-    s->text->exchanges = true;
     if (!from)
         return;
     chunks(s, out, a->args.first, from);
@@ -452,7 +223,7 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->span, "exchange what? Write exchange Q, KV tokens -> heads");
     check_exchanged(s, out);
     if (s->text->coords > 1) {
-        not_planned(s->c, a->span, "exchange in a schedule of two coordinates", "one coordinate");
+        not_planned(s->c, a->span, "exchange in a schedule of several coordinates", "one coordinate");
         s->failed = true;
     } else if (over && strcmp(over->text, s->text->coord_name[0]) != 0) {
         fault(s, over->span,
@@ -475,7 +246,6 @@ static void refuse(Scheduler *s, const Ast *a)
         if (strcmp(later[i].word, a->text) == 0)
             not_planned(s->c, a->span, strcmp(a->text, "exchange") == 0 ? "<->" : a->text, later[i].use);
     s->failed = true;
-    s->exchanged[T_Q] = s->exchanged[T_KV] = true; /* so that what follows is not blamed for it */
 }
 
 static Stmt *statement(Scheduler *s, const Ast *a)
@@ -510,10 +280,20 @@ static Stmt *statements(Scheduler *s, AstList list)
 }
 
 /* ---- the schedule ---- */
+/* The word in front of a coordinate: the last of several may be the `lane` inside a node, the others a `node`. */
+static void level(Scheduler *s, const Ast *word, int i)
+{
+    SchedText *t = s->text;
+    bool last = i == t->coords - 1;
+    t->way_name[i] = word->text;
+    t->lanes |= last;
+    if (t->coords == 1 || strcmp(word->text, last ? "lane" : "node") != 0)
+        fault(s, word->span, "the word in front of a coordinate is 'lane' for the last of several, and 'node' for those before");
+}
+
 /* `r of G`, or with the level's name in front: `node n of N`, `lane l of W`. */
 static void coordinate(Scheduler *s, const Ast *a, int i)
 {
-    static const char *const levels[MAX_COORDS] = {"node", "lane"};
     SchedText *t = s->text;
     const Ast *name = a->args.first, *size = a->args.last;
     if (a->args.n > 3) {
@@ -521,11 +301,10 @@ static void coordinate(Scheduler *s, const Ast *a, int i)
         return;
     }
     if (a->args.n == 3) {
-        if (strcmp(name->text, levels[i]) != 0 || s->text->coords != MAX_COORDS)
-            fault(
-                s, name->span,
-                "of two coordinates the first is the 'node' and the second the 'lane' inside it; one has no such word");
+        level(s, name, i);
         name = name->next;
+    } else {
+        t->way_name[i] = name->text;
     }
     t->coord_name[i] = t->var_name[i] = name->text;
     t->size_name[i] = t->var_name[MAX_COORDS + i] = size->text;
@@ -546,8 +325,7 @@ static void distinct_names(Scheduler *s, Span at)
 static bool header(Scheduler *s, const Ast *a)
 {
     if (a->args.n > MAX_COORDS) {
-        not_planned(s->c, a->args.last->span, arena_printf(s->c->arena, "%d coordinates", a->args.n), "at most 2");
-        s->failed = true;
+        fault(s, a->args.last->span, arena_printf(s->c->arena, "%d coordinates; a schedule has at most %d", a->args.n, MAX_COORDS));
         return false;
     }
     if (a->more.n) {
@@ -563,27 +341,27 @@ static bool header(Scheduler *s, const Ast *a)
     return !s->failed;
 }
 
-static const Stmt *phase_body(Scheduler *s, const Ast *phase)
+static const Phase *direction(Scheduler *s, const Ast *phase)
 {
+    Phase *out = NEW(s->c->arena, Phase);
     s->backward = phase->kind == A_BACKWARD;
-    memset(s->exchanged, 0, sizeof s->exchanged);
-    s->text->exchanges = false;
-    const Stmt *body = statements(s, phase->body);
-    if (!body)
+    *out = (Phase){.span = phase->span, .body = statements(s, phase->body)};
+    if (!out->body)
         fault(s, phase->span, "this computes nothing");
-    return body;
+    for (const Stmt *x = out->body; x; x = x->next) /* none stands in a loop */
+        out->exchanges |= x->kind == S_EXCHANGE;
+    return out;
 }
 
 /* Sets one direction of the schedule; a second text for it is an error. */
-static void set_phase(Scheduler *s, const Ast *phase, const Stmt **slot, const Stmt *body, Span *first)
+static void set_phase(Scheduler *s, const Phase **slot, const Phase *phase)
 {
-    if (first->src) {
+    if (*slot) {
         fault(s, phase->span, "this direction is given twice");
-        diag_note(s->c->diags, *first, "first here");
+        diag_note(s->c->diags, (*slot)->span, "first here");
         return;
     }
-    *first = phase->span;
-    *slot = body;
+    *slot = phase;
 }
 
 static int travel_of(Scheduler *s, const Ast *word)
@@ -595,15 +373,28 @@ static int travel_of(Scheduler *s, const Ast *word)
     return -1;
 }
 
+static void require(Scheduler *s, const Ast *a)
+{
+    if (strcmp(a->text, "require") != 0) {
+        fault(s, a->name_span, "a schedule holds forward { }, backward { } and require CONDITION;");
+        return;
+    }
+    Require *r = NEW(s->c->arena, Require);
+    *r = (Require){common_value(s, a->args.first, TRUTH, NULL), a->args.first->span, (Require *)s->text->requires};
+    s->text->requires = r;
+}
+
 static void check_phases(Scheduler *s, const Ast *a)
 {
-    Span forward = {0}, backward[TRAVELS] = {{0}};
-    bool exchanges = false;
+    SchedText *t = s->text;
     for (const Ast *phase = a->body.first; phase; phase = phase->next) {
-        const Stmt *body = phase_body(s, phase);
-        exchanges |= s->text->exchanges;
+        if (phase->kind == A_REQUIRE) {
+            require(s, phase);
+            continue;
+        }
+        const Phase *out = direction(s, phase);
         if (phase->kind == A_FORWARD) {
-            set_phase(s, phase, &s->text->forward, body, &forward);
+            set_phase(s, &t->forward, out);
             continue;
         }
         int only = phase->args.n ? travel_of(s, phase->args.first) : TRAVELS;
@@ -611,14 +402,13 @@ static void check_phases(Scheduler *s, const Ast *a)
             fault(s, phase->args.last->span, "one of 'keys' and 'queries' is enough here");
         for (int travel = 0; travel < TRAVELS; travel++)
             if (only == travel || only == TRAVELS)
-                set_phase(s, phase, &s->text->backward[travel], body, &backward[travel]);
+                set_phase(s, &t->backward[travel], out);
     }
-    s->text->exchanges = exchanges;
     if (s->failed)
         return;
-    if (!forward.src)
+    if (!t->forward)
         fault(s, a->name_span, "the schedule has no forward { }");
-    if (!backward[TRAVEL_KEYS].src && !backward[TRAVEL_QUERIES].src)
+    if (!t->backward[TRAVEL_KEYS] && !t->backward[TRAVEL_QUERIES])
         fault(s, a->name_span, "the schedule has no backward { }");
 }
 

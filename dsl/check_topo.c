@@ -23,19 +23,18 @@ static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
     if (!sm && strcmp(t, "cpu") != 0)
         diag_error(c->diags, name->span, "'arch' is cpu or an architecture such as sm_80 or sm_90a, not '%s'", t);
     d->arch = t;
-    d->is_cpu = strcmp(t, "cpu") == 0;
+    d->target = &targets[strcmp(t, "cpu") == 0 ? TARGET_C : TARGET_CUDA];
 }
 
-/* The type that each backend computes in: bf16 on GPUs, fp32 on the host. */
-static const char *const matmul_types[] = {"bf16", "fp32"};
-
-typedef struct DeviceFields { DeviceDecl decl; int matmul_type; Span matmul_span, forward, backward; } DeviceFields;
+typedef struct DeviceFields { DeviceDecl decl; const char *matmul_type; Span matmul_span, forward, backward; } DeviceFields;
 
 static void take_matmul(Checker *c, const Ast *s, const Field *f, void *to)
 {
+    const char *const types[] = {targets[TARGET_CUDA].matmul_type, targets[TARGET_C].matmul_type};
     DeviceFields *d = to;
     Cursor u = cursor_of(c, s);
-    d->matmul_type = cursor_choice(&u, matmul_types, countof(matmul_types));
+    const int type = cursor_choice(&u, types, countof(types));
+    d->matmul_type = type < 0 ? NULL : types[type];
     d->matmul_span = s->span;
     cursor_number(&u, f->unit, f->lo, f->hi, &d->decl.device.matmul);
     cursor_end(&u);
@@ -75,26 +74,26 @@ static const Field device_fields[] = {
 static void device_defaults(Checker *c, DeviceFields *f)
 {
     Device *d = &f->decl.device;
+    const Target *t = d->target;
     if (!d->arch)
         return;
-    if (f->matmul_type >= 0 && (f->matmul_type == 1) != d->is_cpu)
-        diag_error(c->diags, f->matmul_span, "a %s device needs its rate in %s", d->is_cpu ? "cpu" : "GPU",
-                   matmul_types[d->is_cpu]);
+    if (f->matmul_type && strcmp(f->matmul_type, t->matmul_type) != 0)
+        diag_error(c->diags, f->matmul_span, "a %s device needs its rate in %s", t->device, t->matmul_type);
     if (!d->attention_forward)
-        d->attention_forward = d->matmul * (d->is_cpu ? 0.5 : 0.75);
+        d->attention_forward = d->matmul * t->attention_share[0];
     if (!d->attention_backward)
-        d->attention_backward = d->matmul * (d->is_cpu ? 0.4 : 0.65);
+        d->attention_backward = d->matmul * t->attention_share[1];
     if (!d->hbm)
-        d->hbm = d->is_cpu ? 20 * GB : 2000 * GB;
+        d->hbm = t->memory_rate;
     if (!f->decl.link)
-        f->decl.link = d->is_cpu ? 10 * GB : 300 * GB;
+        f->decl.link = t->link_rate;
 }
 
 static void take_device(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
     (void)to;
-    DeviceFields d = {.decl.device.span = s->span, .decl.stock = c->stock};
+    DeviceFields d = {.decl.device = {.target = &targets[TARGET_CUDA], .span = s->span}, .decl.stock = c->stock};
     d.decl.device.name = block_name(c, s);
     take_fields(c, s->body, device_fields, countof(device_fields), &d, "the device", s->span);
     device_defaults(c, &d);
@@ -150,6 +149,11 @@ static const Field topology_fields[] = {
     {"host", take_once, offsetof(Checker, host), FIELD_BLOCK},
 };
 
+bool is_cluster_file(AstList items)
+{
+    return has_setting(items, topology_fields, countof(topology_fields));
+}
+
 void check_topology(Checker *c, AstList items)
 {
     AstList settings = {0};
@@ -184,7 +188,7 @@ static const DeviceDecl *find_device(Checker *c, const Ast *name)
     const char **names = NEW_ARRAY(c->arena, const char *, c->devices.n);
     for (int i = 0; i < c->devices.n; i++)
         names[i] = c->devices.at[i]->device.name;
-    unknown_word(c, name->span, name->text, names, c->devices.n, "device");
+    unknown_of(c, name->span, name->text, names, c->devices.n, "device");
     return NULL;
 }
 
@@ -196,7 +200,7 @@ static const NicDecl *find_nic(Checker *c, const Ast *name)
     const char **names = NEW_ARRAY(c->arena, const char *, c->nics.n);
     for (int i = 0; i < c->nics.n; i++)
         names[i] = c->nics.at[i]->nic.name;
-    unknown_word(c, name->span, name->text, names, c->nics.n, "nic");
+    unknown_of(c, name->span, name->text, names, c->nics.n, "nic");
     return NULL;
 }
 
@@ -218,7 +222,8 @@ static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count)
     cursor_word(&u, "of");
     const Ast *name = cursor_name(&u, "the name of what there are that many of");
     *count = (int)n;
-    return cursor_end(&u) ? name : NULL;
+    cursor_end(&u);
+    return name;
 }
 
 static void take_gpus(Checker *c, const Ast *s, const Field *f, void *to)
@@ -318,17 +323,17 @@ static void total_up(Checker *c, ClusterFields *k)
 {
     Cluster *cluster = &k->cluster;
     int64_t nodes = 0, world = 0;
-    bool cpu = false, gpu = false;
+    bool mixed = false;
     for (int i = 0; i < k->groups.n; i++) {
         const NodeGroup *g = &k->groups.at[i];
         nodes += g->nodes;
         world += (int64_t)g->nodes * g->gpus;
-        *(g->device->is_cpu ? &cpu : &gpu) = true;
+        mixed = mixed || g->device->target != k->groups.at[0].device->target;
     }
     if (world > 1 << 20)
         diag_error(c->diags, cluster->span, "the cluster has %lld ranks; more than %d are not supported",
                    (long long)world, 1 << 20);
-    if (cpu && gpu)
+    if (mixed)
         diag_error(c->diags, cluster->span, "the cluster mixes cpu devices and GPUs; one program runs on one kind");
     if (nodes > 1 && k->nics_missing)
         diag_error(c->diags, k->nodes_span, "a cluster of %lld nodes needs 'nics', such as nics 4 of hdr",
@@ -337,6 +342,7 @@ static void total_up(Checker *c, ClusterFields *k)
     cluster->world = (int)world;
     cluster->groups = k->groups.at;
     cluster->group_count = k->groups.n;
+    cluster->target = k->groups.n ? k->groups.at[0].device->target : NULL;
     if (!k->link_span.src)
         cluster->link_bandwidth = k->link;
 }

@@ -20,6 +20,7 @@
 }
 
 %code {
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,10 +51,11 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text);
 %left OR
 %left AND
 %precedence NOT
-%nonassoc '<' '>' LE GE EQ NE
+%nonassoc '<' '>' LE GE EQ NE '='
 %left '+' '-'
 %left '*' '/' MOD
 %precedence NEGATE
+%right '^'
 
 %%
 
@@ -157,6 +159,8 @@ expr: primary
     | expr '>' expr                         { $$ = ast_op(p, A_BINARY, E_GT, $1, $3, @$); }
     | expr LE expr                          { $$ = ast_op(p, A_BINARY, E_LE, $1, $3, @$); }
     | expr GE expr                          { $$ = ast_op(p, A_BINARY, E_GE, $1, $3, @$); }
+    | expr '=' expr                         { parser_mends(p, @2, "==", "'=' gives a mask its name; use '==' to compare");
+                                              $$ = ast_op(p, A_BINARY, E_EQ, $1, $3, @$); }
     | expr EQ expr                          { $$ = ast_op(p, A_BINARY, E_EQ, $1, $3, @$); }
     | expr NE expr                          { $$ = ast_op(p, A_BINARY, E_NE, $1, $3, @$); }
     | expr '+' expr                         { $$ = ast_op(p, A_BINARY, E_ADD, $1, $3, @$); }
@@ -164,6 +168,7 @@ expr: primary
     | expr '*' expr                         { $$ = ast_op(p, A_BINARY, E_MUL, $1, $3, @$); }
     | expr '/' expr                         { $$ = ast_op(p, A_BINARY, E_DIV, $1, $3, @$); }
     | expr MOD expr                         { $$ = ast_op(p, A_BINARY, E_MOD, $1, $3, @$); }
+    | expr '^' expr                         { $$ = ast_op(p, A_BINARY, E_POW, $1, $3, @$); }
     | '-' expr %prec NEGATE                 { $$ = ast_op(p, A_NEGATE, E_SUB, $2, NULL, @$); }
     ;
 
@@ -181,6 +186,7 @@ primary: NUMBER
 schedule: SCHEDULE name OVER '(' coords ')' pieces '{' phases '}'
                                             { $$ = $2; $$->kind = A_SCHEDULE; $$->args = $5; $$->more = ast_list($7);
                                               $$->body = $9; $$->has_body = true; $$->span = span_join(@1, @7); }
+    | SCHEDULE error '{' phases '}'         { $$ = ast_word(p, A_SCHEDULE, @1); $$->body = $4; $$->has_body = true; yyerrok; }
     ;
 
 pieces: %empty                              { $$ = NULL; }
@@ -200,6 +206,8 @@ words: name                                 { $$ = ast_list($1); }
 
 phases: %empty                              { $$ = ast_list(NULL); }
     | phases phase                          { $$ = ast_add($1, $2); }
+    | phases name expr ';'                  { $2->kind = A_REQUIRE; $2->args = ast_list($3); $2->span = span_join(@2, @3);
+                                              $$ = ast_add($1, $2); }
     | phases error stmt_block               { $$ = $1; yyerrok; }
     | phases error ';'                      { $$ = $1; yyerrok; }
     ;
@@ -265,14 +273,40 @@ later: refs
 
 %%
 
+static bool is_mended(const Parser *p, uint32_t end)
+{
+    for (int i = 0; i < p->semicolons; i++)
+        if (p->semicolon[i] == end)
+            return true;
+    return false;
+}
+
+/* The token that follows, kept back where a forgotten ';' stands before it. */
+typedef struct Held { int token; BURST_YYSTYPE val; Span at; } Held;
+
 static int burst_yylex(BURST_YYSTYPE *val, Span *at, Parser *p)
 {
-    int token = lexer_scan(val, at, p->lexer);
-    if (token <= 0)
-        *at = (Span){p->source, (uint32_t)p->source->len, (uint32_t)p->source->len};
+    Held next = {0}, *held = p->held;
+    if (p->again)
+        return 0;
+    if (held) {
+        next = *held;
+        p->held = NULL;
+    } else {
+        next.token = lexer_scan(&next.val, &next.at, p->lexer);
+        if (next.token <= 0)
+            next.at = (Span){p->source, (uint32_t)p->source->len, (uint32_t)p->source->len};
+        if (is_mended(p, p->token_end)) {
+            *(held = NEW(p->arena, Held)) = next;
+            p->held = held;
+            next = (Held){.token = ';', .at = {p->source, p->token_end, p->token_end}};
+        }
+    }
+    *val = next.val;
+    *at = next.at;
     p->last_end = p->token_end;
     p->token_end = at->end;
-    return token;
+    return next.token;
 }
 
 static void burst_yyerror(const Span *at, Parser *p, const char *text)
@@ -349,18 +383,41 @@ static bool is_comparison(yysymbol_kind_t token)
     return false;
 }
 
-/* Where a ';' would do and a '}' or a new line comes instead, the ';' was forgotten. */
-static bool closes_or_starts_line(const Parser *p, Span at)
+static bool is_keyword(yysymbol_kind_t token)
+{
+    return token == YYSYMBOL_MASK || token == YYSYMBOL_SCHEDULE || token == YYSYMBOL_FOR || token == YYSYMBOL_IF ||
+           token == YYSYMBOL_ATTEND || token == YYSYMBOL_GRAD || token == YYSYMBOL_RETURN;
+}
+
+/* Where a ';' would do and the block or the file ends, or a word follows that begins a line or a statement, the ';' was
+ * forgotten. */
+static bool forgot_semicolon(const Parser *p, const Expected *e, yysymbol_kind_t token, Span at)
 {
     const char *text = p->source->text;
-    return (at.begin < p->source->len && text[at.begin] == '}') ||
-           memchr(text + p->last_end, '\n', at.begin - p->last_end) != NULL;
+    bool end = at.begin >= p->source->len || text[at.begin] == '}';
+    bool word = !end && (text[at.begin] == '_' || isalpha((unsigned char)text[at.begin]));
+    bool line = memchr(text + p->last_end, '\n', at.begin - p->last_end) != NULL;
+    return e->semicolon && (e->n == 1 || end || (word && (line || is_keyword(token))));
+}
+
+/* The file is read again with the ';' in place, so that what follows is read as it was meant; once at each place. */
+static bool mend_semicolon(Parser *p)
+{
+    Span behind = {p->source, p->last_end, p->last_end};
+    if (p->semicolons == countof(p->semicolon) || is_mended(p, p->last_end))
+        return false;
+    p->semicolon[p->semicolons++] = p->last_end;
+    p->again = true;
+    parser_mends(p, behind, ";", "expected ';' here");
+    return true;
 }
 
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
 {
     Span at = *yypcontext_location(context);
     Expected e = expected_tokens(p, context);
+    if (p->again || (p->open_string && p->last_end == p->open_string) || (forgot_semicolon(p, &e, yypcontext_token(context), at) && mend_semicolon(p)))
+        return 0;
     Text text = {0};
     if (e.operator && is_comparison(yypcontext_token(context))) {
         text_add(&text, "comparisons do not chain, write a < b and b < c; unexpected ");
@@ -372,26 +429,27 @@ static int yyreport_syntax_error(const yypcontext_t *context, Parser *p)
         text_add(&text, "unexpected ");
     }
     seen_text(p, at, &text);
-    Span behind = {p->source, p->last_end, p->last_end};
-    if (e.semicolon && (e.n == 1 || closes_or_starts_line(p, at))) {
-        diag_error(p->diags, behind, "expected ';' here");
-        diag_fixit(p->diags, behind, ";");
-    } else {
-        diag_error(p->diags, at, "%s", text.at);
-    }
+    diag_error(p->diags, at, "%s", text.at);
     text_free(&text);
     return 0;
 }
 
-AstList parse_source(Arena *a, Diags *d, const Source *s)
+AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended)
 {
     Parser p = {.arena = a, .diags = d, .source = s};
     if (s->len > INT32_MAX / 2) {
         diag_error(d, (Span){0}, "'%s' is too large for a source file", s->name);
         return ast_list(NULL);
     }
-    lexer_open(&p);
-    burst_yyparse(&p);
-    lexer_close(&p);
+    do {
+        p.again = false;
+        p.at = p.token_end = p.last_end = p.open_string = 0;
+        p.held = NULL;
+        p.items = ast_list(NULL);
+        lexer_open(&p);
+        burst_yyparse(&p);
+        lexer_close(&p);
+    } while (p.again);
+    *mended += p.mended;
     return p.items;
 }

@@ -158,3 +158,9 @@ size_t number_read(const char *text, size_t n, Number *out, bool *known)
     finish(out);
     return i;
 }
+
+/* From 2^53 on a double is whole. */
+bool number_is_huge(const Number *n, int64_t limit)
+{
+    return n->unit == UNIT_NONE && (n->is_whole ? n->whole > limit : n->value >= 0x1p53);
+}

@@ -68,10 +68,10 @@ typedef struct BurstPiece { int peer; void *data; size_t width, rows, pitch; voi
  * decided at start-up, so the plan always has it. */
 int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        void *packing, size_t packing_bytes);
-/* On the weights' stream, over the whole world: full[i*elements ...] = rank i's shard, and shard += sum over ranks of
- * full[me*elements ...] (scratch: elements floats). */
+/* On the weights' stream, over the whole world: full[i*elements ...] = rank i's shard, and shard = (add: +=) sum over ranks of
+ * full[me*elements ...], which is spent. */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
-int burst_gpu_reduce(BurstGpu *g, const float *full, int64_t elements, float *shard, float *scratch);
+int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add);
 
 /* ---- weights: fp32 masters on the device, a host mirror for checkpoints ---- */
 typedef struct BurstGpuWeights {
@@ -79,10 +79,10 @@ typedef struct BurstGpuWeights {
     float **param, **grad, **m, **v; /* [units] -> [shard] on the device; the pointer tables are on the host */
     BurstBf16 **bf16;                /* [units] -> [shard]: rounded param, what is gathered */
 } BurstGpuWeights;
-size_t burst_gpu_weights_bytes(const struct BurstPlan *p);
-/* Takes the shards and copies the host's initial or restored ones (w) to the device. */
-int burst_gpu_weights_make(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w, BurstGpuWeights *out);
-int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to); /* host to device */
+/* Takes the shards of parameters and moments. Where gradients and rounded parameters lie is the program's to say, before it
+ * loads the host's initial or restored ones. */
+int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out);
+int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to); /* host to device, gradients aside */
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to); /* device to host; waits */
 /* Clip by the global norm, AdamW, zero gradients, round to bf16; on the compute stream; waits for the norm. */
 int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm);

@@ -78,24 +78,26 @@ typedef struct BurstSpan {
     int16_t part, lane;
 } BurstSpan;
 
-/* The predicted step of one rank, for laying out (runtime/forecast.c). Seconds. A layer's backward is twice its forward. */
-typedef struct BurstAttentionForecast {
-    double seconds;        /* until the last rank is done */
+/* The predicted step of one rank, for laying out (runtime/forecast.c): sequences of visits, each of a unit's weights (embedding,
+ * layers, head, layers backwards, embedding; at last the optimizer), and a visit of stretches. Those that are alike are there once. */
+typedef struct BurstStretch {
+    double seconds;
     int spans;
-    const BurstSpan *span; /* from the begin of this attention */
-} BurstAttentionForecast;
-typedef struct BurstRestForecast { double norms, projections, ffn; } BurstRestForecast;
+    const BurstSpan *span; /* from its begin; of collectives, a: of the embedding whatever b, b: of the unit so many visits on */
+} BurstStretch;
+enum { BURST_VISIT_STRETCHES = 5 };
+typedef struct BurstVisit { int stretches, stretch[BURST_VISIT_STRETCHES]; } BurstVisit;
+typedef struct BurstVisitRun { int visit, times; } BurstVisitRun;
+typedef struct BurstSequenceForecast {
+    int times, runs;       /* times: of so many sequences, one after the other */
+    const BurstVisitRun *run;
+} BurstSequenceForecast;
 typedef struct BurstForecast {
     int rank;              /* whose: it computes most */
-    int sequences, layers; /* sequences: one after the other in a step */
-    const int *layer_mask; /* [layers] */
-    int attends_again;     /* backward runs attention's forward again */
-    BurstRestForecast rest, again;             /* of a layer, forward; what of it backward runs again */
-    double embedding, loss, optimizer;
-    double gather, reduce;                     /* a layer's, on the wire */
-    double first_gather, last_reduce;          /* nothing hides them */
-    double exposed;                            /* of a layer's or the head's weights, that computing waits for */
-    const BurstAttentionForecast (*attention)[2]; /* [masks]: forward, backward */
+    int layers, sequences, visits, stretches;
+    const BurstSequenceForecast *sequence;
+    const BurstVisit *visit;
+    const BurstStretch *stretch;
 } BurstForecast;
 
 #endif

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 2 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 4 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -122,13 +122,14 @@ typedef struct BurstAttend {
     const float *k, *v;     /* [kv_heads][kc->tokens][d] */
     float *o;               /* forward: [q_heads][qc->tokens][d], normalised so far */
     float *lse;             /* [q_heads][qc->tokens]; -inf where no key was seen. Backward: the final one */
+    float *lse_rest;        /* forward: what rounding took from lse, kept from pair to pair; like lse */
     const float *d_o;       /* backward: [q_heads][qc->tokens][d] */
     const float *delta;     /* backward: rowsum(dO * O) [q_heads][qc->tokens] */
     float *dq, *dk, *dv;    /* backward: added to */
     float *scratch;         /* burst_attend_scratch(d) floats, private to the call */
 } BurstAttend;
 int64_t burst_attend_scratch(int head_dim);
-/* Folds the pair into (o, lse). Start with o = 0, lse = -inf. Rows without a key stay so. */
+/* Folds the pair into (o, lse, lse_rest). Start with o = 0, lse = -inf. Rows without a key stay so. */
 void burst_attend_start(const BurstAttend *a);
 void burst_attend_forward(const BurstAttend *a);
 void burst_attend_backward(const BurstAttend *a);
@@ -190,8 +191,8 @@ typedef struct BurstWeights {
 } BurstWeights;
 int burst_unit_count(const struct BurstPlan *p);
 const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of the table */
-/* Takes the shards from the arena and fills param from the plan's seed: element i of unit u is the same number whatever
- * the world size. */
+/* Takes the shards from the arena, kind after kind (gradients last, unless the program places them), and fills param from the
+ * plan's seed: element i of unit u is the same number whatever the world size. */
 int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
 /* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping) comes back. */
@@ -237,6 +238,7 @@ typedef struct BurstPlan {
     double flops;                /* of one step on all ranks, backward counted twice forward */
     double link_bandwidth, nic_bandwidth; /* a device's inside its node, and a network card's, each way, bytes/s; 0: not said */
     bool on_gpu;                 /* of the CUDA backend */
+    bool places_gradients;       /* start says where gradients lie: BurstWeights.grad */
     size_t arena_bytes;          /* a rank */
     double peak_flops;           /* of a rank's matrix products, flop/s: what MFU is a share of; 0: unknown */
     size_t predicted_memory;     /* where the rank computes: arena_bytes, or a device's in all */
@@ -253,7 +255,8 @@ typedef struct BurstPlan {
     int (*step)(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result);
     /* Where weights live elsewhere (on a device): brings w up to date, before a checkpoint is written. NULL: they are here. */
     int (*save)(BurstCtx *c, void *state, BurstWeights *w);
-    /* Forward and backward of one sequence, gradients added to the shards; scale = 1 / counted tokens. */
+    /* Forward and backward of one sequence, gradients added to the shards by all but the first of a step; scale = 1 / counted
+     * tokens. */
     int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum);
     /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */
     int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,

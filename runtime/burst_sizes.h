@@ -10,11 +10,12 @@ enum {
     BURST_ATTEND_HEADS = 4     /* heads that share one walk over the tiles */
 };
 
-/* Floats: per head two packed tiles and two rows of statistics; shared scores, a row of factors, alignment. */
+/* Floats: per head three packed tiles and four rows of statistics; shared two tiles of key gradients, scores, a row of
+ * factors, alignment. */
 static inline int64_t burst_attend_floats(int head_dim)
 {
-    const int64_t lanes = BURST_SIZES_TILE, head = 2 * lanes * head_dim + 2 * lanes;
-    return BURST_ATTEND_HEADS * head + 2 * lanes * lanes + lanes + 64 / (int64_t)sizeof(float);
+    const int64_t lanes = BURST_SIZES_TILE, packed = lanes * head_dim, head = 3 * packed + 4 * lanes;
+    return BURST_ATTEND_HEADS * head + 2 * packed + 2 * lanes * lanes + lanes + 64 / (int64_t)sizeof(float);
 }
 
 /* Tokens of a tile of the fused loss: enough for an efficient product, few enough that tile x vocab stays at some tens of

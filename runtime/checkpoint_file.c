@@ -1,7 +1,7 @@
-/* checkpoint_file.c: layout and names of checkpoint files. */
+/* checkpoint_file.c: what is in a checkpoint file, and where. */
 #include "checkpoint.h"
+#include "safetensors.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,11 +25,35 @@ static json_t *unit_facts(const BurstPlan *p)
     return units;
 }
 
+/* A path may be any bytes; JSON is UTF-8. */
+static json_t *text_fact(const char *text)
+{
+    json_t *fact = text ? json_string(text) : json_null();
+    return fact ? fact : json_string("(its text is not UTF-8)");
+}
+
+/* What a run that goes on may have changed: compared, and said. */
+static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
+{
+    return json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
+                     (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
+                     text_fact(t->data), "separator", (json_int_t)t->separator, "steps", (json_int_t)t->steps, "warmup",
+                     (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
+                     t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
+                     p->rope_theta, "masks", masks_of(p));
+}
+
 json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:s, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
-                     (json_int_t)done, "sequence", (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed",
-                     (json_int_t)t->seed, "source", p->source, "world", p->world);
+    json_t *facts = train_facts(p, t);
+    json_t *more = json_pack("{s:o, s:o, s:I, s:o, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
+                             (json_int_t)done, "source", text_fact(p->source), "world", p->world);
+    if (!facts || !more || json_object_update(facts, more) != 0) {
+        json_decref(facts);
+        facts = NULL;
+    }
+    json_decref(more);
+    return facts;
 }
 
 static void put32(char *at, uint32_t value)
@@ -38,7 +62,6 @@ static void put32(char *at, uint32_t value)
         at[i] = (char)(value >> (8 * i));
 }
 
-/* Every rank makes the same header: the keys are sorted. */
 static bool make_header(Layout *l, const BurstPlan *p, const BurstTrain *t, int64_t done)
 {
     json_t *facts = checkpoint_facts(p, t, done);
@@ -72,14 +95,24 @@ int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
     return BURST_OK;
 }
 
+/* Paths may be called differently on the ranks' hosts: rank 0's header is the file's. */
 int layout_make(BurstCtx *c, const BurstPlan *p, int64_t done, Layout *l)
 {
     *l = (Layout){0};
-    int status = make_header(l, p, c->train, done) ? layout_at(c, p, l->data_at, l)
-                                                   : burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+    if (c->rank == 0 && !make_header(l, p, c->train, done))
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+    double at = (double)l->data_at;
+    int status = burst_allreduce(c, (BurstGroup){0, 1, c->world}, &at, 1);
+    if (status == BURST_OK)
+        status = layout_at(c, p, (off_t)at, l);
     if (status != BURST_OK)
         layout_free(l);
     return status;
+}
+
+off_t layout_room(const Layout *l, int world)
+{
+    return l->end + (off_t)world * l->sections * (off_t)sizeof(uint32_t);
 }
 
 void layout_free(Layout *l)
@@ -91,7 +124,7 @@ void layout_free(Layout *l)
 
 int io_failed(BurstCtx *c, const char *what, const char *path)
 {
-    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, errno ? strerror(errno) : "it ends early");
 }
 
 int close_written(BurstCtx *c, int fd, bool written, const char *path)
@@ -136,30 +169,4 @@ bool read_at(int fd, void *data, size_t bytes, off_t at)
         bytes -= (size_t)n;
     }
     return true;
-}
-
-static int64_t steps_in_name(const char *name)
-{
-    long long done;
-    int end = 0;
-    return sscanf(name, "step-%lld.burst%n", &done, &end) == 1 && end > 0 && !name[end] && done >= 0 ? done : -1;
-}
-
-int64_t newest_checkpoint(const char *directory, int64_t below)
-{
-    DIR *d = opendir(directory);
-    int64_t newest = -1;
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        int64_t done = steps_in_name(e->d_name);
-        if (done < below && done > newest)
-            newest = done;
-    }
-    if (d)
-        closedir(d);
-    return newest;
-}
-
-void checkpoint_path(char *path, size_t size, const char *directory, int64_t done)
-{
-    snprintf(path, size, "%s/step-%08lld.burst", directory, (long long)done);
 }

@@ -7,27 +7,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
-/* The sums of all slices stand behind the footer until they have been combined. */
+/* The sums of all slices stand behind the footer until they have been combined; layout_room counts them. */
 static off_t slice_sums_at(const Layout *l, int rank)
 {
     return l->end + (off_t)rank * l->sections * (off_t)sizeof(uint32_t);
 }
 
-static int create(BurstCtx *c, const Layout *l, const char *directory, const char *path)
+/* A full disk shows before anything is written. Where the file system cannot reserve, what it calls free has to do. */
+static bool reserve(int fd, off_t bytes)
 {
-    if (mkdir(directory, 0777) != 0 && errno != EEXIST)
-        return io_failed(c, "make the directory", directory);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    struct statvfs s;
+    int reserved;
+    do
+        reserved = fallocate(fd, 0, 0, bytes);
+    while (reserved != 0 && errno == EINTR);
+    if (reserved == 0 || errno != EOPNOTSUPP)
+        return reserved == 0;
+    if (fstatvfs(fd, &s) == 0 && s.f_bavail * s.f_frsize < (uint64_t)bytes)
+        return errno = ENOSPC, false;
+    return ftruncate(fd, bytes) == 0;
+}
+
+int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
+{
+    const off_t bytes = layout_room(l, c->world);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return io_failed(c, "write", path);
-    int reason = posix_fallocate(fd, 0, slice_sums_at(l, c->world)); /* a full disk shows before anything is written */
-    bool written = reason == 0 && write_at(fd, l->header, (size_t)l->data_at, 0);
-    errno = reason ? reason : errno;
-    return close_written(c, fd, written, path);
+    bool reserved = reserve(fd, bytes);
+    int reason = errno, status = close_written(c, fd, reserved && write_at(fd, l->header, (size_t)l->data_at, 0), path);
+    if (status != BURST_OK)
+        unlink(path);
+    return reserved ? status : burst_fail(c, BURST_E_IO, "cannot write %s: a checkpoint takes %.4g GiB: %s", path,
+                                          (double)bytes / (1 << 30), strerror(reason));
 }
 
 static int64_t slice_of(const BurstUnit *u, int rank)
@@ -55,7 +71,7 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
     uint32_t *sums = calloc((size_t)l->sections, sizeof *sums);
     if (!sums)
         return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
-    int fd = open(path, O_WRONLY | O_CLOEXEC), status;
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), status;
     if (fd < 0)
         status = io_failed(c, "write", path);
     else
@@ -87,7 +103,7 @@ static int finish(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *
     if (!footer || !sums) {
         status = burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's checksums");
     } else {
-        int fd = open(path, O_RDWR | O_CLOEXEC);
+        int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         status = fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, combine(p, l, fd, footer, sums), path);
     }
     free(footer);
@@ -106,43 +122,66 @@ static int publish(BurstCtx *c, const char *directory, const char *path, const c
     return close_written(c, fd, true, directory);
 }
 
-/* Newer ones than this, left by a run that was resumed from further back, stay. */
-static void prune(const char *directory, int64_t done, int64_t keep)
+/* Newer ones than this, damaged ones that a resumed run has passed over, stay. */
+static int prune(BurstCtx *c, const char *directory, int64_t done, int64_t keep)
 {
     char path[PATH_MAX];
-    for (int64_t kept = 1; (done = newest_checkpoint(directory, done)) >= 0; kept++)
-        if (kept >= keep) {
-            checkpoint_path(path, sizeof path, directory, done);
-            unlink(path);
-        }
+    Steps s;
+    int status = checkpoint_list(c, directory, false, &s);
+    for (int i = s.count - 1, kept = 0; status == BURST_OK && i >= 0; i--) {
+        checkpoint_path(path, sizeof path, directory, s.at[i]);
+        if (s.at[i] <= done && ++kept > keep && unlink(path) != 0 && errno != ENOENT)
+            status = io_failed(c, "remove", path);
+    }
+    free(s.at);
+    return status;
 }
 
-static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, const char *directory, int64_t done)
+/* Somebody may have replaced the folder while the run was in it. */
+static int hold(BurstCtx *c, const BurstPlan *p, Folder *f)
 {
-    char path[PATH_MAX], final[PATH_MAX];
+    if (f->lock < 0 || lock_stands(f->path, f->lock))
+        return BURST_OK;
+    close(f->lock);
+    return checkpoint_take(c, p, f);
+}
+
+static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, const char *path)
+{
     BurstGroup all = {0, 1, c->world};
-    checkpoint_path(final, sizeof final, directory, done);
-    if (snprintf(path, sizeof path, "%s/.step-%08lld.part", directory, (long long)done) >= (int)sizeof path)
-        return burst_fail(c, BURST_E_IO, "the name of %s is too long", directory);
     if (c->rank == 0)
-        BURST_TRY(create(c, l, directory, path));
+        BURST_TRY(checkpoint_create(c, l, path));
     BURST_TRY(burst_barrier(c, all));
     BURST_TRY(write_mine(c, p, w, l, path));
     BURST_TRY(burst_barrier(c, all));
-    if (c->rank != 0)
-        return BURST_OK;
-    BURST_TRY(finish(c, p, l, path));
-    return publish(c, directory, path, final);
+    return c->rank == 0 ? finish(c, p, l, path) : BURST_OK;
 }
 
-int checkpoint_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const char *directory, int64_t done, int64_t keep)
+static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f, int64_t done,
+                          int64_t keep)
+{
+    char path[PATH_MAX], final[PATH_MAX];
+    BURST_TRY(unfinished_path(c, path, sizeof path, f, done));
+    checkpoint_path(final, sizeof final, f->path, done);
+    if (c->rank == 0)
+        BURST_TRY(hold(c, p, f));
+    int status = write_all(c, p, w, l, path);
+    if (c->rank != 0)
+        return status;
+    if (status == BURST_OK)
+        status = publish(c, f->path, path, final);
+    if (status != BURST_OK)
+        return unlink(path), status;
+    region_saved(c->region, final);
+    return prune(c, f->path, done, keep);
+}
+
+int checkpoint_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Folder *f, int64_t done, int64_t keep)
 {
     Layout l;
     burst_doing(c, "writing a checkpoint");
     BURST_TRY(layout_make(c, p, done, &l));
-    int status = write_all(c, p, w, &l, directory, done);
+    int status = write_laid_out(c, p, w, &l, f, done, keep);
     layout_free(&l);
-    if (status == BURST_OK && c->rank == 0)
-        prune(directory, done, keep);
     return status;
 }

@@ -1,21 +1,22 @@
 /* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one window.
- * Nothing is kept between calls but the mapping: sequence (step, index) is a function of the seed and the file. */
+ * Sequence (step, index) is a function of the seed and the file. The file is read and not mapped: one that is cut short
+ * during the run is an error then, and no signal. */
 #include "internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER = 24, VERSION = 1, ROUNDS = 4 };
+enum { HEADER = 24, VERSION = 1, ROUNDS = 4, BLOCK = 1 << 16 };
 
 typedef struct Data {
-    const unsigned char *file; /* NULL: random tokens */
-    size_t file_bytes;
-    const unsigned char *tokens;
+    int fd;          /* -1: random tokens */
+    off_t file_bytes, tokens_at;
+    unsigned char *block; /* [BLOCK] of the file, from block_at on */
+    off_t block_at, block_bytes;
     int width;       /* bytes a token */
     int64_t count;   /* tokens of the file */
     int64_t windows; /* an epoch */
@@ -35,43 +36,63 @@ static uint64_t little_endian(const unsigned char *at, int bytes)
 }
 
 /* ---- opening ---- */
-static int map_file(BurstCtx *c, Data *d, const char *path)
+static int open_tokens(BurstCtx *c, Data *d, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        int reason = errno;
-        if (fd >= 0)
-            close(fd);
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(reason));
+    d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
+    if (d->fd < 0 || fstat(d->fd, &st) != 0)
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return burst_fail(c, BURST_E_IO, "cannot read tokens from %s: it is not a regular file", path);
+    d->file_bytes = st.st_size;
+    d->block = malloc(BLOCK);
+    if (!d->block)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
+    return d->file_bytes ? BURST_OK : burst_fail(c, BURST_E_IO, "%s is empty", path);
+}
+
+static inline bool in_block(const Data *d, off_t at, int bytes)
+{
+    return at >= d->block_at && at + bytes <= d->block_at + d->block_bytes;
+}
+
+/* Whether the file has these bytes, which lie in one block. */
+static bool read_block(Data *d, off_t at, int bytes)
+{
+    ssize_t n;
+    d->block_at = at / BLOCK * BLOCK;
+    d->block_bytes = 0;
+    while ((n = pread(d->fd, d->block + d->block_bytes, (size_t)(BLOCK - d->block_bytes), d->block_at + d->block_bytes)) != 0) {
+        if (n < 0 && errno != EINTR)
+            return false;
+        d->block_bytes += n > 0 ? n : 0;
     }
-    d->file_bytes = (size_t)st.st_size;
-    void *at = d->file_bytes ? mmap(NULL, d->file_bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-    int reason = errno;
-    close(fd);
-    if (at == MAP_FAILED)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(reason));
-    d->file = at;
-    return at ? BURST_OK : burst_fail(c, BURST_E_IO, "%s is empty", path);
+    errno = 0;
+    return in_block(d, at, bytes);
 }
 
 static int read_header(BurstCtx *c, Data *d, const char *path)
 {
-    d->tokens = d->file;
+    const unsigned char *header = d->block;
     d->width = 1;
-    d->count = (int64_t)d->file_bytes;
-    if (d->file_bytes < 8 || memcmp(d->file, "BURSTTOK", 8) != 0)
+    d->count = d->file_bytes;
+    if (d->file_bytes < 8)
+        return BURST_OK;
+    const int bytes = d->file_bytes < HEADER ? 8 : HEADER;
+    if (!read_block(d, 0, bytes))
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, errno ? strerror(errno) : "it is cut short");
+    if (memcmp(header, "BURSTTOK", 8) != 0)
         return BURST_OK; /* any other file: one token a byte */
-    uint64_t version = d->file_bytes >= HEADER ? little_endian(d->file + 8, 4) : 0;
-    uint64_t width = d->file_bytes >= HEADER ? little_endian(d->file + 12, 4) : 0;
+    uint64_t version = bytes == HEADER ? little_endian(header + 8, 4) : 0;
+    uint64_t width = bytes == HEADER ? little_endian(header + 12, 4) : 0;
     if (version != VERSION || (width != 2 && width != 4))
         return burst_fail(c, BURST_E_IO, "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
                           path, (unsigned long long)version, (unsigned long long)width, VERSION);
-    uint64_t count = little_endian(d->file + 16, 8), room = (d->file_bytes - HEADER) / width;
+    uint64_t count = little_endian(header + 16, 8), room = (uint64_t)(d->file_bytes - HEADER) / width;
     if (count > room)
         return burst_fail(c, BURST_E_IO, "%s is cut short: its header promises %llu tokens, and it has %llu", path,
                           (unsigned long long)count, (unsigned long long)room);
-    d->tokens = d->file + HEADER;
+    d->tokens_at = HEADER;
     d->width = (int)width;
     d->count = (int64_t)count;
     return BURST_OK;
@@ -79,7 +100,7 @@ static int read_header(BurstCtx *c, Data *d, const char *path)
 
 static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
 {
-    BURST_TRY(map_file(c, d, path));
+    BURST_TRY(open_tokens(c, d, path));
     BURST_TRY(read_header(c, d, path));
     d->windows = (d->count - 1) / p->sequence;
     if (d->windows < 1)
@@ -116,6 +137,7 @@ static int data_open(BurstCtx *c, const BurstPlan *p)
     Data *d = c->data = calloc(1, sizeof *d);
     if (!d)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
+    d->fd = -1;
     if (c->train->data)
         BURST_TRY(open_file(c, p, d, c->train->data));
     return make_buffers(c, p, d);
@@ -126,8 +148,9 @@ void data_close(BurstCtx *c)
     Data *d = c->data;
     if (!d)
         return;
-    if (d->file)
-        munmap((void *)d->file, d->file_bytes);
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d->block);
     free(d->position);
     free(d->token);
     free(d->label);
@@ -166,18 +189,32 @@ static int64_t window_of(const Data *d, int64_t seed, int64_t n)
 
 /* ---- one window ---- */
 typedef struct Window {
-    const Data *d;
+    Data *d;
     int64_t begin; /* first token in the file */
     uint64_t seed, number; /* of random tokens */
     int vocab;
 } Window;
 
-static uint32_t token_at(const Window *w, int64_t position)
+static int no_token(BurstCtx *c, const Window *w, int64_t position)
 {
-    const Data *d = w->d;
-    if (!d->file)
-        return (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
-    return (uint32_t)little_endian(d->tokens + (w->begin + position) * d->width, d->width);
+    if (errno)
+        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", c->train->data, strerror(errno));
+    return burst_fail(c, BURST_E_IO, "%s was cut short during the run: token %lld of %lld is not there", c->train->data,
+                      (long long)(w->begin + position), (long long)w->d->count);
+}
+
+static inline int token_at(BurstCtx *c, const Window *w, int64_t position, uint32_t *token)
+{
+    Data *d = w->d;
+    if (d->fd < 0) {
+        *token = (uint32_t)(hash3(~w->seed, w->number, (uint64_t)position) % (uint64_t)w->vocab);
+        return BURST_OK;
+    }
+    const off_t at = d->tokens_at + (w->begin + position) * d->width;
+    if (!in_block(d, at, d->width) && !read_block(d, at, d->width))
+        return no_token(c, w, position);
+    *token = (uint32_t)little_endian(d->block + (at - d->block_at), d->width);
+    return BURST_OK;
 }
 
 static int bad_token(BurstCtx *c, const Window *w, int64_t position, uint32_t token)
@@ -191,7 +228,9 @@ static int read_tokens(BurstCtx *c, const Window *w)
     Data *d = c->data;
     int64_t separator = c->train->separator;
     for (int64_t i = 0; i < d->n; i++) {
-        uint32_t token = token_at(w, d->position[i]), next = token_at(w, d->position[i] + 1);
+        uint32_t token = 0, next = 0;
+        BURST_TRY(token_at(c, w, d->position[i], &token));
+        BURST_TRY(token_at(c, w, d->position[i] + 1, &next));
         bool ends = separator >= 0 && token == separator; /* the next token opens another document */
         if (token >= (uint32_t)w->vocab)
             return bad_token(c, w, d->position[i], token);
@@ -205,15 +244,20 @@ static int read_tokens(BurstCtx *c, const Window *w)
 }
 
 /* The separator belongs to the document that it ends. */
-static void number_documents(const Data *d, const Window *w, int64_t separator, int64_t sequence)
+static int number_documents(BurstCtx *c, const Window *w, int64_t sequence)
 {
+    Data *d = c->data;
+    int64_t separator = c->train->separator;
     if (separator < 0 || !d->document)
-        return; /* all zero, as allocated */
+        return BURST_OK; /* all zero, as allocated */
     int32_t number = 0;
     for (int64_t i = 0; i < sequence; i++) {
+        uint32_t token = 0;
+        BURST_TRY(token_at(c, w, i, &token));
         d->document[i] = number;
-        number += token_at(w, i) == separator;
+        number += token == separator;
     }
+    return BURST_OK;
 }
 
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out)
@@ -224,9 +268,9 @@ int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t inde
     const BurstTrain *t = c->train;
     int64_t number = step * t->batch + index;
     Window w = {.d = d, .seed = (uint64_t)t->seed, .number = (uint64_t)number, .vocab = p->vocab,
-                .begin = d->file ? window_of(d, t->seed, number) * p->sequence : 0};
+                .begin = d->fd >= 0 ? window_of(d, t->seed, number) * p->sequence : 0};
     BURST_TRY(read_tokens(c, &w));
-    number_documents(d, &w, t->separator, p->sequence);
+    BURST_TRY(number_documents(c, &w, p->sequence));
     *out = (BurstBatch){.token = d->token, .label = d->label, .weight = d->weight};
     for (int i = 0; i < p->table_count; i++)
         out->tables.table[i] = d->document;

@@ -11,7 +11,7 @@
 
 #include <stdatomic.h>
 
-enum { DOING_TEXT = 120, ERROR_TEXT = 1024, RING_SLOTS = 8, REDUCE_MAX = 64, GATHERS_MAX = 4 };
+enum { DOING_TEXT = 120, ERROR_TEXT = 1024, SAVED_TEXT = 400, RING_SLOTS = 8, REDUCE_MAX = 64, GATHERS_MAX = 4 };
 /* Channels of the runtime's collectives. */
 enum { CHANNEL_GATHER = 12, CHANNEL_SCATTER = 13, CHANNEL_REDUCE = 14 };
 
@@ -39,8 +39,11 @@ enum { RUNNING = 0, FAILING = 1, FAILED = 2 };
 /* The first failure on this host: claimed by whoever moves state from RUNNING. */
 typedef struct Head {
     _Atomic int state;
+    _Atomic int said; /* the text is on stderr */
     int code;
     char text[ERROR_TEXT];
+    _Atomic int saved_at; /* 1 + which of saved counts, 0: none */
+    char saved[2][SAVED_TEXT];
 } Head;
 typedef struct Region {
     char *base;
@@ -66,8 +69,10 @@ static inline char *region_arena(const Region *r, int local)
 void slot_ring(Slot *s);
 /* Sleeps until the bell is no longer what it was, or for at most this long. */
 void slot_sleep(Slot *s, uint32_t bell, long microseconds);
-/* Records the first failure and wakes all; false where another one was first. */
+/* Records the first failure, with the newest checkpoint's name, and wakes all; false where another one was first. */
 bool region_fail(Region *r, int code, const char *text);
+void region_saved(Region *r, const char *path); /* the newest checkpoint */
+void region_say(Region *r); /* prints the failure, if nobody has */
 
 /* ---- messages ---- */
 typedef struct Lane Lane;
@@ -148,11 +153,13 @@ int job_run(const Job *job);
 int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Remote *remote, bool *first);
 /* 0, 1, 2 or 3 for a status. */
 int exit_code(int status);
+/* Of what another process sent: whether it is BURST_OK or an error. */
+static inline bool is_status(int64_t status) { return status <= BURST_OK && status >= BURST_E_DEVICE; }
 /* BURST_TIMEOUT or the default, in seconds. */
 double default_timeout(void);
 bool parse_seconds(const char *text, double *seconds);
 int mpi_job_run(const Job *job);
-int met_job_run(const Job *job); /* started by torchrun or srun */
+int rendezvous_job_run(const Job *job); /* started by torchrun or srun */
 /* "rank 3, step 5 (attend Q[0] with KV[1])" */
 void describe_rank(const Region *r, int rank, int local, char *text, size_t size);
 
@@ -185,8 +192,12 @@ void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
 
-/* Set by SIGTERM under mpirun, torchrun and srun, which end the ranks so when one of them was lost. */
+/* Under mpirun, torchrun and srun, which end the ranks by SIGTERM when one of them was lost. */
 void catch_termination(void);
+bool termination_told(void);
+int heed_termination(BurstCtx *c); /* fails when a signal has told this rank to end */
+/* By SIGSTOP or a debugger. */
+bool is_stopped(int pid);
 
 static inline void cpu_relax(void)
 {

@@ -18,6 +18,7 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least
     X("--every", NATURAL, "N", every, "a checkpoint every N steps (0: only after the last)")                            \
     X("--keep", COUNT, "N", keep, "keep the newest N checkpoints (2)")                                                  \
     X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
+    X("--fresh", FLAG, "", fresh, "move checkpoints beyond where this run begins into a folder of their own")            \
     X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder")                          \
     X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step")            \
     X("--export-dtype", CHOICE, "bf16|f32", dtype, "of the exported weights (bf16)")                                    \
@@ -140,6 +141,11 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
         return usage(text, size, "--share-gpus lets ranks share GPUs, and this program computes on CPUs: leave it out");
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
+    if (o->fresh && !o->checkpoint)
+        return usage(text, size, "--fresh needs --checkpoint DIR");
+    if (o->fresh && o->resume && !o->resume_file)
+        return usage(text, size, "--fresh starts over, and --resume goes on from the newest checkpoint: leave one out, or name a "
+                     "FILE to go on from");
     if (o->resume && o->weights != t->weights)
         return usage(text, size, "--resume and --weights contradict each other: a checkpoint has weights of its own");
     if (o->export_dir && o->checkpoint && strcmp(o->export_dir, o->checkpoint) == 0)

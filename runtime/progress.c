@@ -1,6 +1,8 @@
 /* progress.c: the progress line and the metrics file. */
 #include "progress.h"
 
+#include "output.h"
+
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,16 +14,20 @@ static double gib(double bytes)
     return bytes / (1 << 30);
 }
 
-static void say_plan(const BurstCtx *c, const BurstPlan *p, int64_t done)
+static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
-    printf("%s: %d ranks = data %d x %d, %d layers, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, %.4g s a step predicted\n",
+    printf("%s: %d ranks = data %d x %d, %d layers, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
            p->source, p->world, p->data, p->group, p->layers, (long long)p->sequence, (long long)p->train.batch,
-           c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes), p->predicted_seconds);
+           c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
+    if (p->predicted_seconds > 0)
+        printf("%.4g s a step predicted\n", p->predicted_seconds);
+    else
+        printf("no time predicted\n");
     if (p->predicted_memory > p->arena_bytes)
         printf("%.3f GiB of device memory predicted\n", gib((double)p->predicted_memory));
     if (done)
         printf("resumed after step %lld\n", (long long)done);
-    fflush(stdout);
+    return output_printed(c);
 }
 
 int progress_memory(BurstCtx *c)
@@ -31,8 +37,7 @@ int progress_memory(BurstCtx *c)
         return BURST_OK;
     BURST_TRY(c->device.describe(c->device.arg, text, sizeof text));
     printf("device memory of rank %d: %s\n", c->rank, text);
-    fflush(stdout);
-    return BURST_OK;
+    return output_printed(c);
 }
 
 /* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's word counts. */
@@ -56,7 +61,7 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     if (c->rank != 0)
         return BURST_OK;
     if (!o->quiet)
-        say_plan(c, p, done);
+        BURST_TRY(say_plan(c, p, done));
     if (!o->quiet)
         BURST_TRY(progress_memory(c));
     s->metrics = o->metrics ? fopen(o->metrics, done ? "a" : "w") : NULL;
@@ -106,16 +111,20 @@ static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, const Opt
     return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
 }
 
-static void say_step(const Progress *s, const BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+static int say_step(const Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
                      double seconds)
 {
-    printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  %.1f %% MFU  %.3f GiB/%s "
-           "(predicted %.3f)  %.4f s (predicted %.4f, %+.0f%%)\n",
+    printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
            (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
-           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9,
-           100 * utilisation(p, seconds), gib(s->memory), c->device.memory ? "GPU" : "rank", gib((double)p->predicted_memory), seconds,
-           p->predicted_seconds, p->predicted_seconds > 0 ? (seconds / p->predicted_seconds - 1) * 100 : 0.0);
-    fflush(stdout);
+           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
+    if (p->peak_flops > 0)
+        printf("%.1f %% MFU  ", 100 * utilisation(p, seconds));
+    printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
+           gib((double)p->predicted_memory), seconds);
+    if (p->predicted_seconds > 0)
+        printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds, (seconds / p->predicted_seconds - 1) * 100);
+    printf("\n");
+    return output_printed(c);
 }
 
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
@@ -127,7 +136,7 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     if (c->rank != 0)
         return BURST_OK;
     if (due && !o->quiet)
-        say_step(s, c, p, o, step, r, seconds);
+        BURST_TRY(say_step(s, c, p, o, step, r, seconds));
     return write_metrics(s, c, p, o, step, r, seconds);
 }
 

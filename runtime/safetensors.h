@@ -50,6 +50,7 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder);
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
+json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight": unit counts repeats. */

@@ -62,11 +62,15 @@ static bool same_value(const json_t *a, const json_t *b)
 static const char *const rope_blocks[] = {"rope_scaling", "rope_parameters"};
 enum { ROPE_BLOCKS = sizeof rope_blocks / sizeof *rope_blocks };
 
+/* Without a type only what is read may be there: a factor says that positions are scaled. */
 static bool is_default_rope(const json_t *block)
 {
     const json_t *type = json_object_get(block, "rope_type");
     type = type ? type : json_object_get(block, "type");
-    return json_is_object(block) && (!type || (json_is_string(type) && strcmp(json_string_value(type), "default") == 0));
+    size_t read = (json_object_get(block, "rope_theta") != NULL) + (json_object_get(block, "partial_rotary_factor") != NULL);
+    if (!type)
+        return json_is_object(block) && json_object_size(block) == read;
+    return json_is_string(type) && strcmp(json_string_value(type), "default") == 0;
 }
 
 static bool given(const json_t *value)
@@ -144,7 +148,7 @@ static bool all_causal(const BurstPlan *p)
 }
 
 /* [layers] texts. A mask may name a file, and a path may be any bytes; JSON is UTF-8. */
-static json_t *attention_of(const BurstPlan *p)
+json_t *masks_of(const BurstPlan *p)
 {
     json_t *texts = json_array();
     for (int i = 0; texts && i < p->layers; i++) {
@@ -158,7 +162,7 @@ static json_t *attention_of(const BurstPlan *p)
 static void compare_masks(const BurstCtx *c, const BurstPlan *p, const char *path, const json_t *config)
 {
     const json_t *there = json_object_get(config, "burst_attention");
-    json_t *here = attention_of(p);
+    json_t *here = masks_of(p);
     bool same = there ? json_equal(there, here) : all_causal(p);
     if (c->rank == 0 && !same)
         fprintf(stderr, "burst: the plan's masks are not those that %s names (%s)\n", path, there ? "burst_attention" : "causal");
@@ -214,7 +218,7 @@ json_t *config_make(const BurstPlan *p, int dtype)
         made = json_object_set(config, field[i].name, field[i].plan) == 0;
     free_fields(field);
     if (made && !all_causal(p))
-        made = json_object_set_new(config, "burst_attention", attention_of(p)) == 0;
+        made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;
     if (!made)
         json_decref(config);
     return made ? config : NULL;

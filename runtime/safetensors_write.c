@@ -3,6 +3,7 @@
 #include "safetensors.h"
 
 #include "checkpoint.h"
+#include "output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,10 +19,12 @@ enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
 /* ---- layout: the same on every rank ---- */
 
 typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry; /* begin: in the file's data */
+static const char part_end[] = ".part";
 typedef struct OutFile { char name[FILE_NAME]; char *header; size_t header_bytes; int64_t bytes; int first, end; /* entries */ } OutFile;
 typedef struct Out {
     const char *folder;
     char part[PATH_MAX]; /* its name while it is written */
+    int lock;            /* of rank 0, on that */
     int dtype, size;     /* bytes an element */
     int files, entries;
     Entry *entry;
@@ -95,27 +98,33 @@ static bool make_header(const BurstPlan *p, const Out *o, OutFile *f)
 
 static void layout_drop(Out *o)
 {
+    if (o->lock >= 0)
+        close(o->lock);
     for (int i = 0; i < o->files; i++)
         free(o->file[i].header);
     free(o->file);
     free(o->entry);
 }
 
-/* The folder's name without slashes at its end, and ".part". */
+/* What the folder's name, without slashes at its end, leads to; and ".part". */
 static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
 {
     size_t n = strlen(folder);
     while (n > 1 && folder[n - 1] == '/')
         n--;
-    if (snprintf(part, PATH_MAX, "%.*s.part", (int)n, folder) + FILE_NAME < PATH_MAX)
-        return BURST_OK;
-    return burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
+    char *name = strndup(folder, n), *real = name ? output_follow(name) : NULL;
+    free(name);
+    if (!real)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+    const bool fits = snprintf(part, PATH_MAX, "%s%s", real, part_end) + FILE_NAME < PATH_MAX;
+    free(real);
+    return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
 }
 
 static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Out *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
-    *o = (Out){.folder = folder, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
+    *o = (Out){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
     BURST_TRY(part_name(c, folder, o->part));
     o->entry = calloc(tensors, sizeof *o->entry);
     o->file = calloc(tensors, sizeof *o->file);
@@ -150,14 +159,42 @@ static void parent_of(char path[PATH_MAX])
         slash[slash == path] = 0;
 }
 
-int folder_free(BurstCtx *c, const char *folder)
+/* Whether a file is one that an interrupted export leaves, or a part of a folder. */
+static bool ours(const char *name)
 {
-    char parent[PATH_MAX];
+    const char *end = strstr(name, ".safetensors");
+    return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
+           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 || strcmp(name, ".lock") == 0 ||
+           strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* A folder itself, not what a link leads to. *d NULL: nothing is there. */
+static int open_folder(BurstCtx *c, const char *folder, const char *path, DIR **d)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *d = fd < 0 ? NULL : fdopendir(fd);
+    if (*d || errno == ENOENT)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way: %s", folder, path, strerror(errno));
+}
+
+static int part_free(BurstCtx *c, const char *folder, const char *part)
+{
+    DIR *d;
+    bool foreign = false;
+    BURST_TRY(open_folder(c, folder, part, &d));
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        foreign |= !ours(e->d_name);
+    if (d)
+        closedir(d);
+    if (!foreign)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way, with files that no export has left", folder, part);
+}
+
+static int names_free(BurstCtx *c, const char *folder)
+{
     int found = 0;
-    BURST_TRY(part_name(c, folder, parent));
-    parent_of(parent);
-    if (access(parent, W_OK | X_OK) != 0)
-        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent, strerror(errno));
     DIR *d = opendir(folder);
     if (!d && errno == ENOENT)
         return BURST_OK;
@@ -170,28 +207,32 @@ int folder_free(BurstCtx *c, const char *folder)
                  : BURST_OK;
 }
 
-/* Whether a file is one that an interrupted export leaves. */
-static bool ours(const char *name)
+int folder_free(BurstCtx *c, const char *folder)
 {
-    return strncmp(name, "model", 5) == 0 || strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0;
+    char part[PATH_MAX], parent[PATH_MAX];
+    BURST_TRY(part_name(c, folder, part));
+    memcpy(parent, part, sizeof parent);
+    parent_of(parent);
+    if (access(parent, W_OK | X_OK) != 0)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent, strerror(errno));
+    BURST_TRY(names_free(c, folder));
+    return part_free(c, folder, part);
 }
 
-/* Removes what an interrupted export has left; anything else in the way is an error. */
-static int remove_part(BurstCtx *c, const Out *o)
+/* Removes what an interrupted export has left, as the lock is ours. */
+static int clear_part(BurstCtx *c, const Out *o)
 {
     char path[PATH_MAX];
-    DIR *d = opendir(o->part);
-    if (!d && errno == ENOENT)
-        return BURST_OK;
-    if (!d)
-        return io_failed(c, "open", o->part);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME) {
+    DIR *d;
+    BURST_TRY(open_folder(c, o->folder, o->part, &d));
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME && strcmp(e->d_name, ".lock") != 0) {
             path_of(o, e->d_name, path);
-            unlink(path);
+            unlink(path); /* of . and .. it does nothing */
         }
-    closedir(d);
-    return rmdir(o->part) == 0 ? BURST_OK : io_failed(c, "remove what an interrupted export left in", o->part);
+    if (d)
+        closedir(d);
+    return BURST_OK;
 }
 
 static int create_file(BurstCtx *c, const Out *o, const OutFile *f)
@@ -205,12 +246,13 @@ static int create_file(BurstCtx *c, const Out *o, const OutFile *f)
     return close_written(c, fd, errno == 0 && write_at(fd, f->header, f->header_bytes, 0), path);
 }
 
-static int create(BurstCtx *c, const Out *o)
+static int create(BurstCtx *c, const BurstPlan *p, Out *o)
 {
     BURST_TRY(folder_free(c, o->folder));
-    BURST_TRY(remove_part(c, o));
-    if (mkdir(o->part, 0777) != 0)
+    if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
         return io_failed(c, "make the folder", o->part);
+    BURST_TRY(lock_take(c, p, o->part, &o->lock));
+    BURST_TRY(clear_part(c, o));
     for (int i = 0; i < o->files; i++)
         BURST_TRY(create_file(c, o, &o->file[i]));
     return BURST_OK;
@@ -342,21 +384,25 @@ static int sync_parent(BurstCtx *c, const Out *o)
 
 static int finish(BurstCtx *c, const BurstPlan *p, const Out *o)
 {
+    char path[PATH_MAX];
     BURST_TRY(take_marks(c, o));
     BURST_TRY(write_json(c, o, "config.json", config_make(p, o->dtype)));
     if (o->files > 1)
         BURST_TRY(write_json(c, o, "model.safetensors.index.json", index_of(p, o)));
+    path_of(o, ".lock", path);
+    unlink(path);
     BURST_TRY(sync_folder(c, o->part));
-    if (rename(o->part, o->folder) != 0)
+    snprintf(path, sizeof path, "%.*s", (int)(strlen(o->part) - strlen(part_end)), o->part);
+    if (rename(o->part, path) != 0)
         return io_failed(c, "rename a folder to", o->folder);
     return sync_parent(c, o);
 }
 
-static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o)
+static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Out *o)
 {
     const BurstGroup all = {0, 1, c->world};
     if (c->rank == 0)
-        BURST_TRY(create(c, o));
+        BURST_TRY(create(c, p, o));
     BURST_TRY(burst_barrier(c, all));
     BURST_TRY(write_mine(c, p, w, o));
     BURST_TRY(burst_barrier(c, all));

@@ -8,10 +8,7 @@
 #include "progress.h"
 #include "trace_file.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PIECE = REDUCE_MAX * sizeof(double) / sizeof(BurstSpan) }; /* spans of a message: through the slot's shared memory */
 
@@ -27,19 +24,6 @@ static bool traced(const Timeline *t, int64_t step)
 
 /* ---- begin ---- */
 
-static int open_file(Timeline *t, BurstCtx *c)
-{
-    if (c->rank != 0)
-        return BURST_OK;
-    size_t size = strlen(t->path) + sizeof ".part";
-    t->part = malloc(size);
-    if (!t->part)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for the trace");
-    snprintf(t->part, size, "%s.part", t->path);
-    t->file = fopen(t->part, "w");
-    return t->file ? BURST_OK : burst_fail(c, BURST_E_IO, "cannot write %s: %s", t->part, strerror(errno));
-}
-
 int timeline_open(Timeline *t, BurstCtx *c, const Options *o, int64_t done)
 {
     *t = (Timeline){.path = o->trace, .first = done + (done + 1 < o->steps)};
@@ -47,7 +31,8 @@ int timeline_open(Timeline *t, BurstCtx *c, const Options *o, int64_t done)
         return t->path = NULL, BURST_OK;
     t->last = t->first + o->trace_steps - 1;
     t->last = t->last < o->steps ? t->last : o->steps - 1;
-    BURST_TRY(open_file(t, c));
+    if (c->rank == 0)
+        BURST_TRY(output_begin(c, t->path, &t->out));
     return spans_make(c, &c->spans);
 }
 
@@ -88,7 +73,7 @@ static void add_span(Timeline *t, Sums *sums, int rank, double offset, const Bur
     sums->seconds[row] += s->end - s->begin;
     sums->calls[row]++;
     sums->end = s->end > sums->end ? s->end : sums->end;
-    trace_file_span(t->file, &t->any, rank, offset, s);
+    trace_file_span(t->out.file, &t->any, rank, offset, s);
 }
 
 static void add_rank(Timeline *t, const Sums *sums, int world)
@@ -153,13 +138,8 @@ static int collect(Timeline *t, BurstCtx *c, double *seconds)
 
 static int finish_file(Timeline *t, BurstCtx *c, const BurstPlan *p)
 {
-    trace_file_end(t->file, p, t->left_out);
-    bool failed = ferror(t->file) != 0;
-    failed |= fclose(t->file) != 0;
-    t->file = NULL;
-    if (failed || rename(t->part, t->path) != 0)
-        return burst_fail(c, BURST_E_IO, "cannot write %s: %s", t->path, strerror(errno));
-    return BURST_OK;
+    trace_file_end(t->out.file, p, t->left_out);
+    return output_keep(c, t->path, &t->out);
 }
 
 static void relative(Spans *s)
@@ -205,7 +185,6 @@ static void print_table(const Timeline *t, const BurstPlan *p)
     }
     if (t->left_out)
         printf("  %lld stretches found no room in the trace and are missing\n", (long long)t->left_out);
-    fflush(stdout);
 }
 
 int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step)
@@ -222,16 +201,17 @@ int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o,
         return send_spans(c, c->spans);
     if (step == t->first) {
         t->zero = c->spans->zero;
-        trace_file_begin(t->file, &t->any, p);
-        trace_file_forecast(t->file, &t->any, p, 0);
+        trace_file_begin(t->out.file, &t->any, p);
+        trace_file_forecast(t->out.file, &t->any, p, 0);
     }
     BURST_TRY(collect(t, c, &seconds));
-    trace_file_step(t->file, &t->any, step, c->spans->zero - t->zero, seconds);
+    trace_file_step(t->out.file, &t->any, step, c->spans->zero - t->zero, seconds);
     t->seconds += seconds;
     if (step < t->last)
         return BURST_OK;
     if (!o->quiet) {
         print_table(t, p);
+        BURST_TRY(output_printed(c));
         BURST_TRY(progress_memory(c));
     }
     return finish_file(t, c, p);
@@ -239,11 +219,8 @@ int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o,
 
 int timeline_close(Timeline *t, int status)
 {
-    if (t->file) {
-        fclose(t->file);
-        unlink(t->part);
-    }
-    free(t->part);
+    if (t->out.file)
+        output_close(&t->out, false);
     *t = (Timeline){0};
     return status;
 }

@@ -4,13 +4,11 @@
 #define BURST_TIMELINE_H
 
 #include "options.h"
-
-#include <stdio.h>
+#include "output.h"
 
 typedef struct Timeline {
     const char *path; /* NULL: nothing is traced */
-    char *part;       /* the file's name until it is whole */
-    FILE *file;       /* rank 0 */
+    OutputFile out;   /* of rank 0 */
     bool any;         /* an event was written */
     int64_t first, last; /* steps that are traced */
     double zero;      /* seconds: of the file's time */

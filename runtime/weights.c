@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 4, FILLERS = 32 }; /* param, grad, m, v; threads that draw first values, at most */
+enum { KINDS = 4, FILLERS = 32 }; /* param, m, v, grad; threads that draw first values, at most */
 
 int burst_unit_count(const BurstPlan *p)
 {
@@ -25,11 +25,16 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
+static int kinds_taken(const BurstPlan *p)
+{
+    return p->places_gradients ? KINDS - 1 : KINDS;
+}
+
 size_t burst_weights_bytes(const BurstPlan *p)
 {
     size_t bytes = 0;
     for (int u = 0; u < burst_unit_count(p); u++)
-        bytes += KINDS * (((size_t)burst_unit(p, u)->shard * sizeof(float) + 63) / 64 * 64);
+        bytes += (size_t)kinds_taken(p) * (((size_t)burst_unit(p, u)->shard * sizeof(float) + 63) / 64 * 64);
     return bytes;
 }
 
@@ -88,9 +93,9 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
     if (!c->weight_tables)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the list of weights");
     float **table = c->weight_tables;
-    *w = (BurstWeights){.units = (int)units, .param = table, .grad = table + units, .m = table + 2 * units,
-                        .v = table + 3 * units};
-    for (size_t i = 0; i < KINDS * units; i++) {
+    *w = (BurstWeights){.units = (int)units, .param = table, .m = table + units, .v = table + 2 * units,
+                        .grad = table + 3 * units};
+    for (size_t i = 0; i < (size_t)kinds_taken(p) * units; i++) {
         table[i] = burst_take(c, (size_t)burst_unit(p, (int)(i % units))->shard * sizeof(float));
         if (!table[i])
             return BURST_E_MEMORY;

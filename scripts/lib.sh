@@ -46,3 +46,14 @@ configure_and_build() {
         exit 1
     fi
 }
+
+# Where nvcc came without cuobjdump, which shows the instructions of compiled kernels: NVIDIA's wheels have it.
+find_cuobjdump() {
+    local nvcc tools=$build/cuda-tools
+    nvcc=$(command -v nvcc) || return 0
+    command -v cuobjdump >/dev/null || [ -x "$(dirname "$nvcc")/cuobjdump" ] && return
+    [ -x "$(echo "$tools"/nvidia/cu*/bin/nvdisasm)" ] ||
+        python3 -m pip install -q --target "$tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm >"$build/cuda-tools.log" 2>&1 || return 0
+    PATH=$(dirname "$tools"/nvidia/cu*/bin/nvdisasm):$PATH
+    export PATH
+}

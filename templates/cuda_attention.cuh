@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 #include <math_constants.h>
 
+#include "burst_kernels.h"
 #include "burst_mask.h"
 
 /* ---- chunks ---- */
@@ -34,14 +35,53 @@ typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
     int32_t *count, *list;
+    int32_t *taken; /* how many tiles the blocks of a persistent grid have asked for; 0 between launches */
 } BurstTileLists;
 
-/* Tokens of a tile. Backward's query tile is smaller at head_dim 128: dK and dV already take 128 registers a thread. */
-template <int D> struct BurstTileShape {
-    static_assert(D == 64 || D == 128, "head_dim is 64 or 128");
-    static constexpr int FORWARD_Q = 128, FORWARD_K = D == 64 ? 128 : 64;
-    static constexpr int BACKWARD_Q = D == 64 ? 128 : 64, BACKWARD_K = 128;
+/* Tokens of a tile of form BURST_FORM (burst_kernels.h); MASK::LONG: it leaves long lists. */
+#ifndef BURST_FORM
+#define BURST_FORM 80
+#endif
+template <int FORM, int D> struct BurstTileShape;
+#define BURST_TILE_SHAPE(form, d, forward_q, forward_k, forward_long, backward_q, backward_k)       \
+    template <> struct BurstTileShape<form, d> {                                                    \
+        static constexpr int FORWARD_Q = forward_q, FORWARD_K = forward_k, FORWARD_LONG = forward_long; \
+        static constexpr int BACKWARD_Q = backward_q, BACKWARD_K = backward_k;                      \
+    };
+BURST_KERNELS(BURST_TILE_SHAPE)
+template <int D, class MASK> struct BurstTiles {
+    using Shape = BurstTileShape<BURST_FORM, D>;
+    static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = MASK::LONG ? Shape::FORWARD_LONG : Shape::FORWARD_K;
+    static constexpr int BACKWARD_Q = Shape::BACKWARD_Q, BACKWARD_K = Shape::BACKWARD_K;
 };
+
+/* ---- what the kernels take ---- */
+enum { BURST_FIRST = 1, BURST_LAST = 2 };
+
+/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. */
+typedef struct BurstForward {
+    BurstRows q, k, v, out;
+    float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
+    float *lse; /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
+    BurstTokens q_tokens, k_tokens;
+    BurstTileLists lists; /* a row per query tile */
+    int q_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
+    int flags, section;
+    float scale;
+} BurstForward;
+
+/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. */
+typedef struct BurstBackward {
+    BurstRows q, k, v, d_o;
+    const float *lse, *delta; /* [q_heads][q_tokens.n] */
+    float *dq;                /* [q_heads][q_tokens.n][D], added to */
+    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], added to; dk with its scale */
+    BurstTokens q_tokens, k_tokens;
+    BurstTileLists lists; /* a row per key tile */
+    int q_heads, kv_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
+    int splits, section;
+    float scale;
+} BurstBackward;
 
 /* ---- fragments: mma.sync.m16n8k16, a warp's lanes holding rows lane/4 (+8) and columns 2 * (lane%4) (+1) ---- */
 namespace burst {
@@ -281,7 +321,96 @@ static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, in
     return *(const volatile int32_t *)&lists.order[at].tile;
 }
 
+/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here. Of two n-tiles a lane of four holds two
+ * columns each; lanes exchange them in pairs, so that each adds four columns of one of them. */
+template <int TILES>
+static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there)
+{
+    const bool odd = lane & 1;
+#pragma unroll
+    for (int j = 0; j < TILES; j += 2) {
+        const float give0 = odd ? x[j][h] : x[j + 1][h], give1 = odd ? x[j][h + 1] : x[j + 1][h + 1];
+        const float keep0 = odd ? x[j + 1][h] : x[j][h], keep1 = odd ? x[j + 1][h + 1] : x[j][h + 1];
+        const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1), got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
+        float *const to = at + (j + odd) * 8 + lane % 4 / 2 * 4;
+        if (there)
+            add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1), scale * (odd ? keep0 : got0),
+                     scale * (odd ? keep1 : got1));
+    }
+}
+
+/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. Additions of one
+ * instruction lie together: sm_90 adds four floats a lane, sm_80 one; in the sm_90a form all eight of a lane do. */
+static __device__ __forceinline__ int dq_place(int j, int c, int e)
+{
+#if BURST_FORM == 90
+    return c * 8 + j * 2 + e;
+#elif __CUDA_ARCH__ >= 900
+    return j / 2 * 16 + c * 4 + j % 2 * 2 + e;
+#else
+    return (j * 2 + e) * 4 + c;
+#endif
+}
+
 } // namespace burst
+
+/* ---- before and after backward ---- */
+/* delta[h][i] = rowsum(dO * O); D / 8 lanes a row. */
+template <int D>
+static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
+{
+    constexpr int LANES = D / 8;
+    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const int lane = (int)threadIdx.x % LANES, head = (int)(row / n), i = (int)(row % n);
+    float sum = 0;
+    if (head < heads) {
+        const uint4 x = *(const uint4 *)(o.at + head * o.head + i * o.row + lane * 8);
+        const uint4 y = *(const uint4 *)(d_o.at + head * d_o.head + i * d_o.row + lane * 8);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float2 a = __bfloat1622float2(((const __nv_bfloat162 *)&x)[e]);
+            const float2 b = __bfloat1622float2(((const __nv_bfloat162 *)&y)[e]);
+            sum += a.x * b.x + a.y * b.y;
+        }
+    }
+#pragma unroll
+    for (int step = LANES / 2; step; step /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (head < heads && lane == 0)
+        delta[row] = sum;
+}
+
+/* out = scale * dq, in bf16 and in order; a thread a pair of columns. */
+template <int D>
+static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads, float scale, BurstRows out)
+{
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / (D / 2);
+    const int x = (int)(at % (D / 2)) * 2, head = (int)(row / n), i = (int)(row % n);
+    if (head >= heads)
+        return;
+    const float *from = dq + row * D + x / 32 * 32;
+    const int j = x % 32 / 8, c = x % 8 / 2;
+    *(uint32_t *)(out.at + head * out.head + i * out.row + x) =
+        burst::pack(from[burst::dq_place(j, c, 0)] * scale, from[burst::dq_place(j, c, 1)] * scale);
+}
+
+template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta, cudaStream_t stream)
+{
+    const int64_t threads = (int64_t)n * heads * (D / 8);
+    if (threads)
+        burst_delta_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(o, d_o, n, heads, delta);
+    return cudaGetLastError();
+}
+
+/* After the last pair. */
+template <int D>
+static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out, cudaStream_t stream)
+{
+    const int64_t threads = (int64_t)n * heads * (D / 2);
+    if (threads)
+        burst_finish_dq_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(dq, n, heads, scale, out);
+    return cudaGetLastError();
+}
 
 /* ---- tile lists ---- */
 /* side[i]: hull of tokens i * tile .. (i + 1) * tile - 1; one warp a tile. */
@@ -336,6 +465,8 @@ static __global__ void burst_order_kernel(BurstTileLists lists)
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (row >= lists.rows)
         return;
+    if (row == 0)
+        *lists.taken = 0;
     const int mine = lists.count[row];
     int before = 0;
     for (int i = 0; i < lists.rows; i++)
@@ -353,17 +484,18 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one pair of chunks take: order, count and list. */
+/* Ints that the lists of one pair of chunks take: order, count, list and taken. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles)
 {
-    return (size_t)own_tiles * (sizeof(BurstTileList) / 4 + 1 + (size_t)other_tiles);
+    return (size_t)own_tiles * (sizeof(BurstTileList) / 4 + 1 + (size_t)other_tiles) + 1;
 }
 
 /* memory: aligned to 16 bytes. */
 static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, int32_t *memory)
 {
     int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4);
-    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, count + own_tiles};
+    int32_t *const list = count + own_tiles;
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, list + (size_t)own_tiles * (size_t)other_tiles};
     return l;
 }
 

@@ -9,21 +9,8 @@
  */
 #include "cuda_attention.cuh"
 
-/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. */
-typedef struct BurstBackward {
-    BurstRows q, k, v, d_o;
-    const float *lse, *delta; /* [q_heads][q_tokens.n] */
-    float *dq;                /* [q_heads][q_tokens.n][D], added to */
-    float *dk, *dv;           /* [kv_heads][k_tokens.n][D], added to; dk with its scale */
-    BurstTokens q_tokens, k_tokens;
-    BurstTileLists lists; /* a row per key tile */
-    int q_heads, kv_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
-    int splits, section;
-    float scale;
-} BurstBackward;
-
 template <int D, class MASK> struct BurstBackwardLayout {
-    static constexpr int BM = BurstTileShape<D>::BACKWARD_Q, BN = BurstTileShape<D>::BACKWARD_K;
+    static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
     static constexpr int THREADS = 256, HALF = BM / 2;
     static constexpr int STAGE = BM * D * 2, Q_INTS = burst::token_ints<MASK>(BM) * 4;
     static constexpr int K = 0, V = K + BN * D * 2, Q = V + BN * D * 2, DO = Q + 2 * STAGE;
@@ -176,17 +163,6 @@ static __device__ __forceinline__ void backward_sum(float sum[2][D / 16][4], con
     }
 }
 
-/* Place in a group of 32 columns of what a lane holds: n-tile j, lane c of four, element e. Additions of one instruction
- * lie together: sm_90 adds four floats a lane, sm_80 one. */
-static __device__ __forceinline__ int dq_place(int j, int c, int e)
-{
-#if __CUDA_ARCH__ >= 900
-    return j / 2 * 16 + c * 4 + j % 2 * 2 + e;
-#else
-    return (j * 2 + e) * 4 + c;
-#endif
-}
-
 /* Adds 32 queries by 32 columns of dQ; at: row lane/4 of the group of columns. */
 template <int D> static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], float *at, int lane, int rows)
 {
@@ -237,24 +213,6 @@ static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
     return place_of(block_number(), p.lists.rows, p.kv_heads * p.splits, p.section);
 }
 
-/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here. Of two n-tiles a lane of four holds two
- * columns each; lanes exchange them in pairs, so that each adds four columns of one of them. */
-template <int TILES>
-static __device__ __forceinline__ void backward_add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there)
-{
-    const bool odd = lane & 1;
-#pragma unroll
-    for (int j = 0; j < TILES; j += 2) {
-        const float give0 = odd ? x[j][h] : x[j + 1][h], give1 = odd ? x[j][h + 1] : x[j + 1][h + 1];
-        const float keep0 = odd ? x[j + 1][h] : x[j][h], keep1 = odd ? x[j + 1][h + 1] : x[j][h + 1];
-        const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1), got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
-        float *const to = at + (j + odd) * 8 + lane % 4 / 2 * 4;
-        if (there)
-            add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1), scale * (odd ? keep0 : got0),
-                     scale * (odd ? keep1 : got1));
-    }
-}
-
 /* first: the first of the warp's keys. */
 template <int D, int BM>
 static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int first,
@@ -265,8 +223,8 @@ static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> 
         const int key = first + row * 8 + lane / 4, b = row / 2, h = row % 2 * 2;
         const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + half * (D / 2);
         const bool there = key < p.k_tokens.n;
-        backward_add_row<D / 16>(sums.dk[b], h, p.scale, p.dk + at, lane, there);
-        backward_add_row<D / 16>(sums.dv[b], h, 1, p.dv + at, lane, there);
+        add_row<D / 16>(sums.dk[b], h, p.scale, p.dk + at, lane, there);
+        add_row<D / 16>(sums.dv[b], h, 1, p.dv + at, lane, there);
     }
 }
 
@@ -275,9 +233,9 @@ static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> 
 template <int D> static __device__ __forceinline__ void backward_expect(const BurstBackward &p)
 {
     const Place here = backward_place(p);
-    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<D>::BACKWARD_K, thread = thread_number();
+    const int key0 = tile_again(p.lists, here.tile) * BurstTileShape<80, D>::BACKWARD_K, thread = thread_number();
     const int64_t at = ((int64_t)(here.head / p.splits) * p.k_tokens.n + key0) * D;
-    const int floats = min(BurstTileShape<D>::BACKWARD_K, p.k_tokens.n - key0) * D;
+    const int floats = min(BurstTileShape<80, D>::BACKWARD_K, p.k_tokens.n - key0) * D;
 #pragma unroll 1
     for (int i = thread * 32; i < floats; i += 256 * 32) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(p.dk + at + i));
@@ -394,63 +352,6 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const int thread = thread_number();
     backward_write<D, BM>(sums, p, here.head / p.splits, tile_again(p.lists, here.tile) * BN + thread / 32 % 4 * 32, thread / 128,
                           thread % 32);
-}
-
-/* delta[h][i] = rowsum(dO * O); D / 8 lanes a row. */
-template <int D>
-static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
-{
-    constexpr int LANES = D / 8;
-    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
-    const int lane = (int)threadIdx.x % LANES, head = (int)(row / n), i = (int)(row % n);
-    float sum = 0;
-    if (head < heads) {
-        const uint4 x = *(const uint4 *)(o.at + head * o.head + i * o.row + lane * 8);
-        const uint4 y = *(const uint4 *)(d_o.at + head * d_o.head + i * d_o.row + lane * 8);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float2 a = __bfloat1622float2(((const __nv_bfloat162 *)&x)[e]);
-            const float2 b = __bfloat1622float2(((const __nv_bfloat162 *)&y)[e]);
-            sum += a.x * b.x + a.y * b.y;
-        }
-    }
-#pragma unroll
-    for (int step = LANES / 2; step; step /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (head < heads && lane == 0)
-        delta[row] = sum;
-}
-
-/* out = scale * dq, in bf16 and in order; a thread a pair of columns. */
-template <int D>
-static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads, float scale, BurstRows out)
-{
-    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / (D / 2);
-    const int x = (int)(at % (D / 2)) * 2, head = (int)(row / n), i = (int)(row % n);
-    if (head >= heads)
-        return;
-    const float *from = dq + row * D + x / 32 * 32;
-    const int j = x % 32 / 8, c = x % 8 / 2;
-    *(uint32_t *)(out.at + head * out.head + i * out.row + x) =
-        burst::pack(from[burst::dq_place(j, c, 0)] * scale, from[burst::dq_place(j, c, 1)] * scale);
-}
-
-template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta, cudaStream_t stream)
-{
-    const int64_t threads = (int64_t)n * heads * (D / 8);
-    if (threads)
-        burst_delta_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(o, d_o, n, heads, delta);
-    return cudaGetLastError();
-}
-
-/* After the last pair. */
-template <int D>
-static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scale, BurstRows out, cudaStream_t stream)
-{
-    const int64_t threads = (int64_t)n * heads * (D / 2);
-    if (threads)
-        burst_finish_dq_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(dq, n, heads, scale, out);
-    return cudaGetLastError();
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */

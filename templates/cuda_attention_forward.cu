@@ -9,22 +9,8 @@
 
 // @insert masks
 
-enum { BURST_FIRST = 1, BURST_LAST = 2 };
-
-/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. */
-typedef struct BurstForward {
-    BurstRows q, k, v, out;
-    float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
-    float *lse; /* [q_heads][q_tokens.n]: natural logarithm; -inf where no key was seen. Unread with BURST_FIRST */
-    BurstTokens q_tokens, k_tokens;
-    BurstTileLists lists; /* a row per query tile */
-    int q_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
-    int flags, section;
-    float scale;
-} BurstForward;
-
 template <int D, class MASK> struct BurstForwardLayout {
-    static constexpr int BM = BurstTileShape<D>::FORWARD_Q, BN = BurstTileShape<D>::FORWARD_K;
+    static constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, BN = BurstTileShape<80, D>::FORWARD_K;
     static constexpr int THREADS = 128;
     static constexpr int Q = 0, K = Q + BM * D * 2, V = K + BN * D * 2, Q_INTS = V + BN * D * 2;
     static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
@@ -112,7 +98,7 @@ template <int D, class MASK, int BN>
 static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints,
                                                     int keys)
 {
-    constexpr int BM = BurstTileShape<D>::FORWARD_Q;
+    constexpr int BM = BurstTileShape<80, D>::FORWARD_Q;
     /* At head_dim 64 ptxas had better not keep the thread; found by trying. */
     const int thread = D == 64 ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * 32, lane = thread % 32;
     int32_t q_position[4];
@@ -169,10 +155,11 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
             for (int j = 0; j < BN / 8; j++)
                 top = fmaxf(top, fmaxf(w.s[b][j][half * 2], w.s[b][j][half * 2 + 1]));
             top = quad_max(top);
-            const float shift = top == -CUDART_INF_F ? 0.0f : top * scale_log2;
-            shrink[b][half] = exp2_fast(w.m[b][half] * scale_log2 - shift);
+            const float shift = top == -CUDART_INF_F ? 0.0f : __fmul_rn(top, scale_log2);
+            /* both rounded, not fused: a maximum that stays must give exactly 1 */
+            shrink[b][half] = exp2_fast(__fmul_rn(w.m[b][half], scale_log2) - shift);
             moved |= top != w.m[b][half];
-            float sum = w.l[b][half] * shrink[b][half];
+            float sum = 0; /* of this tile: beside a running sum of one high score, single keys of low ones would vanish */
             w.m[b][half] = top;
 #pragma unroll
             for (int j = 0; j < BN / 8; j++)
@@ -181,7 +168,7 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
                     w.s[b][j][e] = exp2_fast(w.s[b][j][e] * scale_log2 - shift);
                     sum += w.s[b][j][e];
                 }
-            w.l[b][half] = sum;
+            w.l[b][half] = w.l[b][half] * shrink[b][half] + sum;
         }
     if (!__any_sync(0xffffffffu, moved))
         return;
@@ -323,9 +310,10 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
 
 /* Folds the pair into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
  * first or the last of its query chunk. */
-template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, cudaStream_t stream)
+template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, int multiprocessors, cudaStream_t stream)
 {
     const int blocks = p.lists.rows * p.q_heads;
+    (void)multiprocessors;
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;

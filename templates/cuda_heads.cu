@@ -94,7 +94,7 @@ static int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *
                          size_t packing_bytes)
 {
     BurstPiece send[PLAN_PARTS * PLAN_GROUP], receive[PLAN_PARTS * PLAN_GROUP];
-    cudaStream_t stream = burst_gpu_channel(s->gpu, channel);
+    cudaStream_t stream = burst_gpu_channel(s->exec, channel);
     int sends = 0, receives = 0;
     for (int i = 0; i < parts; i++)
         for (int step = 0; step < PLAN_GROUP; step++) {
@@ -106,11 +106,11 @@ static int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *
             sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to, &send[sends]);
             receives += plan_add_piece(s, from, &got, NULL, &receive[receives]);
         }
-    BURST_TRY(burst_gpu_after(s->gpu, stream, &s->home[tensor].used));
-    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_EXCHANGE, 0, 0));
-    BURST_TRY(burst_gpu_exchange(s->gpu, channel, send, sends, receive, receives, packing, packing_bytes));
-    BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_IDLE, 0, 0));
-    return burst_gpu_mark(s->gpu, stream, &s->home[tensor].arrived);
+    BURST_TRY(burst_gpu_after(s->exec, stream, &s->home[tensor].used));
+    BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_EXCHANGE, 0, 0));
+    BURST_TRY(burst_gpu_exchange(s->exec, channel, send, sends, receive, receives, packing, packing_bytes));
+    BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
+    return burst_gpu_mark(s->exec, stream, &s->home[tensor].arrived);
 }
 
 /* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
@@ -155,14 +155,14 @@ static int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
     const int64_t count = s->n * PLAN_HEAD_DIM, sums = plan_agains(PLAN_GROUP);
-    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
     if (!home->pending)
         return BURST_OK;
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int rank = 0; rank < PLAN_GROUP; rank++)
         for (int i = 0; i < 2 && plan_again(rank); i++) {
             const float *in = s->xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(rank) * count;
-            BURST_TRY(burst_gpu_add_floats(s->gpu, compute, count, in, (float *)home->part[i] + plan_kv0(rank) * count));
+            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(rank) * count));
         }
     home->pending = false;
     return plan_part(s, BURST_P_IDLE, 0, 0);
@@ -173,7 +173,7 @@ static int plan_settle(BurstCtx *c, PlanState *s)
 {
     (void)c;
     for (int t = 0; t < BURST_TENSORS; t++)
-        BURST_TRY(burst_gpu_after(s->gpu, burst_gpu_compute(s->gpu), &s->home[t].arrived));
+        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->home[t].arrived));
     return plan_add_again(s);
 }
 
@@ -198,9 +198,9 @@ static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     const size_t q = (size_t)plan_share_heads(PLAN_QUERY_HEADS, s->me).count;
     const size_t kv = (size_t)plan_share_heads(PLAN_KEY_HEADS, s->me).count;
     (void)dq, (void)dk, (void)dv;
-    BURST_TRY(burst_gpu_zero(s->gpu, s->xdq, q * head));
-    BURST_TRY(burst_gpu_zero(s->gpu, s->xdk, kv * head));
-    return burst_gpu_zero(s->gpu, s->xdv, kv * head);
+    BURST_TRY(burst_gpu_zero(s->exec, s->xdq, q * head));
+    BURST_TRY(burst_gpu_zero(s->exec, s->xdk, kv * head));
+    return burst_gpu_zero(s->exec, s->xdv, kv * head);
 }
 
 /* The whole sequence: the chunks lie one after the other. */
@@ -213,9 +213,9 @@ static BurstTokens plan_all_tokens(const PlanState *s)
 
 static int plan_inputs_arrived(PlanState *s)
 {
-    cudaStream_t compute = burst_gpu_compute(s->gpu);
-    BURST_TRY(burst_gpu_after(s->gpu, compute, &s->home[BURST_T_Q].arrived));
-    return burst_gpu_after(s->gpu, compute, &s->home[BURST_T_KV].arrived);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
+    BURST_TRY(burst_gpu_after(s->exec, compute, &s->home[BURST_T_Q].arrived));
+    return burst_gpu_after(s->exec, compute, &s->home[BURST_T_KV].arrived);
 }
 
 /* Output and lse of this rank's heads; also where the mask leaves nothing: zeros, lse -inf. */
@@ -241,7 +241,7 @@ static int plan_attend_all(BurstCtx *c, PlanState *s)
     BURST_TRY(plan_part(s, BURST_P_ATTENTION, 0, 0));
     PLAN_CUDA(plan_launch_forward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &s->home[BURST_T_O].used);
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_O].used);
 }
 
 /* Gradients of this rank's heads, from zero; dQ in the kernels' order of columns, which plan_order_dq changes at home. */
@@ -271,6 +271,6 @@ static int plan_grad_all(BurstCtx *c, PlanState *s)
     BURST_TRY(plan_part(s, BURST_P_ATTENTION_BACK, 0, 0));
     PLAN_CUDA(plan_launch_backward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &s->home[BURST_T_DQ].used));
-    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &s->home[BURST_T_DKV].used);
+    BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DQ].used));
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DKV].used);
 }

@@ -1,5 +1,14 @@
 /* ---- attention of one layer ---- */
 
+/* Channels follow computing up to here: until now, what is attention's scratch held other values of the step. So the first use of a
+ * slot needs no wait of its own. */
+static int plan_follow(PlanState *s)
+{
+    for (int channel = 0; channel < PLAN_CHANNELS && PLAN_WORLD > 1; channel++)
+        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_channel(s->exec, channel), &s->home[BURST_T_KV].used));
+    return BURST_OK;
+}
+
 /* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
 static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
                           BurstBf16 *o, float *lse)
@@ -9,6 +18,7 @@ static int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
+    BURST_TRY(plan_follow(s));
     BURST_TRY(plan_forward(c, s));
     return plan_attend_none(c, s);
 }
@@ -32,147 +42,74 @@ static int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
     const int64_t columns = PLAN_HEADS * s->n * PLAN_HEAD_DIM;
     if (columns == 0)
         return BURST_OK;
-    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->gpu)>>>(dq, columns, PLAN_SCALE);
+    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(dq, columns, PLAN_SCALE);
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
 
-/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final o and lse. */
-static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
-                               const BurstBf16 *v, const BurstBf16 *o, const float *lse, const BurstBf16 *d_o, float *dq,
-                               float *dk, float *dv)
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
+static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
+                               const float *lse, const BurstBf16 *d_o, const float *delta, float *dq, float *dk, float *dv)
 {
     s->mask = mask;
     BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
-    BURST_TRY(burst_gpu_delta(s->gpu, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, s->delta));
-    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, s->delta, lse));
+    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_clear(s, dq, dk, dv));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
+    BURST_TRY(plan_follow(s));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_backward(c, s));
     BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
     return plan_order_dq(c, s, dq);
 }
 
-/* ---- one layer ---- */
+/* ---- begin and end of a sequence, and of the program ---- */
 
-/* w: the layer's weights, gathered. Recomputation calls parts of forward again: the first three functions. */
-
-/* q, k, v from x[layer]; h becomes its norm. */
-static int plan_before_attention(PlanState *s, int layer, const BurstBf16 *w)
+static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
-    const int64_t n = s->n;
-    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT;
-    const int32_t *position = s->tokens[s->me].position;
-    BurstGpu *g = s->gpu;
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, PLAN_NORM_EPS, s->h, s->rstd1[keep]));
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, q, s->h, w + PLAN_W_Q, NULL, s->q[keep]));
-    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_K, NULL, s->k[keep]));
-    BURST_TRY(burst_gpu_linear(g, n, PLAN_HIDDEN, kv, s->h, w + PLAN_W_V, NULL, s->v[keep]));
-    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
-    BURST_TRY(burst_gpu_rope(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->q[keep]));
-    BURST_TRY(burst_gpu_rope(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->k[keep]));
-    return plan_part(s, BURST_P_IDLE, 0, 0);
+    (void)c, (void)loss;
+    BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->n * sizeof(int32_t), s->device_token));
+    BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->n * sizeof(int32_t), s->device_label));
+    BURST_TRY(burst_gpu_upload(s->exec, b->weight, (size_t)s->n * sizeof(float), s->device_label_weight));
+    return burst_gpu_zero(s->exec, s->loss, sizeof(double));
 }
 
-/* o and lse from q, k, v. */
-static int plan_layer_attention(BurstCtx *c, PlanState *s, int layer)
+static int plan_end(BurstCtx *c, PlanState *s, double *loss)
 {
-    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
-    return plan_attention(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep_o], s->lse[keep_o]);
+    double sum = 0;
+    (void)c;
+    BURST_TRY(burst_gpu_download(s->exec, s->loss, sizeof(double), &sum));
+    *loss += sum;
+    return burst_gpu_sync(s->exec);
 }
 
-/* x_mid, gate and up from o and x[layer]; h becomes x_mid's norm. */
-static int plan_after_attention(PlanState *s, int layer, const BurstBf16 *w)
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights)
 {
-    const int64_t n = s->n;
-    const int q = PLAN_HEADS * PLAN_HEAD_DIM, keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
-    BurstGpu *g = s->gpu;
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(burst_gpu_linear(g, n, q, PLAN_HIDDEN, s->o[keep_o], w + PLAN_W_O, s->x[layer], s->x_mid[keep]));
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    BURST_TRY(burst_gpu_rmsnorm(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, PLAN_NORM_EPS, s->h, s->rstd2[keep]));
-    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
-    /* gate and up lie one after the other in the unit: one product */
-    return burst_gpu_linear(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->h, w + PLAN_W_GATE, NULL, s->gate_up[keep]);
+    (void)w;
+    BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, exec));
+    return burst_gpu_weights_take(*exec, &burst_plan, weights);
 }
 
-/* x[layer] to x[layer + 1]. */
-static int plan_layer(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w)
+static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 {
-    const int64_t n = s->n;
-    const int keep = layer % PLAN_KEPT;
-    BurstGpu *g = s->gpu;
-    burst_doing(c, "layer forward");
-    BURST_TRY(plan_before_attention(s, layer, w));
-    BURST_TRY(plan_layer_attention(c, s, layer));
-    burst_doing(c, "layer forward");
-    BURST_TRY(plan_after_attention(s, layer, w));
-    BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
-    return burst_gpu_linear(g, n, PLAN_FFN, PLAN_HIDDEN, s->t, w + PLAN_W_DOWN, s->x_mid[keep], s->x[layer + 1]);
+    int device = 0;
+    s->token = s->device_token;
+    s->label = s->device_label;
+    s->label_weight = s->device_label_weight;
+    s->position = s->tokens[s->me].position;
+    PLAN_CUDA(cudaGetDevice(&device));
+    PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    // @insert kernel_setup
+    return burst_gpu_weights_load(s->exec, &burst_plan, w, &s->weights);
 }
 
-/* The FFN's half of backward: dx is the gradient of x[layer + 1] and becomes that of x_mid. d: the layer's gradients. */
-static int plan_ffn_back(PlanState *s, int keep, const BurstBf16 *w, float *d)
+/* Before a checkpoint is written: the host's mirror becomes what the device has. */
+static int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
-    const int64_t n = s->n;
-    BurstGpu *g = s->gpu;
-    BURST_TRY(plan_part(s, BURST_P_FFN, 0, 0));
-    BURST_TRY(burst_gpu_swiglu(g, n, PLAN_FFN, s->gate_up[keep], s->t));
-    BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, s->t, d + PLAN_W_DOWN));
-    BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_FFN, PLAN_HIDDEN, s->dx, w + PLAN_W_DOWN, s->t2, false));
-    BURST_TRY(burst_gpu_swiglu_back(g, n, PLAN_FFN, s->gate_up[keep], s->t2, s->d_gate_up));
-    // @insert norm2_again
-    BURST_TRY(burst_gpu_linear_dw(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, s->h, d + PLAN_W_GATE));
-    BURST_TRY(burst_gpu_linear_dx(g, n, PLAN_HIDDEN, 2 * PLAN_FFN, s->d_gate_up, w + PLAN_W_GATE, s->dh, false));
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x_mid[keep], w + PLAN_W_NORM2, s->rstd2[keep], s->dh, s->dx, s->dx,
-                                  d + PLAN_W_NORM2, s->norm_scratch);
+    PlanState *s = (PlanState *)state;
+    (void)c;
+    return burst_gpu_weights_save(s->exec, &burst_plan, &s->weights, w);
 }
 
-/* One projection's backward; dh gets its part of the gradient of the normalised input h. */
-static int plan_projection_back(PlanState *s, int out, const BurstBf16 *dt, const BurstBf16 *w, float *d, bool add)
-{
-    BURST_TRY(burst_gpu_linear_dw(s->gpu, s->n, PLAN_HIDDEN, out, dt, s->h, d));
-    return burst_gpu_linear_dx(s->gpu, s->n, PLAN_HIDDEN, out, dt, w, s->dh, add);
-}
-
-/* dx: gradient of x[layer + 1], becomes that of x[layer]. */
-static int plan_layer_back(BurstCtx *c, PlanState *s, int layer, const BurstBf16 *w, float *d)
-{
-    const int64_t n = s->n;
-    const int q = PLAN_HEADS * PLAN_HEAD_DIM, kv = PLAN_KV_HEADS * PLAN_HEAD_DIM;
-    const int keep = layer % PLAN_KEPT, keep_o = layer % PLAN_KEPT_O;
-    const int32_t *position = s->tokens[s->me].position;
-    BurstGpu *g = s->gpu;
-    burst_doing(c, "layer backward");
-    // @insert recompute
-    BURST_TRY(plan_ffn_back(s, keep, w, d));
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(burst_gpu_linear_dw(g, n, q, PLAN_HIDDEN, s->dx, s->o[keep_o], d + PLAN_W_O));
-    BURST_TRY(burst_gpu_linear_dx(g, n, q, PLAN_HIDDEN, s->dx, w + PLAN_W_O, s->d_o, false));
-    // @insert recompute_qkv
-    BURST_TRY(plan_attention_back(c, s, plan_layer_mask[layer], s->q[keep], s->k[keep], s->v[keep], s->o[keep_o],
-                                  s->lse[keep_o], s->d_o, s->dq, s->dk, s->dv));
-    burst_doing(c, "layer backward");
-    // @insert norm1_again
-    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
-    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dq, s->t));
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(plan_projection_back(s, q, s->t, w + PLAN_W_Q, d + PLAN_W_Q, false));
-    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
-    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_ROPE_THETA, position, s->dk, s->t));
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_K, d + PLAN_W_K, true));
-    BURST_TRY(plan_part(s, BURST_P_ROPE, 0, 0));
-    BURST_TRY(burst_gpu_rope_back(g, n, PLAN_KV_HEADS, PLAN_HEAD_DIM, 0, position, s->dv, s->t));
-    BURST_TRY(plan_part(s, BURST_P_PROJECT, 0, 0));
-    BURST_TRY(plan_projection_back(s, kv, s->t, w + PLAN_W_V, d + PLAN_W_V, true));
-    BURST_TRY(plan_part(s, BURST_P_NORM, 0, 0));
-    return burst_gpu_rmsnorm_back(g, n, PLAN_HIDDEN, s->x[layer], w + PLAN_W_NORM1, s->rstd1[keep], s->dh, s->dx, s->dx,
-                                  d + PLAN_W_NORM1, s->norm_scratch);
-}

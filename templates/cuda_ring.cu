@@ -2,7 +2,7 @@
 
 static cudaStream_t plan_stream(PlanState *s, int stream)
 {
-    return stream == PLAN_COMPUTE ? burst_gpu_compute(s->gpu) : burst_gpu_channel(s->gpu, stream);
+    return stream == PLAN_COMPUTE ? burst_gpu_compute(s->exec) : burst_gpu_channel(s->exec, stream);
 }
 
 /* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
@@ -11,9 +11,9 @@ static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stre
     PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
     (void)c;
-    BURST_TRY(burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->used));
+    BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used));
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-        BURST_TRY(burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->sent[channel]));
+        BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->sent[channel]));
     return BURST_OK;
 }
 
@@ -30,7 +30,7 @@ static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int s
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
-    return burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->arrived);
+    return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->arrived);
 }
 
 /* The stream may send the partial sum of the chunk: all computing that adds to it has ended. */
@@ -38,7 +38,7 @@ static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int 
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
-    return burst_gpu_after(s->gpu, plan_stream(s, stream), &slot->used);
+    return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used);
 }
 
 /* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's; or NULL. */
@@ -59,18 +59,18 @@ static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop 
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
     const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
-    cudaStream_t stream = burst_gpu_channel(s->gpu, h->channel);
+    cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
     if (sends && from == &s->home[h->tensor])
-        BURST_TRY(burst_gpu_after(s->gpu, stream, &from->used)); /* made by computing before this attention */
+        BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
-        BURST_TRY(burst_gpu_part(s->gpu, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor, sends ? h->chunk : h->next,
+        BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor, sends ? h->chunk : h->next,
                                  s->first + (sends ? h->to : h->from)));
-        BURST_TRY(burst_gpu_hop(s->gpu, h->channel, out, sends, s->first + h->to, in, receives, s->first + h->from));
-        BURST_TRY(burst_gpu_part(s->gpu, stream, BURST_P_IDLE, 0, 0));
+        BURST_TRY(burst_gpu_hop(s->exec, h->channel, out, sends, s->first + h->to, in, receives, s->first + h->from));
+        BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     }
     if (sends)
-        BURST_TRY(burst_gpu_mark(s->gpu, stream, &from->sent[h->channel]));
-    return receives ? burst_gpu_mark(s->gpu, stream, &to->arrived) : BURST_OK;
+        BURST_TRY(burst_gpu_mark(s->exec, stream, &from->sent[h->channel]));
+    return receives ? burst_gpu_mark(s->exec, stream, &to->arrived) : BURST_OK;
 }
 
 static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
@@ -96,24 +96,24 @@ static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const Bur
 static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
-        BURST_TRY(burst_gpu_zero(s->gpu, sum->part[i], (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens)));
+        BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens)));
     sum->started = true;
     return BURST_OK;
 }
 
 static int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
 {
-    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     BURST_TRY(plan_start_sum(s, tensor, sum));
-    BURST_TRY(burst_gpu_after(s->gpu, compute, &in->arrived));
+    BURST_TRY(burst_gpu_after(s->exec, compute, &in->arrived));
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++)
-        BURST_TRY(burst_gpu_add_floats(s->gpu, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
+        BURST_TRY(burst_gpu_add_floats(s->exec, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
                                        (const float *)in->part[i], (float *)sum->part[i]));
     in->pending = false;
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(burst_gpu_mark(s->gpu, compute, &in->used));
-    return burst_gpu_mark(s->gpu, compute, &sum->used);
+    BURST_TRY(burst_gpu_mark(s->exec, compute, &in->used));
+    return burst_gpu_mark(s->exec, compute, &sum->used);
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
@@ -134,25 +134,20 @@ static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, 
 /* The end of a direction: computing goes on when what still leaves this rank's own buffers has left them. */
 static int plan_settle(BurstCtx *c, PlanState *s)
 {
-    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
     (void)c;
     for (int t = 0; t < BURST_TENSORS; t++)
         for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-            BURST_TRY(burst_gpu_after(s->gpu, compute, &s->home[t].sent[channel]));
+            BURST_TRY(burst_gpu_after(s->exec, compute, &s->home[t].sent[channel]));
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots; k++) {
             PlanSlot *slot = &s->pool[p].slot[k];
-            BURST_TRY(burst_gpu_after(s->gpu, compute, &slot->arrived));
+            BURST_TRY(burst_gpu_after(s->exec, compute, &slot->arrived));
             for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-                BURST_TRY(burst_gpu_after(s->gpu, compute, &slot->sent[channel]));
-            /* the next direction fills the slots in the order of their numbers, without waiting: after this */
-            BURST_TRY(burst_gpu_mark(s->gpu, compute, &slot->used));
+                BURST_TRY(burst_gpu_after(s->exec, compute, &slot->sent[channel]));
         }
         s->pool[p].uses = 0;
     }
-    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-        if (PLAN_WORLD > 1)
-            BURST_TRY(burst_gpu_after(s->gpu, burst_gpu_channel(s->gpu, channel), &s->pool[0].slot[0].used));
     return BURST_OK;
 }
 
@@ -192,7 +187,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     burst_doing(c, "attention forward");
     PLAN_CUDA(plan_launch_forward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &ks->used);
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &ks->used);
 }
 
 /* After a forward without a key for any query: zeros, lse -inf. */
@@ -205,16 +200,16 @@ static int plan_attend_none(BurstCtx *c, PlanState *s)
 static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->gpu, dq, PLAN_HEADS * head));
-    BURST_TRY(burst_gpu_zero(s->gpu, dk, PLAN_KV_HEADS * head));
-    return burst_gpu_zero(s->gpu, dv, PLAN_KV_HEADS * head);
+    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
+    BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
+    return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
 }
 
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
 static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *dq, *dkv;
-    cudaStream_t compute = burst_gpu_compute(s->gpu);
+    cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_DQ, q, &dq));
@@ -242,8 +237,8 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     burst_doing(c, "attention backward");
     PLAN_CUDA(plan_launch_backward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(burst_gpu_mark(s->gpu, compute, &qs->used));
-    BURST_TRY(burst_gpu_mark(s->gpu, compute, &ks->used));
-    BURST_TRY(burst_gpu_mark(s->gpu, compute, &dq->used));
-    return burst_gpu_mark(s->gpu, compute, &dkv->used);
+    BURST_TRY(burst_gpu_mark(s->exec, compute, &qs->used));
+    BURST_TRY(burst_gpu_mark(s->exec, compute, &ks->used));
+    BURST_TRY(burst_gpu_mark(s->exec, compute, &dq->used));
+    return burst_gpu_mark(s->exec, compute, &dkv->used);
 }

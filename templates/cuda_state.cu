@@ -19,8 +19,16 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef struct PlanState {
-    BurstGpu *gpu;
-    BurstGpuWeights weights;
+    BurstExec *exec;               /* what runs operations */
+    BurstShards weights;           /* this rank's parameters, gradients and moments */
+    char *arena;                   /* the step's values: PLAN_AT_... */
+    const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
+    const float *label_weight;
+    const BurstPosition *position; /* of this rank's tokens */
+    double scale;                  /* of the loss's gradient */
+    int sequence;                  /* how many of the step are done */
+    BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
+    BurstOrder reduction;
     int me;     /* chunk of this rank */
     int first;  /* world rank that owns chunk 0 */
     int64_t n;  /* tokens of this rank */
@@ -33,7 +41,6 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
-    BurstMark gathered[2], gather_free[2], grad_ready, grad_free, tied_here;
     // @insert buffers
 } PlanState;
 
@@ -58,7 +65,7 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 /* What the compute stream does from here on, for --trace and profilers. */
 static BURST_MAYBE_UNUSED int plan_part(PlanState *s, int part, int a, int b)
 {
-    return burst_gpu_part(s->gpu, burst_gpu_compute(s->gpu), part, a, b);
+    return burst_gpu_part(s->exec, burst_gpu_compute(s->exec), part, a, b);
 }
 
 /* ---- set-up ---- */
@@ -92,19 +99,19 @@ static int plan_chunks(BurstCtx *c, PlanState *s)
         begin += n;
     }
     s->n = s->chunk[s->me].tokens;
-    return burst_gpu_upload(s->gpu, s->positions32, (size_t)begin * sizeof(int32_t), s->device_positions);
+    return burst_gpu_upload(s->exec, s->positions32, (size_t)begin * sizeof(int32_t), s->device_positions);
 }
 
 /* Table values of a batch, in every chunk's local order. */
 static int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
-        BURST_TRY(burst_gpu_upload(s->gpu, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->device_table));
+        BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->device_table));
         for (int i = 0; i < PLAN_GROUP; i++) {
             const int n = s->tokens[i].n;
             if (n == 0)
                 continue;
-            burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->gpu)>>>(
+            burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(
                 n, s->tokens[i].position, s->device_table, (int32_t *)s->tokens[i].table[t]);
             PLAN_CUDA(cudaGetLastError());
         }
@@ -127,7 +134,7 @@ static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 }
 
 /* Slots of one pool: every part of a chunk of the greatest size. */
-static BURST_MAYBE_UNUSED int plan_pool_make(PlanState *s, int pool, int tensor, int slots)
+static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
@@ -135,14 +142,12 @@ static BURST_MAYBE_UNUSED int plan_pool_make(PlanState *s, int pool, int tensor,
     p->slots = slots;
     for (int i = 0; i < PLAN_PARTS; i++)
         width += plan_part_width[tensor][i];
+    const size_t bytes = ((size_t)(width * PLAN_TOKENS) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     for (int k = 0; k < slots; k++) {
-        char *at = (char *)burst_gpu_take(s->gpu, (size_t)(width * PLAN_TOKENS));
-        if (!at)
-            return BURST_E_MEMORY;
+        char *at = memory + (size_t)k * bytes;
         for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
             p->slot[k].part[i] = at;
     }
-    return BURST_OK;
 }
 
 /* ---- places ---- */
@@ -158,5 +163,5 @@ static int plan_home(PlanState *s, int tensor, const void *a, const void *b, con
     home->started = true;
     memset(s->held[tensor], 0, sizeof s->held[tensor]);
     s->held[tensor][s->me] = home;
-    return burst_gpu_mark(s->gpu, burst_gpu_compute(s->gpu), &home->used);
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used);
 }

@@ -18,6 +18,17 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef struct PlanState {
+    BurstExec *exec;               /* what runs operations */
+    BurstShards weights;           /* this rank's parameters, gradients and moments */
+    char *arena;                   /* the step's values: PLAN_AT_... */
+    const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
+    const float *label_weight;
+    const BurstPosition *position; /* of this rank's tokens */
+    double scale;                  /* of the loss's gradient */
+    int sequence;                  /* how many of the step are done */
+    BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
+    BurstOrder reduction;
+    double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
     int first;  /* world rank that owns chunk 0 */
     int64_t n;  /* tokens of this rank */
@@ -28,7 +39,6 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
-    BurstGather gather[3];
     // @insert buffers
 } PlanState;
 

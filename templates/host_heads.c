@@ -132,7 +132,8 @@ static BurstAttend plan_share_pair(PlanState *s, int q, int kv)
                          .kv_heads = plan_head_count(&narrow, s->me), .q_head0 = plan_head0(s->me), .kv_head0 = plan_kv0(s->me),
                          .group = PLAN_KV_SHARE, .scale = PLAN_SCALE, .mask = plan_masks[s->mask], .tables = s->tables,
                          .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = s->xq + at, .k = s->xk + kv_at, .v = s->xv + kv_at,
-                         .o = s->xo + at, .lse = s->xlse + row_at, .d_o = s->xdo + at, .delta = s->xdelta + row_at,
+                         .o = s->xo + at, .lse = s->xlse + row_at, .lse_rest = s->xdelta + row_at,
+                         .d_o = s->xdo + at, .delta = s->xdelta + row_at,
                          .dq = s->xdq + at, .dk = s->xdk + kv_at, .dv = s->xdv + kv_at, .scratch = s->attend_scratch};
 }
 

@@ -9,7 +9,7 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 };
 
 /* Slots of one pool: every part of a chunk of the greatest size. */
-static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool, int tensor, int slots)
+static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
@@ -17,14 +17,12 @@ static BURST_MAYBE_UNUSED int plan_pool_make(BurstCtx *c, PlanState *s, int pool
     p->slots = slots;
     for (int i = 0; i < PLAN_PARTS; i++)
         width += plan_part_width[tensor][i];
+    const size_t bytes = ((size_t)(width * PLAN_TOKENS) * sizeof(float) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     for (int k = 0; k < slots; k++) {
-        float *at = burst_take(c, (size_t)(width * PLAN_TOKENS) * sizeof(float));
-        if (!at)
-            return BURST_E_MEMORY;
+        float *at = (float *)(void *)(memory + (size_t)k * bytes);
         for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
             p->slot[k].part[i] = at;
     }
-    return BURST_OK;
 }
 
 /* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
@@ -182,6 +180,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     burst_part(c, BURST_P_ATTEND, q, kv);
     a.o = s->home[BURST_T_O].part[0];
     a.lse = s->home[BURST_T_O].part[1];
+    a.lse_rest = s->lse_rest;
     burst_attend_forward(&a);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;

@@ -1,12 +1,7 @@
 /* ---- rings, on either backend ---- */
 
 /* A chunk's number from its coordinates, which wrap around. */
-static int plan_chunk(int64_t c0, int64_t c1)
-{
-    c0 = (c0 % PLAN_SIZE0 + PLAN_SIZE0) % PLAN_SIZE0;
-    c1 = (c1 % PLAN_SIZE1 + PLAN_SIZE1) % PLAN_SIZE1;
-    return (int)(c0 * PLAN_SIZE1 + c1);
-}
+// @insert chunk
 
 /* The next use of a pool, in rotation. */
 static PlanSlot *plan_next(PlanPool *p)

@@ -1,31 +1,32 @@
-/* ---- a step, on either backend ---- */
-
-static BurstGroup plan_world(void)
-{
-    const BurstGroup g = {0, 1, PLAN_WORLD};
-    return g;
-}
+/* ---- a step, on either backend: units of weights, places of values ---- */
 
 enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1, PLAN_VISITS = 2 * PLAN_LAYERS + 2 };
+enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
 
-/* Units in the order of use: embedding, layers, head, then the layers backwards. */
+/* Units in the order of use: embedding, layers, head, layers backwards, embedding. */
 static int plan_unit_at(int visit)
 {
     return visit <= PLAN_HEAD ? visit : 2 * PLAN_HEAD - visit;
 }
 
-enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
-
-/* Tokens whose labels count, in the sequences of all ranks. */
-static int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *tokens)
+/* Elements of a unit that each rank holds. */
+static BURST_MAYBE_UNUSED int64_t plan_shard(int unit)
 {
-    const int group = burst_rank(c) / PLAN_GROUP;
-    BurstBatch b;
-    *tokens = 0;
-    for (int i = 0; i < PLAN_SEQUENCES; i++) {
-        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
-        for (int64_t j = 0; j < s->n; j++)
-            *tokens += b.label[j] < 0 ? 0 : (double)b.weight[j];
-    }
-    return burst_allreduce(c, plan_world(), tokens, 1);
+    return burst_unit(&burst_plan, unit)->shard;
 }
+
+static BurstAct *plan_act(PlanState *s, int64_t at)
+{
+    return (BurstAct *)(void *)(s->arena + at);
+}
+
+static float *plan_floats(PlanState *s, int64_t at)
+{
+    return (float *)(void *)(s->arena + at);
+}
+
+static char *plan_bytes(PlanState *s, int64_t at)
+{
+    return s->arena + at;
+}
+

@@ -288,12 +288,11 @@ int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, Burs
     return BURST_OK;
 }
 
-/* NCCL's sum comes first and is then added as a whole: shard may already hold other sequences' gradients. */
-int burst_gpu_reduce(BurstGpu *g, const float *full, int64_t elements, float *shard, float *scratch)
+/* What is added to other sequences' gradients is summed in place first, and added as a whole. */
+int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add)
 {
-    if (g->world == 1)
-        return gpu_add(g, g->weights, elements, full, shard);
+    float *sum = add ? full + g->rank * elements : shard;
     BURST_TRY(meet_all(g, RECEIVING));
-    NCCL_TRY(g, ncclReduceScatter(full, scratch, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels], g->weights));
-    return gpu_add(g, g->weights, elements, scratch, shard);
+    NCCL_TRY(g, ncclReduceScatter(full, sum, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels], g->weights));
+    return add ? gpu_add(g, g->weights, elements, sum, shard) : BURST_OK;
 }

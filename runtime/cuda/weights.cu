@@ -6,38 +6,8 @@
 #include <stdlib.h>
 
 enum { KINDS = 4, THREADS = 256 }; /* param, grad, m, v */
-static constexpr size_t ALIGNMENT = 256;
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-size_t burst_gpu_weights_bytes(const struct BurstPlan *p)
-{
-    size_t bytes = 0;
-    for (int u = 0; u < burst_unit_count(p); u++) {
-        size_t shard = (size_t)burst_unit(p, u)->shard;
-        bytes += KINDS * aligned(shard * sizeof(float)) + aligned(shard * sizeof(BurstBf16));
-    }
-    return bytes;
-}
-
-static int take_shards(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w)
-{
-    float **kind[KINDS] = {w->param, w->grad, w->m, w->v};
-    for (int u = 0; u < w->units; u++) {
-        size_t shard = (size_t)burst_unit(p, u)->shard;
-        for (int k = 0; k < KINDS; k++)
-            if (!(kind[k][u] = (float *)burst_gpu_take(g, shard * sizeof(float))))
-                return BURST_E_MEMORY;
-        if (!(w->bf16[u] = (BurstBf16 *)burst_gpu_take(g, shard * sizeof(BurstBf16))))
-            return BURST_E_MEMORY;
-    }
-    return BURST_OK;
-}
-
-int burst_gpu_weights_make(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w, BurstGpuWeights *out)
+int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out)
 {
     size_t units = (size_t)burst_unit_count(p);
     free(g->tables);
@@ -46,8 +16,12 @@ int burst_gpu_weights_make(BurstGpu *g, const struct BurstPlan *p, const BurstWe
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
     *out = BurstGpuWeights{(int)units, table, table + units, table + 2 * units, table + 3 * units,
                            (BurstBf16 **)(table + KINDS * units)};
-    BURST_TRY(take_shards(g, p, out));
-    return burst_gpu_weights_load(g, p, w, out);
+    float **kind[] = {out->param, out->m, out->v};
+    for (float **k : kind)
+        for (int u = 0; u < out->units; u++)
+            if (!(k[u] = (float *)burst_gpu_take(g, (size_t)burst_unit(p, u)->shard * sizeof(float))))
+                return BURST_E_MEMORY;
+    return BURST_OK;
 }
 
 /* ---- host and device ---- */
@@ -66,10 +40,10 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(int64_t count, co
 
 int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to)
 {
-    float **host[KINDS] = {from->param, from->grad, from->m, from->v}, **device[KINDS] = {to->param, to->grad, to->m, to->v};
+    float **host[] = {from->param, from->m, from->v}, **device[] = {to->param, to->m, to->v};
     for (int u = 0; u < to->units; u++) {
         const int64_t shard = burst_unit(p, u)->shard;
-        for (int k = 0; k < KINDS; k++)
+        for (int k = 0; k < 3; k++)
             BURST_TRY(burst_gpu_upload(g, host[k][u], (size_t)shard * sizeof(float), device[k][u]));
         round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(shard, to->param[u], to->bf16[u]);
         BURST_TRY(gpu_launched(g, "rounding weights"));

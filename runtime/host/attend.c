@@ -39,10 +39,16 @@ void attend_carve(const BurstAttend *a, AttendScratch *s)
     for (int i = 0; i < ATTEND_SLOTS; i++) {
         AttendSlot *slot = &s->slot[i];
         slot->qt = carve(&next, packed);
-        slot->dot = slot->o = carve(&next, packed); /* one direction uses one of them */
+        slot->dot = carve(&next, packed);
+        slot->part = carve(&next, packed);
         slot->max = carve(&next, LANES);
         slot->sum = carve(&next, LANES);
+        slot->rest = carve(&next, LANES);
+        slot->shrink = carve(&next, LANES);
     }
+    s->dk = carve(&next, 2 * packed);
+    s->dv = s->dk + packed;
+    memset(s->dk, 0, (size_t)(2 * packed) * sizeof *s->dk);
     s->s = carve(&next, BURST_TILE * LANES);
     s->ds = carve(&next, BURST_TILE * LANES);
     s->factor = carve(&next, LANES);
@@ -71,17 +77,27 @@ int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch 
             slot->row = (h0 + h) * a->qc->tokens + first;
             slot->queries = (int)(left < BURST_TILE ? left : BURST_TILE);
             slot->kv = key_head(a, h0);
-            slot->loaded = false;
+            slot->folds = 0;
         }
     return tiles;
 }
 
-void attend_pack(const float *x, int n, int d, float factor, float *out)
+/* Knuth's sum of two: exact whichever is the greater. */
+void attend_settle(int n, float shrink, float *restrict sum, float *restrict part)
+{
+    for (int i = 0; i < n; i++) {
+        float old = sum[i] * shrink, now = old + part[i], added = now - old;
+        part[i] = (old - (now - added)) + (part[i] - added);
+        sum[i] = now;
+    }
+}
+
+void attend_pack(const float *x, int n, int d, float *out)
 {
     for (int t = 0; t < d; t++) {
         float *row = out + (int64_t)t * LANES;
         for (int i = 0; i < n; i++)
-            row[i] = x[(int64_t)i * d + t] * factor;
+            row[i] = x[(int64_t)i * d + t];
         for (int i = n; i < LANES; i++)
             row[i] = 0;
     }

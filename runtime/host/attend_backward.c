@@ -5,11 +5,14 @@
 static void load_queries(const BurstAttend *a, AttendSlot *slot)
 {
     int d = a->head_dim;
-    attend_pack(a->q + slot->row * d, slot->queries, d, a->scale * LOG2E, slot->qt);
-    attend_pack(a->d_o + slot->row * d, slot->queries, d, 1, slot->dot);
+    attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
+    attend_pack(a->d_o + slot->row * d, slot->queries, d, slot->dot);
+    memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
     for (int i = 0; i < LANES; i++) {
         bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
-        slot->max[i] = seen ? a->lse[slot->row + i] * LOG2E : INFINITY;
+        double lse = seen ? a->lse[slot->row + i] / LN2 : INFINITY;
+        slot->max[i] = (float)lse;
+        slot->rest[i] = seen ? (float)(lse - slot->max[i]) : 0;
         slot->sum[i] = seen ? a->delta[slot->row + i] : 0;
     }
 }
@@ -18,10 +21,10 @@ static void load_queries(const BurstAttend *a, AttendSlot *slot)
 static void probabilities(int nk, float scale, const AttendSlot *slot, float *s, float *ds)
 {
     for (int v = 0; v < LANES; v += VEC) {
-        Vec lse = vec_load(slot->max + v), delta = vec_load(slot->sum + v);
+        Vec lse = vec_load(slot->max + v), rest = vec_load(slot->rest + v), delta = vec_load(slot->sum + v);
         for (int k = 0; k < nk; k++) {
             int at = k * LANES + v;
-            Vec p = vec_exp2(vec_load(s + at) - lse);
+            Vec p = vec_exp2(vec_load(s + at) * (scale * LOG2E) - lse - rest);
             vec_store(s + at, p);
             vec_store(ds + at, p * scale * (vec_load(ds + at) - delta));
         }
@@ -37,15 +40,30 @@ VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, Attend
         mask_scores(nk, s->keep, s->s);
     scores(nk, d, a->v + key, slot->dot, s->ds);
     probabilities(nk, a->scale, slot, s->s, s->ds);
-    product(nk, d, nq, (Operand){s->s, LANES, 1}, a->d_o + query, d, a->dv + key, d, true, NULL);
-    product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + query, d, a->dk + key, d, true, NULL);
-    product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key, d, a->dq + query, d, true, NULL);
+    product(nk, d, nq, (Operand){s->s, LANES, 1}, a->d_o + query, d, s->dv, d, true, NULL);
+    product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + query, d, s->dk, d, true, NULL);
+    product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key, d, slot->part, d, true, NULL);
 }
 
-static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, load_queries, fold, NULL); }
-static void backward_32(const BurstAttend *a) { walk(a, 32, load_queries, fold, NULL); }
-static void backward_64(const BurstAttend *a) { walk(a, 64, load_queries, fold, NULL); }
-static void backward_128(const BurstAttend *a) { walk(a, 128, load_queries, fold, NULL); }
+static void settle(const BurstAttend *a, AttendSlot *slot)
+{
+    attend_settle(slot->queries * a->head_dim, 1, a->dq + slot->row * a->head_dim, slot->part);
+}
+
+static void add_keys(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s)
+{
+    int64_t at = (kv * a->kc->tokens + keys.first) * a->head_dim, floats = (int64_t)keys.count * a->head_dim;
+    burst_add(floats, s->dk, a->dk + at);
+    burst_add(floats, s->dv, a->dv + at);
+    memset(s->dk, 0, (size_t)floats * sizeof(float));
+    memset(s->dv, 0, (size_t)floats * sizeof(float));
+}
+
+static const Direction backward = {load_queries, fold, settle, NULL, add_keys};
+static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, backward); }
+static void backward_32(const BurstAttend *a) { walk(a, 32, backward); }
+static void backward_64(const BurstAttend *a) { walk(a, 64, backward); }
+static void backward_128(const BurstAttend *a) { walk(a, 128, backward); }
 
 void burst_attend_backward(const BurstAttend *a)
 {

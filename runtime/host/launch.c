@@ -2,6 +2,7 @@
 #include "host.h"
 #include "internal.h"
 #include "place.h"
+#include "signals.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,6 +19,12 @@
 enum { LINE = 256, GRACE_MS = 500 }; /* what the other ranks get to end by themselves after a failure */
 
 typedef struct Child { pid_t pid; int watch; } Child; /* watch: pidfd, -1 once it has ended */
+typedef struct Crew {
+    Region *r;
+    Signals signals;
+    Child *child;
+    int started, *local_of;
+} Crew;
 
 static int usage_error(const char *text)
 {
@@ -68,13 +75,16 @@ int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Rem
 }
 
 /* The child of a fork. It dies with the launcher, also where that was killed before prctl. */
-static void child_main(const Job *job, Region *r, int rank, const int *local_of, pid_t launcher)
+static void child_main(const Job *job, Crew *crew, int rank, pid_t launcher)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher)
         _exit(1);
+    signals_release(&crew->signals);
     bool first;
-    int status = rank_run(job, r, rank, local_of, NULL, &first);
+    int status = rank_run(job, crew->r, rank, crew->local_of, NULL, &first);
+    if (first && is_stopped(launcher)) /* it would say so when it goes on */
+        region_say(crew->r);
     fflush(NULL);
     _exit(exit_code(status));
 }
@@ -104,47 +114,67 @@ static void reap(Region *r, Child *child, int rank)
     region_fail(r, BURST_E_PEER, text);
 }
 
-static int await_ends(Region *r, Child *child, int started, int timeout_ms)
+static void end_by_signal(Crew *crew)
 {
-    struct pollfd *fds = calloc((size_t)started, sizeof *fds);
+    char where[LINE], what[SIGNAL_TEXT], text[2 * LINE];
+    if (!signals_read(&crew->signals))
+        return;
+    describe_rank(crew->r, 0, 0, where, sizeof where);
+    signal_text(crew->signals.told, what, sizeof what);
+    snprintf(text, sizeof text, "ended by %s, at %s%s", what, where,
+             atomic_load(&region_head(crew->r)->saved_at) ? "" : "; there is no checkpoint of this run");
+    region_fail(crew->r, BURST_E_PEER, text);
+}
+
+/* A signal to all of a terminal's processes ends ranks too: it is looked at first. */
+static int await_ends(Crew *crew, int timeout_ms)
+{
+    const int started = crew->started;
+    struct pollfd *fds = calloc((size_t)started + 1, sizeof *fds);
     int left = 0;
     for (int i = 0; fds && i < started; i++)
-        fds[i] = (struct pollfd){.fd = child[i].watch, .events = POLLIN};
-    if (fds && poll(fds, (nfds_t)started, timeout_ms) > 0)
+        fds[i] = (struct pollfd){.fd = crew->child[i].watch, .events = POLLIN};
+    if (fds)
+        fds[started] = (struct pollfd){.fd = crew->signals.fd, .events = POLLIN};
+    if (fds && poll(fds, (nfds_t)started + 1, timeout_ms) > 0) {
+        end_by_signal(crew);
         for (int i = 0; i < started; i++)
             if (fds[i].revents)
-                reap(r, &child[i], i);
+                reap(crew->r, &crew->child[i], i);
+    }
     free(fds);
     for (int i = 0; i < started; i++)
-        left += child[i].watch >= 0;
+        left += crew->child[i].watch >= 0;
     return left;
 }
 
-static void supervise(Region *r, Child *child, int started)
+static void supervise(Crew *crew)
 {
-    int left = started;
+    int left = crew->started;
     double failed_at = 0;
     bool killed = false;
     while (left > 0) {
-        bool failed = atomic_load(&region_head(r)->state) != RUNNING;
+        bool failed = atomic_load(&region_head(crew->r)->state) != RUNNING;
         if (failed && failed_at == 0)
             failed_at = burst_seconds();
         if (failed && !killed && burst_seconds() - failed_at > GRACE_MS * 1e-3) {
-            for (int i = 0; i < started; i++)
-                if (child[i].watch >= 0)
-                    kill(child[i].pid, SIGKILL);
+            for (int i = 0; i < crew->started; i++)
+                if (crew->child[i].watch >= 0)
+                    kill(crew->child[i].pid, SIGKILL);
             killed = true;
         }
-        left = await_ends(r, child, started, failed && !killed ? 50 : 1000);
+        left = await_ends(crew, failed && !killed ? 50 : 1000);
     }
 }
 
-static int start_rank(const Job *job, Region *r, int rank, const int *local_of, Child *child)
+static int start_rank(const Job *job, Crew *crew, int rank)
 {
+    Region *r = crew->r;
+    Child *child = &crew->child[rank];
     pid_t launcher = getpid();
     *child = (Child){.pid = fork(), .watch = -1};
     if (child->pid == 0)
-        child_main(job, r, rank, local_of, launcher);
+        child_main(job, crew, rank, launcher);
     if (child->pid > 0)
         child->watch = (int)syscall(SYS_pidfd_open, child->pid, 0);
     if (child->watch >= 0)
@@ -159,25 +189,36 @@ static int start_rank(const Job *job, Region *r, int rank, const int *local_of, 
     return -1;
 }
 
-static int run_children(const Job *job, Region *r)
+static int run_children(const Job *job, Crew *crew)
 {
-    int world = job->plan->world, started = 0;
-    Child *child = calloc((size_t)world, sizeof *child);
-    int *local_of = calloc((size_t)world, sizeof *local_of);
+    const int world = job->plan->world;
     fflush(NULL); /* or every child would write what is buffered again */
-    if (child && local_of) {
-        for (int i = 0; i < world; i++)
-            local_of[i] = i;
-        while (started < world && start_rank(job, r, started, local_of, &child[started]) == 0)
-            started++;
-        supervise(r, child, started);
+    for (int i = 0; i < world; i++)
+        crew->local_of[i] = i;
+    while (crew->started < world && start_rank(job, crew, crew->started) == 0)
+        crew->started++;
+    supervise(crew);
+    Head *h = region_head(crew->r);
+    if (atomic_load(&h->state) == RUNNING)
+        return BURST_OK;
+    region_say(crew->r);
+    return h->code;
+}
+
+static int run_crew(const Job *job, Region *r)
+{
+    const size_t world = (size_t)job->plan->world;
+    Crew crew = {.r = r, .child = calloc(world, sizeof *crew.child), .local_of = calloc(world, sizeof *crew.local_of)};
+    int status = BURST_E_MEMORY;
+    if (crew.child && crew.local_of && signals_hold(&crew.signals)) {
+        status = run_children(job, &crew);
+        signals_release(&crew.signals);
+    } else {
+        fprintf(stderr, "burst: cannot start %zu ranks: %s\n", world, strerror(errno));
     }
-    Head *h = region_head(r);
-    int status = !child || !local_of ? BURST_E_MEMORY : atomic_load(&h->state) == RUNNING ? BURST_OK : h->code;
-    if (status != BURST_OK)
-        fprintf(stderr, "burst: %s\n", *h->text ? h->text : "a rank failed without a word");
-    free(child);
-    free(local_of);
+    free(crew.child);
+    free(crew.local_of);
+    signals_follow(&crew.signals);
     return exit_code(status);
 }
 
@@ -195,7 +236,7 @@ static int run_alone(const Job *job)
         fprintf(stderr, "burst: cannot make %.2f GiB of shared memory: %s\n", (double)bytes / (1 << 30), strerror(errno));
         return exit_code(BURST_E_MEMORY);
     }
-    int code = run_children(job, &r);
+    int code = run_crew(job, &r);
     region_free(&r);
     return code;
 }
@@ -217,7 +258,7 @@ int job_run(const Job *job)
     if (place.launcher == BY_MPI)
         return mpi_job_run(&placed);
 #endif
-    return met_job_run(&placed);
+    return rendezvous_job_run(&placed);
 }
 
 int burst_launch(const BurstPlan *p, int argc, char **argv, int (*body)(BurstCtx *c, const BurstPlan *p, void *arg), void *arg)

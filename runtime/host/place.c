@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORTS = 8, LAST_PORT = 65535, SLURM_PORTS = 20000, SLURM_PORT_RANGE = 10000 };
+enum { PORTS = RENDEZVOUS_PORTS, LAST_PORT = 65535, SLURM_PORTS = 20000, SLURM_PORT_RANGE = 10000 };
 /* Steps that are no srun of the user's: batch script, interactive shell, extern. */
 static const long long slurm_own_steps = 0xfffffff0;
 
@@ -73,6 +73,17 @@ static int choose_port(Place *p, const Reader *r, int port)
     return BURST_OK;
 }
 
+/* Short ones could be guessed from one recorded handshake. */
+static int read_secret(Place *p, const Reader *r)
+{
+    const char *text = variable("BURST_SECRET");
+    p->secret = text ? text : "";
+    return !text || strlen(text) >= LEAST_SECRET
+               ? BURST_OK
+               : unusable(r, "BURST_SECRET has %zu characters, and at least %d are needed (openssl rand -hex 32 makes some)",
+                          strlen(text), LEAST_SECRET);
+}
+
 static int set_master(Place *p, const Reader *r, const char *name, const char *text)
 {
     if (!text)
@@ -109,10 +120,11 @@ static int torch_master(Place *p, const Reader *r)
     BURST_TRY(set_master(p, r, "MASTER_ADDR", variable("MASTER_ADDR")));
     BURST_TRY(read_number(r, "MASTER_PORT", 1, LAST_PORT, &port));
     p->token = token_of(variable("TORCHELASTIC_RUN_ID"), (uint64_t)port);
+    BURST_TRY(read_secret(p, r));
     return choose_port(p, r, (int)(port + PORTS <= LAST_PORT ? port + 1 : port - PORTS));
 }
 
-static int torch_locals(const Place *p, const Reader *r)
+static int torch_locals(Place *p, const Reader *r)
 {
     long long locals;
     if (!variable("LOCAL_WORLD_SIZE"))
@@ -120,6 +132,7 @@ static int torch_locals(const Place *p, const Reader *r)
     BURST_TRY(read_number(r, "LOCAL_WORLD_SIZE", 1, p->world, &locals));
     if (p->local >= locals)
         return unusable(r, "LOCAL_RANK is %d, and LOCAL_WORLD_SIZE %lld", p->local, locals);
+    p->one_host = locals == p->world;
     return BURST_OK;
 }
 
@@ -130,7 +143,7 @@ static int torch_place(Place *p, const Reader *r)
     BURST_TRY(read_number(r, "RANK", 0, world - 1, &rank));
     if (variable("LOCAL_RANK"))
         BURST_TRY(read_number(r, "LOCAL_RANK", 0, world - 1, &local));
-    *p = (Place){.launcher = BY_TORCHRUN, .rank = (int)rank, .world = (int)world, .local = (int)local};
+    *p = (Place){.launcher = BY_TORCHRUN, .rank = (int)rank, .world = (int)world, .local = (int)local, .secret = ""};
     BURST_TRY(torch_locals(p, r));
     return world > 1 ? torch_master(p, r) : BURST_OK;
 }
@@ -178,7 +191,7 @@ static bool under_slurm(void)
 
 static int slurm_place(Place *p, const Reader *r)
 {
-    long long rank, local, job, step, world = slurm_tasks();
+    long long rank, local, job, step, nodes, world = slurm_tasks();
     const char *list = variable("SLURM_STEP_NODELIST"), *master = variable("MASTER_ADDR");
     char first[MASTER_TEXT];
     BURST_TRY(read_number(r, "SLURM_PROCID", 0, world - 1, &rank));
@@ -190,8 +203,13 @@ static int slurm_place(Place *p, const Reader *r)
     if (!master && (!list || !place_first_node(list, first, sizeof first)))
         return unusable(r, "SLURM_STEP_NODELIST is '%s', and a list of nodes is needed (or MASTER_ADDR: where rank 0 runs)",
                         list ? list : "");
-    *p = (Place){.launcher = BY_SLURM, .rank = (int)rank, .world = (int)world, .local = (int)local,
+    *p = (Place){.launcher = BY_SLURM, .rank = (int)rank, .world = (int)world, .local = (int)local, .secret = "",
                  .token = token_of("slurm", hash3((uint64_t)job, (uint64_t)step, 0))};
+    if (variable("SLURM_STEP_NUM_NODES")) {
+        BURST_TRY(read_number(r, "SLURM_STEP_NUM_NODES", 1, world, &nodes));
+        p->one_host = nodes == 1;
+    }
+    BURST_TRY(read_secret(p, r));
     BURST_TRY(set_master(p, r, "MASTER_ADDR", master ? master : first));
     return choose_port(p, r, SLURM_PORTS + (int)(p->token % (SLURM_PORT_RANGE / PORTS)) * PORTS);
 }

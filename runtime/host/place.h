@@ -7,15 +7,17 @@
 #include <stdint.h>
 
 enum { ALONE, BY_MPI, BY_TORCHRUN, BY_SLURM };
-enum { MASTER_TEXT = 256 };
+enum { MASTER_TEXT = 256, RENDEZVOUS_PORTS = 8, LEAST_SECRET = 16 };
 
 typedef struct Place {
     int launcher;
     int rank, world;          /* world 0: not known before MPI is asked */
     int local;                /* number on its host as the launcher counts (LOCAL_RANK), -1: it did not say */
+    bool one_host;            /* so the launcher says: all ranks are on this one */
     char master[MASTER_TEXT]; /* where rank 0 listens; empty in a world of one */
     int port, ports;          /* at one of port, port + 1, ... */
-    uint64_t token;           /* the same on all ranks of a job: what tells them from strangers */
+    uint64_t token;           /* the same on all ranks of a job, and known to whoever knows the job */
+    const char *secret;       /* BURST_SECRET, or empty */
 } Place;
 
 /* Reads the environment. BURST_OK, or BURST_E_USAGE with the reason in text. */

@@ -106,14 +106,32 @@ void slot_sleep(Slot *s, uint32_t bell, long microseconds)
     atomic_store(&s->asleep, 0);
 }
 
+void region_say(Region *r)
+{
+    Head *h = region_head(r);
+    if (atomic_exchange(&h->said, 1) == 0)
+        fprintf(stderr, "burst: %s\n", *h->text ? h->text : "a rank failed without a word");
+}
+
+/* Into the text that does not count: somebody may be reading the other. */
+void region_saved(Region *r, const char *path)
+{
+    Head *h = region_head(r);
+    const int next = atomic_load(&h->saved_at) == 1;
+    snprintf(h->saved[next], SAVED_TEXT, "%s", path);
+    atomic_store(&h->saved_at, next + 1);
+}
+
 bool region_fail(Region *r, int code, const char *text)
 {
     Head *h = region_head(r);
     int running = RUNNING;
     bool first = atomic_compare_exchange_strong(&h->state, &running, FAILING);
     if (first) {
+        const int saved = atomic_load(&h->saved_at);
         h->code = code;
-        snprintf(h->text, sizeof h->text, "%s", text);
+        snprintf(h->text, sizeof h->text, "%s%s%s", text, saved ? "; the newest checkpoint is " : "",
+                 saved ? h->saved[saved - 1] : "");
         atomic_store(&h->state, FAILED);
     }
     for (int i = 0; i < r->locals; i++)

@@ -1,4 +1,4 @@
-/* socket.c: TCP with time limits. */
+/* socket.c: stream sockets with deadlines. */
 #include "socket.h"
 
 #include "burst_rt.h"
@@ -10,14 +10,18 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 typedef union Name { /* of a socket */
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
+    struct sockaddr_un local;
     struct sockaddr_storage room;
 } Name;
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -29,11 +33,15 @@ static bool is_v4(const Address *a)
 
 static Address address_of(const Name *n)
 {
-    Address a = {.port = ntohs(n->any.sa_family == AF_INET ? n->v4.sin_port : n->v6.sin6_port)};
-    if (n->any.sa_family == AF_INET) {
+    Address a = {0};
+    if (n->any.sa_family == AF_UNIX) {
+        a.unix_name = 1; /* whoever connects has no name of its own */
+    } else if (n->any.sa_family == AF_INET) {
+        a.port = ntohs(n->v4.sin_port);
         memcpy(a.ip, mapped, sizeof mapped);
         memcpy(a.ip + sizeof mapped, &n->v4.sin_addr, 4);
     } else {
+        a.port = ntohs(n->v6.sin6_port);
         memcpy(a.ip, &n->v6.sin6_addr, 16);
     }
     return a;
@@ -42,6 +50,12 @@ static Address address_of(const Name *n)
 static socklen_t name_of(const Address *a, Name *n)
 {
     *n = (Name){0};
+    if (a->unix_name) {
+        n->local.sun_family = AF_UNIX; /* an abstract name begins with a zero, and is not in the file system */
+        int length = snprintf(n->local.sun_path + 1, sizeof n->local.sun_path - 1, "burst-%016llx-%u",
+                              (unsigned long long)a->unix_name, a->port);
+        return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    }
     if (is_v4(a)) {
         n->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(a->port)};
         memcpy(&n->v4.sin_addr, a->ip + sizeof mapped, 4);
@@ -54,12 +68,16 @@ static socklen_t name_of(const Address *a, Name *n)
 
 bool address_is_loopback(const Address *a)
 {
-    return is_v4(a) ? a->ip[12] == 127 : memcmp(a->ip, &in6addr_loopback, 16) == 0;
+    return !a->unix_name && (is_v4(a) ? a->ip[12] == 127 : memcmp(a->ip, &in6addr_loopback, 16) == 0);
 }
 
 void address_describe(const Address *a, char *text, size_t size)
 {
     char ip[INET6_ADDRSTRLEN] = "?";
+    if (a->unix_name) {
+        snprintf(text, size, "a Unix socket of this host");
+        return;
+    }
     inet_ntop(is_v4(a) ? AF_INET : AF_INET6, is_v4(a) ? a->ip + sizeof mapped : a->ip, ip, sizeof ip);
     snprintf(text, size, "%s, port %d", ip, a->port);
 }
@@ -72,26 +90,65 @@ static int close_with_reason(int fd)
     return -1;
 }
 
-/* Where the kernel has no IPv6, IPv4 alone. */
-int socket_listen(int port, int backlog, int *bound)
+static int open_socket(int family)
 {
-    int on = 1, off = 0, family = AF_INET6, fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        family = AF_INET;
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    }
+    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static bool is_any(const Address *a)
+{
+    static const uint8_t any[16];
+    return !a->unix_name && memcmp(a->ip, any, sizeof any) == 0;
+}
+
+static int listen_at(const Address *at, int backlog)
+{
+    Name n;
+    int on = 1, off = 0;
+    socklen_t length = name_of(at, &n);
+    int fd = open_socket(n.any.sa_family);
     if (fd < 0)
         return -1;
-    Name n = {.any.sa_family = (sa_family_t)family};
-    socklen_t length = family == AF_INET6 ? sizeof n.v6 : sizeof n.v4;
-    *(family == AF_INET6 ? &n.v6.sin6_port : &n.v4.sin_port) = htons((uint16_t)port);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(fd, &n.any, length) != 0 || listen(fd, backlog) != 0 || getsockname(fd, &n.any, &length) != 0)
-        return close_with_reason(fd);
-    *bound = address_of(&n).port;
+    if (!at->unix_name)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (n.any.sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, is_any(at) ? &off : &on, sizeof on);
+    return bind(fd, &n.any, length) == 0 && listen(fd, backlog) == 0 ? fd : close_with_reason(fd);
+}
+
+static int listen_at_any_name(Address *at, int backlog)
+{
+    for (int tries = 0;; tries++) {
+        if (getrandom(&at->port, sizeof at->port, 0) != sizeof at->port)
+            return -1;
+        int fd = listen_at(at, backlog);
+        if (fd >= 0 || errno != EADDRINUSE || tries == 16)
+            return fd;
+    }
+}
+
+/* Where the kernel has no IPv6, all interfaces are those of IPv4. */
+int socket_listen(const Address *at, int backlog, Address *bound)
+{
+    *bound = *at;
+    if (at->unix_name)
+        return at->port ? listen_at(at, backlog) : listen_at_any_name(bound, backlog);
+    int fd = listen_at(at, backlog);
+    if (fd < 0 && errno == EAFNOSUPPORT && is_any(at)) {
+        memcpy(bound->ip, mapped, sizeof mapped);
+        fd = listen_at(bound, backlog);
+    }
+    if (fd >= 0)
+        bound->port = socket_name(fd).port;
     return fd;
+}
+
+Address socket_name(int fd)
+{
+    Name n = {0};
+    socklen_t length = sizeof n;
+    getsockname(fd, &n.any, &length);
+    return address_of(&n);
 }
 
 /* False with ETIMEDOUT past the deadline. */
@@ -118,39 +175,40 @@ static int prepared(int fd)
     return fd;
 }
 
-int socket_accept(int listener, double deadline, Address *from)
+int socket_accept(int listener, Address *from)
 {
     Name n = {0};
-    for (;;) {
-        socklen_t length = sizeof n;
-        int fd = accept4(listener, &n.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            *from = address_of(&n);
-            return prepared(fd);
-        }
-        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return -1;
-        if (!await(listener, POLLIN, deadline))
-            return -1;
-    }
+    socklen_t length = sizeof n;
+    int fd = accept4(listener, &n.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *from = address_of(&n);
+    return fd < 0 ? -1 : prepared(fd);
 }
 
-int socket_connect(const Address *to, double deadline)
+int socket_dial(const Address *to)
 {
     Name n;
-    socklen_t length = name_of(to, &n), size = sizeof(int);
-    int fd = socket(n.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), reason = 0;
+    socklen_t length = name_of(to, &n);
+    int fd = open_socket(n.any.sa_family);
     if (fd < 0)
         return -1;
-    if (connect(fd, &n.any, length) == 0)
-        return prepared(fd);
-    if (errno != EINPROGRESS || !await(fd, POLLOUT, deadline))
-        return close_with_reason(fd);
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size) != 0 || reason != 0) {
-        errno = reason;
-        return close_with_reason(fd);
-    }
-    return prepared(fd);
+    return connect(fd, &n.any, length) == 0 || errno == EINPROGRESS ? prepared(fd) : close_with_reason(fd);
+}
+
+int socket_refusal(int fd)
+{
+    int reason = 0;
+    socklen_t size = sizeof reason;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size) == 0 ? reason : errno;
+}
+
+bool socket_same_user(int fd)
+{
+    struct ucred other = {0};
+    int domain = AF_UNSPEC;
+    socklen_t size = sizeof domain, length = sizeof other;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
+        return domain != AF_UNSPEC;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == geteuid();
 }
 
 bool socket_read(int fd, void *data, size_t bytes, double deadline)
@@ -191,4 +249,18 @@ int socket_resolve(const char *host, Address *out, int count, const char **reaso
     if (list)
         freeaddrinfo(list);
     return found ? found : -1;
+}
+
+void escape_text(char *text, size_t size)
+{
+    char escaped[4096];
+    size_t n = 0;
+    for (const char *at = text; at < text + size && *at; at++) {
+        bool plain = *at >= ' ' && *at <= '~';
+        if (n + (plain ? 1 : 4) >= size || n + 5 > sizeof escaped)
+            break;
+        n += (size_t)snprintf(escaped + n, sizeof escaped - n, plain ? "%c" : "\\x%02x", (unsigned char)*at);
+    }
+    memcpy(text, escaped, n);
+    text[n] = 0;
 }

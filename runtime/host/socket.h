@@ -1,4 +1,5 @@
-/* socket.h: TCP with time limits, for ranks that meet. Deadlines are on burst_seconds' clock. */
+/* socket.h: stream sockets with deadlines: TCP, and between processes of one host and user a Unix socket with an abstract name.
+ * Deadlines are on burst_seconds' clock. */
 #ifndef BURST_SOCKET_H
 #define BURST_SOCKET_H
 
@@ -6,13 +7,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct Address { uint8_t ip[16]; uint16_t port; } Address; /* IPv6, or IPv4 mapped into it; host byte order */
+/* On the wire too, so there is no padding. IPv6, or IPv4 mapped into it; host byte order. */
+typedef struct Address {
+    uint8_t ip[16];  /* all zero: all interfaces */
+    uint64_t unix_name; /* not 0: no IP; the name is made of this and the port */
+    uint16_t port, zero[3];
+} Address;
 enum { ADDRESS_TEXT = 80 };
 
 /* Sockets that come back are non-blocking and close on exec; -1: errno says why. */
-int socket_listen(int port, int backlog, int *bound); /* on all interfaces; port 0: any */
-int socket_accept(int listener, double deadline, Address *from);
-int socket_connect(const Address *to, double deadline);
+int socket_listen(const Address *at, int backlog, Address *bound); /* port 0: any */
+int socket_accept(int listener, Address *from);
+int socket_dial(const Address *to); /* connecting: writable when that has ended */
+/* The reason why a dialled connection failed, 0 where it is there. */
+int socket_refusal(int fd);
+/* Of a Unix socket: whether the other end's process is this user's. True for TCP, which knows no users. */
+bool socket_same_user(int fd);
+Address socket_name(int fd);
 /* False with errno: ETIMEDOUT past the deadline, ECONNRESET where the other end was closed. */
 bool socket_read(int fd, void *data, size_t bytes, double deadline);
 bool socket_write(int fd, const void *data, size_t bytes, double deadline);
@@ -20,4 +31,6 @@ bool socket_write(int fd, const void *data, size_t bytes, double deadline);
 int socket_resolve(const char *host, Address *out, int count, const char **reason);
 bool address_is_loopback(const Address *a);
 void address_describe(const Address *a, char *text, size_t size);
+/* Makes text that another process sent fit to print: ends it, and escapes all but printable ASCII; cuts what then is too long. */
+void escape_text(char *text, size_t size);
 #endif

@@ -3,11 +3,14 @@
  * A message goes in segments, each with a header, so that messages of several channels and both directions move side by
  * side. The receiver says how many receives it has posted on a channel (GRANT), and a message is sent only to a posted
  * receive: it lands where it belongs, and one that nobody waits for yet does not hold up the others. Small messages go
- * ahead of their grant, a few of each channel, and are kept until their receive comes.
+ * ahead of their grant, RING_SLOTS of each channel, and are kept until their receive comes: so a peer can make this rank keep
+ * RING_SLOTS * SMALL bytes a channel and not more. Every header is checked against what its sender may say at that point.
  *
  * A rank that ends in order says so (BYE) and waits for the others' word: a connection that closes without is a lost rank.
  * What goes wrong is noted where it is seen and told by look(), which every wait calls. */
 #include "tcp.h"
+
+#include "socket.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,11 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SEGMENT = 256 << 10, SMALL = 4096, MAGIC = 0x42525354, WAIT_MS = 20 };
+enum { SEGMENT = 256 << 10, SMALL = 4096, MAGIC = 0x42525354, WAIT_MS = 20, FRAMES_A_TURN = 256 };
 static const double look_every = 1e-3; /* seconds */
 
 enum { F_DATA, F_GRANT, F_STEP, F_BYE, F_FAILED, F_KINDS };
-typedef struct Frame { /* as it is on the wire; the ranks of a job are of one byte order (the meeting's magic tells) */
+typedef struct Frame { /* as it is on the wire; the ranks of a job are of one byte order (the handshake's magic tells) */
     uint32_t magic, kind, channel, length; /* length: bytes behind this header */
     uint64_t sequence; /* DATA: of the message; GRANT: receives posted so far; FAILED: the status, negated */
     uint64_t bytes, at; /* of the message, and where this segment begins in it */
@@ -29,7 +32,7 @@ typedef struct Frame { /* as it is on the wire; the ranks of a job are of one by
 } Frame;
 
 typedef struct Parcel { uint64_t moved; bool complete; } Parcel; /* of an op */
-typedef struct Stash { struct Stash *next; uint64_t sequence, bytes; char data[]; } Stash;
+typedef struct Early { uint64_t bytes; char data[]; } Early; /* a message ahead of its receive */
 
 typedef struct Conn {
     int fd, peer; /* fd -1: none, or closed */
@@ -49,7 +52,9 @@ typedef struct Conn {
     size_t in_done; /* of header and payload */
     char *into;
     Op *in_op;
-    Stash *stash[BURST_CHANNELS], *in_stash;
+    uint64_t begun[BURST_CHANNELS]; /* messages of which something has come */
+    Early *early[BURST_CHANNELS][RING_SLOTS]; /* at sequence % RING_SLOTS */
+    bool in_early;
     float *landing; /* [SEGMENT] bytes: what is to be added */
     char failure[ERROR_TEXT]; /* the text of FAILED */
     int failure_status;
@@ -192,24 +197,27 @@ static void conn_write(Conn *k, BurstCtx *c)
 /* ---- receiving ---- */
 static int garbled(const Conn *k, BurstCtx *c)
 {
+    const Frame *f = &k->in;
     return burst_fail(c, BURST_E_PEER,
-                      "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu", k->peer, k->in.kind, k->in.channel, (unsigned long long)k->in.sequence, k->in.length,
-                      (unsigned long long)k->in.bytes, (unsigned long long)k->in.at);
+                      "what came from rank %d is garbled: kind %u, channel %u, message %llu, %u of %llu bytes at %llu", k->peer,
+                      f->kind, f->channel, (unsigned long long)f->sequence, f->length, (unsigned long long)f->bytes,
+                      (unsigned long long)f->at);
 }
 
-/* A message ahead of its receive, at the end of its channel's list. */
+static Early **early_of(Conn *k, int channel, uint64_t sequence)
+{
+    return &k->early[channel][sequence % RING_SLOTS];
+}
+
 static int keep(Conn *k, BurstCtx *c)
 {
-    Stash **at = &k->stash[k->in.channel];
-    while (*at)
-        at = &(*at)->next;
-    k->in_stash = calloc(1, sizeof **at + k->in.bytes);
-    if (!k->in_stash)
+    Early *e = malloc(sizeof *e + k->in.bytes);
+    if (!e)
         return burst_fail(c, BURST_E_MEMORY, "no memory for a message of %llu bytes", (unsigned long long)k->in.bytes);
-    k->in_stash->sequence = k->in.sequence;
-    k->in_stash->bytes = k->in.bytes;
-    k->into = k->in_stash->data;
-    *at = k->in_stash;
+    e->bytes = k->in.bytes;
+    *early_of(k, (int)k->in.channel, k->in.sequence) = e;
+    k->in_early = true;
+    k->into = e->data;
     return BURST_OK;
 }
 
@@ -218,7 +226,7 @@ static int land(Conn *k, BurstCtx *c, Op *op)
     Parcel *p = op->remote;
     if (op->bytes != k->in.bytes)
         return message_mismatch(c, op, k->in.bytes);
-    if (p->moved != k->in.at || k->in.length > op->bytes - p->moved)
+    if (p->moved != k->in.at || k->in.length > op->bytes - p->moved || (op->add && k->in.length % sizeof(float)))
         return garbled(k, c);
     if (op->add && !k->landing && !(k->landing = malloc(SEGMENT)))
         return burst_fail(c, BURST_E_MEMORY, "no memory for a segment of %d bytes", SEGMENT);
@@ -227,24 +235,52 @@ static int land(Conn *k, BurstCtx *c, Op *op)
     return BURST_OK;
 }
 
+/* Messages of a channel come in order, each from its begin, and none without bytes but an empty one. */
+static bool in_order(const Conn *k)
+{
+    const Frame *f = &k->in;
+    const uint64_t begun = k->begun[f->channel];
+    return f->at == 0 ? f->sequence == begun && (f->length > 0) == (f->bytes > 0)
+                      : f->sequence + 1 == begun && f->length > 0;
+}
+
+static int open_data(Conn *k, BurstCtx *c)
+{
+    const Frame *f = &k->in;
+    const Lane *l = lane_of(c, k, false, (int)f->channel);
+    if (!in_order(k))
+        return garbled(k, c);
+    k->begun[f->channel] += f->at == 0;
+    if (l->unpublished && l->unpublished->sequence == f->sequence)
+        return land(k, c, l->unpublished);
+    const bool ahead = f->at == 0 && f->sequence >= l->posted && f->sequence - l->posted < RING_SLOTS;
+    return ahead && f->length == f->bytes && f->bytes <= SMALL ? keep(k, c) : garbled(k, c);
+}
+
+/* Receives that a peer has posted become no fewer. */
+static bool is_grant(const Conn *k)
+{
+    return k->in.sequence >= k->granted[k->in.channel] && k->in.sequence < UINT64_MAX - RING_SLOTS;
+}
+
+static bool is_failure(const Frame *f)
+{
+    return f->sequence > 0 && f->sequence <= -(int64_t)BURST_E_DEVICE && f->length < ERROR_TEXT;
+}
+
 /* The header is there: where its payload goes. */
 static int open_frame(Conn *k, BurstCtx *c)
 {
     const Frame *f = &k->in;
     k->step = f->step;
-    k->into = NULL;
+    k->into = k->failure;
     if (f->magic != MAGIC || f->kind >= F_KINDS || f->channel >= BURST_CHANNELS || f->length > SEGMENT)
         return garbled(k, c);
-    if (f->kind == F_FAILED) {
-        k->into = k->failure;
-        return f->length < sizeof k->failure ? BURST_OK : garbled(k, c);
-    }
-    if (f->kind != F_DATA)
-        return f->length == 0 ? BURST_OK : garbled(k, c);
-    Op *op = lane_of(c, k, false, (int)f->channel)->unpublished;
-    if (op && op->sequence == f->sequence)
-        return land(k, c, op);
-    return f->at == 0 && f->length == f->bytes && f->bytes <= SMALL ? keep(k, c) : garbled(k, c);
+    if (f->kind == F_DATA)
+        return open_data(k, c);
+    if (f->kind == F_FAILED)
+        return is_failure(f) && !k->failure_status ? BURST_OK : garbled(k, c);
+    return f->length == 0 && (f->kind != F_GRANT || is_grant(k)) ? BURST_OK : garbled(k, c);
 }
 
 static void received(Op *op, const float *landing, size_t bytes)
@@ -268,17 +304,19 @@ static void close_frame(Conn *k)
         k->granted[f->channel] = f->sequence;
     if (f->kind == F_BYE)
         k->ended = true;
-    if (f->kind == F_FAILED)
+    if (f->kind == F_FAILED) {
         k->failure_status = -(int)f->sequence;
+        escape_text(k->failure, sizeof k->failure);
+    }
     k->in_op = NULL;
-    k->in_stash = NULL;
+    k->in_early = false;
     k->in_done = 0;
 }
 
-/* Reads until nothing is there. */
+/* Reads until nothing is there, or for so long that a peer that says much holds up nobody. */
 static int conn_read(Conn *k, BurstCtx *c)
 {
-    while (k->fd >= 0) {
+    for (int frames = 0; k->fd >= 0 && frames < FRAMES_A_TURN;) {
         bool head = k->in_done < sizeof k->in;
         size_t at = head ? k->in_done : k->in_done - sizeof k->in, end = head ? sizeof k->in : k->in.length;
         ssize_t n = recv(k->fd, (head ? (char *)&k->in : k->into) + at, end - at, MSG_DONTWAIT);
@@ -292,8 +330,10 @@ static int conn_read(Conn *k, BurstCtx *c)
         c->remote_bytes += (uint64_t)n;
         if (head && k->in_done == sizeof k->in)
             BURST_TRY(open_frame(k, c));
-        if (k->in_done >= sizeof k->in && k->in_done == sizeof k->in + k->in.length)
+        if (k->in_done >= sizeof k->in && k->in_done == sizeof k->in + k->in.length) {
             close_frame(k);
+            frames++;
+        }
     }
     return BURST_OK;
 }
@@ -317,34 +357,26 @@ static void tell_step(Mesh *m, BurstCtx *c)
         conn_write(&m->conn[i], c);
 }
 
-/* Takes what came ahead of this receive. */
+/* Takes what came ahead of this receive; of a message that is still on its way, the rest goes to the receive. */
 static int unpack(Conn *k, BurstCtx *c, Op *op)
 {
-    Stash **first = &k->stash[op->lane->channel], *s = *first;
-    if (!s || s->sequence != op->sequence || s == k->in_stash)
+    const int channel = op->lane->channel;
+    Early **at = early_of(k, channel, op->sequence), *e = *at;
+    if (!e)
         return BURST_OK;
-    if (s->bytes != op->bytes)
-        return message_mismatch(c, op, s->bytes);
-    if (!op->add && s->bytes)
-        memcpy(op->data, s->data, s->bytes);
-    received(op, op->add ? (const float *)s->data : NULL, s->bytes);
-    *first = s->next;
-    free(s);
-    return BURST_OK;
-}
-
-/* Of the kept message that is still on its way, the rest goes to its receive. */
-static int adopt(Conn *k, BurstCtx *c, Op *op)
-{
-    Stash *s = k->in_stash;
-    if (!s || s != k->stash[op->lane->channel] || s->sequence != op->sequence)
-        return BURST_OK;
-    size_t done = k->in_done - sizeof k->in;
-    BURST_TRY(land(k, c, op));
-    memcpy(k->into, s->data, done);
-    k->stash[op->lane->channel] = NULL;
-    k->in_stash = NULL;
-    free(s);
+    if (e->bytes != op->bytes)
+        return message_mismatch(c, op, e->bytes);
+    if (k->in_early && k->in.channel == (uint32_t)channel && k->in.sequence == op->sequence) {
+        BURST_TRY(land(k, c, op));
+        memcpy(k->into, e->data, k->in_done - sizeof k->in);
+        k->in_early = false;
+    } else {
+        if (!op->add && e->bytes)
+            memcpy(op->data, e->data, e->bytes);
+        received(op, op->add ? (const float *)e->data : NULL, e->bytes);
+    }
+    *at = NULL;
+    free(e);
     return BURST_OK;
 }
 
@@ -356,10 +388,8 @@ static int start(BurstCtx *c, Op *op)
     if (!p)
         return burst_fail(c, BURST_E_MEMORY, "no memory for a message");
     *p = (Parcel){0};
-    if (!op->lane->sending && op->lane->unpublished == op) {
-        BURST_TRY(adopt(k, c, op));
+    if (!op->lane->sending && op->lane->unpublished == op)
         BURST_TRY(unpack(k, c, op));
-    }
     tell_step(m, c);
     conn_write(k, c);
     return BURST_OK;
@@ -469,11 +499,8 @@ void tcp_close(const Remote *remote)
     Mesh *m = remote->state;
     for (int i = 0; i < m->world; i++) {
         Conn *k = &m->conn[i];
-        for (int channel = 0; channel < BURST_CHANNELS; channel++)
-            for (Stash *s = k->stash[channel], *next; s; s = next) {
-                next = s->next;
-                free(s);
-            }
+        for (int e = 0; e < BURST_CHANNELS * RING_SLOTS; e++)
+            free(k->early[e / RING_SLOTS][e % RING_SLOTS]);
         free(k->landing);
         if (k->fd >= 0)
             close(k->fd);

@@ -109,6 +109,14 @@ VEC_INLINE Vec vec_pick(uint32_t bits, Vec x, Vec other)
 #endif
 }
 
+/* To the nearest whole number; infinities and what is not a number stay. */
+VEC_INLINE Vec vec_round(Vec x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    VecInt small = (x < vec_set(shift / 3)) & (x > vec_set(-shift / 3)); /* the others are whole */
+    return vec_select(small, (x + shift) - shift, x);
+}
+
 VEC_INLINE float vec_sum(Vec x)
 {
     float s = 0;

@@ -5,23 +5,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LINE = 256 };
 static const double look_every = 0.1; /* seconds between looks at the peers' processes */
-static volatile sig_atomic_t told_to_end;
-
-static void on_termination(int number)
-{
-    (void)number;
-    told_to_end = 1;
-}
-
-/* mpirun and torchrun send SIGKILL later: a rank that does not wait just then ends all the same. */
-void catch_termination(void)
-{
-    struct sigaction a = {.sa_handler = on_termination};
-    sigaction(SIGTERM, &a, NULL);
-}
 
 static int local_rank(const BurstCtx *c, int local)
 {
@@ -52,6 +39,18 @@ static bool is_gone(pid_t pid)
     return (kill(pid, 0) != 0 && errno == ESRCH) || state == 'Z' || state == 'X';
 }
 
+bool is_stopped(int pid)
+{
+    char state = process_state(pid);
+    return state == 'T' || state == 't';
+}
+
+/* Somebody of ours does, who sees more: how a process ended. But not while it is stopped. */
+static bool launcher_watches(const BurstCtx *c)
+{
+    return !c->unwatched && !is_stopped(getppid());
+}
+
 static int look_at_processes(BurstCtx *c)
 {
     for (int i = 0; i < c->region->locals; i++) {
@@ -73,13 +72,6 @@ static void describe_wait(const BurstCtx *c, const Op *op, char *text, size_t si
     describe_rank(c->region, l->peer, c->local_of[l->peer], peer, sizeof peer);
     snprintf(text, size, "waiting to %s %llu bytes (channel %d, message %llu) %s %s", l->sending ? "send" : "receive",
              (unsigned long long)op->bytes, l->channel, (unsigned long long)op->sequence, l->sending ? "to" : "from", peer);
-}
-
-/* By SIGSTOP or a debugger. */
-static bool is_stopped(pid_t pid)
-{
-    char state = process_state(pid);
-    return state == 'T' || state == 't';
 }
 
 /* Follows who waits for whom, as far as this host sees: ends at a rank that does not wait, or that was stopped while it
@@ -156,11 +148,12 @@ int vigil_look(BurstCtx *c, Vigil *v)
     if (v->begin == 0)
         v->begin = v->checked = now;
     BURST_TRY(look_at_hosts(c));
-    if (!c->unwatched || (!told_to_end && now - v->checked <= look_every))
+    if (!termination_told() && now - v->checked <= look_every)
         return BURST_OK;
     v->checked = now;
-    BURST_TRY(look_at_processes(c));
-    return told_to_end ? burst_fail(c, BURST_E_PEER, "rank %d was told to end (SIGTERM)", c->rank) : BURST_OK;
+    if (!launcher_watches(c))
+        BURST_TRY(look_at_processes(c));
+    return heed_termination(c);
 }
 
 int vigil_check(BurstCtx *c, Vigil *v, const Op *op)

@@ -40,7 +40,7 @@ static char *checked_as(const char *code, bool cuda, int *result)
     Diags *d = diags_new(a);
     Text text = {0};
     text_add(&text, code);
-    *result = check_emitted_c(a, d, cuda ? "plan.cu" : "plan.c", &text, RUNTIME_DIR, cuda);
+    *result = check_emitted_c(a, d, cuda ? "plan.cu" : "plan.c", &text, RUNTIME_DIR, &targets[cuda ? TARGET_CUDA : TARGET_C]);
     text_free(&text); /* the diagnostics must not need it */
     char *out = NULL;
     size_t n;

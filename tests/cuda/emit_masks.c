@@ -9,7 +9,7 @@ int main(int argc, char **argv)
         return 2;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const FrontEnd in = {.topo_path = argv[1], .model_path = argv[2], .stock_dir = argv[3]};
+    const FrontEnd in = {.target = &targets[TARGET_C], .topo_path = argv[1], .model_path = argv[2], .stock_dir = argv[3]};
     const Program *p = front_end(a, d, &in);
     diags_print(d, stderr);
     if (!p)

@@ -1,18 +1,21 @@
-"""test_attention.py [--small]: the kernels against float64 on the GPU; prints a line a case and ends with 1 after a failure.
+"""test_attention.py [--small | --random N [SEED]]: the kernels against float64 on the GPU; prints a line a case and ends with 1
+after a failure.
 
 Error: |x - x64| / |x64| over all elements. It may be 1.25 times that of the peer on the same inputs: cuDNN's bf16 attention
 where it has the mask, otherwise the same formulas in torch with P and dS rounded to bf16. --small: few small cases, for
-compute-sanitizer.
+compute-sanitizer. --random: N cases drawn from masks, lengths, heads, position maps and chunks.
 """
 import itertools
+import math
 import pathlib
+import random
 import sys
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attention import MASKS, Ring, split
+from attention import FIRST, LAST, MASKS, Ring, split
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
 from attention_torch import dense, kept
@@ -107,6 +110,43 @@ def check_not_a_number():
     return good
 
 
+def check_peaked(n=65536, queries=128):
+    """One score of 17 among 64Ki scores of 0, whose values weigh as much together: row sums lose no key."""
+    good, nan = True, float("nan")
+    for d in (64, 128):
+        q, d_o = (torch.zeros(1, queries, d, device="cuda", dtype=torch.bfloat16), inputs(1, 1, queries, d, 6)[3])
+        k, v = inputs(1, 1, n, d, 7)[1:3]
+        q[..., 0], k[..., 0], k[:, 0], k[:, 0, 0] = d ** 0.5, 0, 0, 17
+        v[:, 1:] = (1 + v[:, 1:].float()) * (math.exp(17) / n)
+        ring = Ring("full", d, [torch.arange(queries).int(), torch.arange(n).int()], 1, 1, 1)
+        ring.prepare()
+        out, dq_out = torch.full_like(q, nan), torch.full_like(q, nan)
+        o, lse, delta = torch.full(q.shape, nan, device="cuda"), *torch.full((2, 1, queries), nan, device="cuda")
+        dq, dk, dv = (torch.zeros(x.shape, device="cuda") for x in (q, k, v))
+        ring.forward_pair(0, 1, q, k, v, out, o, lse, FIRST | LAST)
+        ring.delta(out, d_o, delta)
+        ring.backward_pair(0, 1, q, k, v, d_o, lse, delta, dq, dk, dv)
+        ring.finish_dq(dq, dq_out)
+        keep = torch.ones(queries, n, dtype=torch.bool, device="cuda")
+        o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False)
+        peer = dense(*(x.float() for x in (q, k, v, d_o)), keep, True, by_head=True)
+        ours = (out, dq_out, dk.bfloat16(), dv.bfloat16())
+        errors = [(error(x, y), error(z, y)) for x, y, z in zip(ours, (o64, *g64), (peer[0], *peer[2:]))]
+        lse_error = float((lse.double() - lse64).abs().max())
+        passed = lse_error < LSE_LIMIT and all(a <= LIMIT * b for a, b in errors)
+        good &= passed
+        shown = " ".join(f"{m} {a:.2e}/{b:.2e}" for m, (a, b) in zip(names, errors))
+        print(f"{'ok  ' if passed else 'FAIL'} peaked d{d} n{n} torch: {shown} lse {lse_error:.1e}", flush=True)
+    return good
+
+
+def draw(r):
+    d, mask, partition = r.choice((64, 128)), r.choice(MASKS[:10]), r.choice(("contiguous", "zigzag", "striped", "blocks"))
+    ranks, hk = r.randint(1, 4), r.choice((1, 1, 2, 3))
+    return mask, d, r.choice((r.randint(1, 300), r.randint(300, 1500))), hk * r.choice((1, 2, 3, 4, 8)), hk, partition, ranks, \
+        r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000)
+
+
 def cases(small):
     if small:
         for d in (64, 128):
@@ -129,10 +169,14 @@ def cases(small):
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
-    small = "--small" in sys.argv
-    results = [check(*c) for c in cases(small)]
-    if not small:
-        results += [check_head_parallel(), check_not_a_number()]
+    small, at = "--small" in sys.argv, sys.argv.index("--random") if "--random" in sys.argv else 0
+    if at:
+        r = random.Random(int(sys.argv[at + 2]) if len(sys.argv) > at + 2 else 1)
+        results = [check(*draw(r)) for _ in range(int(sys.argv[at + 1]))]
+    else:
+        results = [check(*c) for c in cases(small)]
+    if not small and not at:
+        results += [check_head_parallel(), check_not_a_number(), check_peaked()]
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     sys.exit(0 if all(results) else 1)
 

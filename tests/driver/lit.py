@@ -30,6 +30,8 @@ import sys
 SHELL = r"""
 exits() { local want=$1 got=0; shift; "$@" || got=$?
   if [ "$got" != "$want" ]; then echo "exit status $got, not $want: $*" >&2; return 1; fi; }
+# The end of a pipeline reads all of it: grep -q leaves at the first match, and what the writer then writes fails (SIGPIPE).
+grep() { local got=0; command grep "$@" || got=$?; if [ -p /dev/stdin ]; then cat >/dev/null; fi; return $got; }
 """
 
 

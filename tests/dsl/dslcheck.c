@@ -1,4 +1,5 @@
-/* dslcheck.c: runs the front end on files given by their endings and prints what it says, for the golden tests.
+/* dslcheck.c: runs the front end and the warnings of masks on files given by their endings and prints what is said, for
+ * the golden tests.
  *   dslcheck STOCK BASE [--ast] file.topo | file.burst | file.sched ...
  * STOCK is the folder of the stock files; a cluster or model that is not given is base.topo or base.burst of BASE. */
 #include "burst.h"
@@ -21,7 +22,7 @@ int main(int argc, char **argv)
     Diags *d = diags_new(a);
     const char *base = argv[2];
     const char **schedules = NEW_ARRAY(a, const char *, argc);
-    FrontEnd in = {.stock_dir = argv[1], .schedule_paths = schedules};
+    FrontEnd in = {.target = &targets[TARGET_C], .stock_dir = argv[1], .schedule_paths = schedules};
     bool ast = false;
     for (int i = 3; i < argc; i++) {
         if (strcmp(argv[i], "--ast") == 0)
@@ -40,7 +41,9 @@ int main(int argc, char **argv)
     } else {
         in.topo_path = in.topo_path ? in.topo_path : arena_printf(a, "%s/base.topo", base);
         in.model_path = in.model_path ? in.model_path : arena_printf(a, "%s/base.burst", base);
-        front_end(a, d, &in);
+        const Program *p = front_end(a, d, &in);
+        if (p)
+            mask_warn(d, p);
     }
     int failed = diags_errors(d) > 0;
     fputs(out.at, stdout);

@@ -41,7 +41,7 @@ static int memory_file(const uint8_t *data, size_t size)
 static void run_front_end(Arena *a, Diags *d, const char *path)
 {
     const char *base = folder("BURST_BASE");
-    FrontEnd in = {.stock_dir = folder("BURST_STOCK"), .topo_path = arena_printf(a, "%s/base.topo", base),
+    FrontEnd in = {.target = &targets[TARGET_C], .stock_dir = folder("BURST_STOCK"), .topo_path = arena_printf(a, "%s/base.topo", base),
                    .model_path = arena_printf(a, "%s/base.burst", base)};
     if (FUZZ_LANGUAGE == LANGUAGE_TOPO)
         in.topo_path = path;

@@ -27,11 +27,11 @@ static void errors_show_their_place(void **state)
     diag_error(d, (Span){&s, 5, 8}, "bad '%s'", "two");
     diag_fixit(d, (Span){&s, 5, 8}, "2");
     diag_note(d, (Span){&s, 16, 20}, "see here");
-    diag_warn(d, (Span){0}, "no place");
+    diag_warn(d, WARN_EMPTY_MASK, (Span){0}, "no place");
     assert_int_equal(diags_errors(d), 1);
     check_printed(d, "x.burst:2:2: error: bad 'two'\n        two three\n        ^~~\n        2\n"
                      "x.burst:3:1: note: see here\nfour\n^~~~\n"
-                     "burstc: warning: no place\n");
+                     "burstc: warning: no place [-Wempty-mask]\n");
     assert_int_equal(diags_errors(d), 0);
     check_printed(d, "");
     arena_free(a);
@@ -62,6 +62,61 @@ static void the_same_message_is_said_once(void **state)
     diag_error(d, (Span){&s, 1, 2}, "again");
     assert_int_equal(diags_errors(d), 2);
     check_printed(d, "x:1:1: error: again\nab\n^\nburstc: note: because\nx:1:2: error: again\nab\n ^\n");
+    arena_free(a);
+}
+
+/* What the options make of one warning of each of two names: the errors that it counts as, and what is printed. */
+static void check_warned(const char *options, int errors, const char *wanted)
+{
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    char *words = arena_copy(a, options, strlen(options)), *save = NULL;
+    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        assert_null(diags_option(d, word));
+    diag_warn(d, WARN_EMPTY_MASK, (Span){0}, "one");
+    diag_note(d, (Span){0}, "of one");
+    diag_warn(d, WARN_EMPTY_ROWS, (Span){0}, "two");
+    assert_int_equal(diags_errors(d), errors);
+    check_printed(d, wanted);
+    arena_free(a);
+}
+
+static void warnings_have_names(void **state)
+{
+    (void)state;
+#define ONE "burstc: warning: one [-Wempty-mask]\nburstc: note: of one\n"
+#define ONE_FATAL "burstc: error: one [-Werror,-Wempty-mask]\nburstc: note: of one\n"
+#define TWO "burstc: warning: two [-Wempty-rows]\n"
+#define TWO_FATAL "burstc: error: two [-Werror,-Wempty-rows]\n"
+    check_warned("", 0, ONE TWO);
+    check_warned("-Wno-empty-mask", 0, TWO);
+    check_warned("-Wno-empty-mask -Wempty-mask", 0, ONE TWO);
+    check_warned("-Werror", 2, ONE_FATAL TWO_FATAL);
+    check_warned("-Werror -Wno-error", 0, ONE TWO);
+    check_warned("-Werror=empty-rows", 1, ONE TWO_FATAL);
+    check_warned("-Wno-error=empty-rows -Werror", 1, ONE_FATAL TWO);
+    check_warned("-Werror -Wno-empty-mask", 1, TWO_FATAL);
+    check_warned("-Wno-empty-mask -Werror=empty-mask", 1, ONE_FATAL TWO);
+    check_warned("-Wno-empty-mask -Wno-error=empty-mask", 0, TWO);
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    assert_string_equal(diags_option(d, "-Wno-empty-msk"), "unknown warning 'empty-msk' in '-Wno-empty-msk'; did you mean 'empty-mask'?");
+    assert_string_equal(diags_option(d, "-Werror=zzz"), "unknown warning 'zzz' in '-Werror=zzz'");
+    assert_non_null(diags_option(d, "-W"));
+    arena_free(a);
+}
+
+/* Reading goes on after a forgotten ';' as if it stood there, but nothing comes of the text. */
+static void a_mended_schedule_is_none(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    const char *text = "schedule x over (r of G) { forward { attend Q[r] with KV[r] } backward { grad Q[r] with KV[r]; } }\n";
+    assert_null(parse_schedule(a, d, memory_file(a, text)));
+    assert_int_equal(diags_errors(d), 1);
+    assert_string_equal(diags_first(d), "expected ';' here");
+    close_files();
     arena_free(a);
 }
 
@@ -140,7 +195,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_show_their_place),     cmocka_unit_test(spans_over_lines_end_with_the_first),
-        cmocka_unit_test(the_same_message_is_said_once), cmocka_unit_test(twenty_errors_are_enough),
+        cmocka_unit_test(the_same_message_is_said_once), cmocka_unit_test(warnings_have_names),
+        cmocka_unit_test(a_mended_schedule_is_none),
+        cmocka_unit_test(twenty_errors_are_enough),
         cmocka_unit_test(control_bytes_are_shown_not_sent), cmocka_unit_test(long_lines_are_cut_around_the_caret),
         cmocka_unit_test(names_that_are_near),         cmocka_unit_test(spans_join),
     };

@@ -189,7 +189,7 @@ static bool refused(const char *mask)
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     const char *model = arena_printf(a, MODEL "sequence 1Mi; mask m = %s; attention { default m; }\n", mask);
-    FrontEnd in = {.topo_path = memory_file(a, TOPO), .model_path = memory_file(a, model), .stock_dir = DSL_STOCK};
+    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, TOPO), .model_path = memory_file(a, model), .stock_dir = DSL_STOCK};
     bool none = front_end(a, d, &in) == NULL;
     close_files();
     assert_int_equal(none, diags_errors(d) > 0);

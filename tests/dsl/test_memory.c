@@ -29,7 +29,7 @@ static int compile(void)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = topo_path, .model_path = model_path, .stock_dir = DSL_STOCK,
+    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = topo_path, .model_path = model_path, .stock_dir = DSL_STOCK,
                    .schedule_paths = &schedule_path, .schedule_path_count = 1};
     Text ast = {0};
     int failed = front_end(a, d, &in) == NULL;

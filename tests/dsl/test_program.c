@@ -26,7 +26,7 @@ static void design_cluster(void **state)
     assert_true(own->memory == 100e9 && own->matmul == 700e12 &&
                 own->attention_forward == 600e12); /* hides the stock one */
     assert_true(own->attention_backward == 0.65 * 700e12);
-    assert_false(own->is_cpu);
+    assert_ptr_equal(own->target, &targets[TARGET_CUDA]);
     arena_free(a);
 }
 
@@ -44,7 +44,7 @@ static void model_and_defaults(void **state)
     assert_true(p->cluster.link_bandwidth == 450e9); /* of the stock h100 */
     assert_non_null(p->cluster.groups[0].nic);
     const Layout *l = &p->layout;
-    assert_true(l->data.value == 1 && !l->data.is_auto && l->context.is_auto && l->heads.is_auto &&
+    assert_true(l->data.value == 1 && l->data.is_auto && l->context.is_auto && l->heads.is_auto &&
                 l->tensor.value == 1);
     assert_true(l->partition.is_auto && l->travel.is_auto && l->recompute.is_auto && !l->schedule);
     const Train *t = &p->train;
@@ -151,7 +151,7 @@ static void own_schedule_hides_a_stock_one(void **state)
     Diags *d = diags_new(a);
     const char *own = memory_file(a, "schedule ring over (me of All) { forward { attend Q[me] with KV[me]; } backward "
                                      "{ grad Q[me] with KV[me]; } }");
-    FrontEnd in = {.topo_path = memory_file(a, TOPO),
+    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, TOPO),
                    .model_path = memory_file(a, MODEL "sequence 1Ki; layout { schedule ring; }"),
                    .stock_dir = DSL_STOCK,
                    .schedule_paths = &own,
@@ -174,7 +174,7 @@ static void missing_stock_is_diagnosed(void **state)
     (void)state;
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    FrontEnd in = {.topo_path = memory_file(a, TOPO),
+    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = memory_file(a, TOPO),
                    .model_path = memory_file(a, MODEL "sequence 1Ki;"),
                    .stock_dir = "/nowhere"};
     assert_null(front_end(a, d, &in));

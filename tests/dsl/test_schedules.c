@@ -41,7 +41,7 @@ static void ring_as_written(void **state)
     assert_string_equal(t->var_name[G], "G");
     assert_string_equal(t->var_name[S], "s");
     assert_string_equal(t->var_name[S + 1], "t");
-    assert_false(t->exchanges);
+    assert_false(t->forward->exchanges);
     assert_null(t->backward[TRAVEL_KEYS]);
     assert_non_null(t->backward[TRAVEL_QUERIES]);
     arena_free(a);
@@ -51,7 +51,7 @@ static void forward_tree(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Stmt *loop = schedule_of(a, RING)->forward;
+    const Stmt *loop = schedule_of(a, RING)->forward->body;
     assert_true(loop->kind == S_FOR && !loop->next && loop->var == S);
     assert_true(at(loop->lo, 3, 8, 0) == 0 && at(loop->hi, 3, 8, 0) == 7);
     const Stmt *attend = loop->body, *test = attend->next, *pass = test->body;
@@ -68,7 +68,7 @@ static void backward_tree(void **state)
 {
     (void)state;
     Arena *a = arena_new();
-    const Stmt *loop = schedule_of(a, RING)->backward[TRAVEL_QUERIES];
+    const Stmt *loop = schedule_of(a, RING)->backward[TRAVEL_QUERIES]->body;
     const Stmt *grad = loop->body, *pass = grad->next->body, *last = loop->next->next;
     assert_int_equal(loop->var, S + 1);
     assert_int_equal(loop->next->var, S);
@@ -92,14 +92,15 @@ static void two_levels(void **state)
     assert_string_equal(t->coord_name[0], "n");
     assert_string_equal(t->coord_name[1], "l");
     assert_string_equal(t->size_name[1], "W");
-    const Stmt *pass = t->forward->body, *attend = pass->next;
-    const int64_t var[MAX_SCHED_VARS] = {2, 1, 5, 4, 3}; /* n, l, N, W, o */
+    assert_true(t->lanes);
+    const Stmt *pass = t->forward->body->body, *attend = pass->next;
+    const int64_t var[MAX_SCHED_VARS] = {2, 1, [MAX_COORDS] = 5, 4, [FIRST_LOOP] = 3}; /* n, l, N, W, o */
     assert_int_equal(expr_eval(pass->to[0], 0, 0, var, NULL), 3);
     assert_int_equal(expr_eval(pass->to[1], 0, 0, var, NULL), 1);
     assert_int_equal(expr_eval(attend->refs[1].index[0], 0, 0, var, NULL), -1);
     assert_int_equal(expr_eval(attend->refs[1].index[1], 0, 0, var, NULL), 4);
     assert_ptr_equal(t->backward[TRAVEL_KEYS], t->backward[TRAVEL_QUERIES]);
-    assert_int_equal(t->backward[TRAVEL_KEYS]->next->nrefs, 2);
+    assert_int_equal(t->backward[TRAVEL_KEYS]->body->next->nrefs, 2);
     arena_free(a);
 }
 
@@ -110,8 +111,8 @@ static void exchanges(void **state)
     const SchedText *t = schedule_of(a, "schedule x over (r of G) {\n"
         "  forward { exchange Q, KV tokens -> heads over r; attend Q with KV; exchange O heads -> tokens; }\n"
         "  backward { exchange Q KV tokens -> heads; grad Q with KV; exchange dQ, dKV heads -> tokens over r; } }\n");
-    const Stmt *in = t->forward, *attend = in->next, *out = attend->next;
-    assert_true(t->exchanges && in->kind == S_EXCHANGE && in->tokens_to_heads && in->nrefs == 2);
+    const Stmt *in = t->forward->body, *attend = in->next, *out = attend->next;
+    assert_true(t->forward->exchanges && t->backward[TRAVEL_KEYS]->exchanges && in->kind == S_EXCHANGE && in->tokens_to_heads && in->nrefs == 2);
     assert_true(in->refs[0].tensor == T_Q && in->refs[1].tensor == T_KV && in->refs[1].whole);
     assert_true(attend->kind == S_ATTEND && attend->refs[0].whole && attend->refs[1].whole);
     assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 && out->refs[0].tensor == T_O &&
@@ -125,7 +126,7 @@ static void spans_of_statements(void **state)
     (void)state;
     Arena *a = arena_new();
     const SchedText *t = schedule_of(a, RING);
-    const Stmt *loop = t->forward, *attend = loop->body;
+    const Stmt *loop = t->forward->body, *attend = loop->body;
     const char *text = t->source->text;
     assert_memory_equal(text + loop->span.begin, "for s in 0 .. G - 1", loop->span.end - loop->span.begin);
     assert_int_equal(loop->span.end - loop->span.begin, 19);

@@ -87,11 +87,17 @@ void check_optimizer(Check *k)
     BurstWeights w;
     BurstGpuWeights d;
     double norm = 0;
-    const size_t used = burst_gpu_used(k->g);
     MUST(k, burst_weights_make(k->c, k->p, &w));
     fill(k, &w);
-    MUST(k, burst_gpu_weights_make(k->g, k->p, &w, &d));
-    expect(k, "weights, bytes", burst_gpu_used(k->g) - used == burst_gpu_weights_bytes(k->p));
+    MUST(k, burst_gpu_weights_take(k->g, k->p, &d));
+    for (int u = 0; u < w.units; u++) {
+        d.grad[u] = (float *)burst_gpu_take(k->g, (size_t)burst_unit(k->p, u)->shard * sizeof(float));
+        d.bf16[u] = (BurstBf16 *)burst_gpu_take(k->g, (size_t)burst_unit(k->p, u)->shard * sizeof(BurstBf16));
+        expect(k, "weights, memory", d.grad[u] && d.bf16[u]);
+    }
+    MUST(k, burst_gpu_weights_load(k->g, k->p, &w, &d));
+    for (int u = 0; u < w.units; u++)
+        MUST(k, burst_gpu_upload(k->g, w.grad[u], (size_t)burst_unit(k->p, u)->shard * sizeof(float), d.grad[u]));
     for (int u = 0; u < w.units; u++)
         memset(w.param[u], 0, (size_t)burst_unit(k->p, u)->shard * sizeof(float));
     MUST(k, burst_gpu_weights_update(k->g, k->p, &d, STEP, &norm));

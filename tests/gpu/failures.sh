@@ -21,7 +21,7 @@ expect() { # expect MODE TEXT ARGUMENTS...
 }
 
 expect crowd "ranks on this host need as many CUDA devices, and it has"
-if "$program" check 2 2>&1 | grep -q "need as many CUDA devices"; then
+if grep -q "need as many CUDA devices" <<<"$("$program" check 2 2>&1)"; then
     echo "one CUDA device: what needs two is left out"
     exit 77
 fi

@@ -4,7 +4,7 @@
 
 static inline void queue(PlanState *s, std::function<void()> run)
 {
-    burst_gpu_compute(s->gpu)->queue.push_back(Op{std::move(run)});
+    burst_gpu_compute(s->exec)->queue.push_back(Op{std::move(run)});
 }
 
 static inline double at(BurstRows x, int64_t i, int64_t head, int64_t column)

@@ -3,32 +3,13 @@
  *
  *     ranks [--without-waits]     with it, success is that some order goes wrong
  */
-#include "burst_mask.h"
-#include "streams.h"
+#include "burst_step_cuda.h"
+#include "context.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-
-struct BurstCtx {
-    int rank;
-    std::vector<std::unique_ptr<std::vector<char>>> memory;
-};
-
-int burst_rank(const BurstCtx *c) { return c->rank; }
-void burst_doing(BurstCtx *, const char *) {}
-void burst_sides(const int64_t *, int64_t, const BurstTables *, int, BurstSide *) {}
-int burst_fail(BurstCtx *, int code, const char *fmt, ...)
-{
-    world.wrong = fmt;
-    return code;
-}
-void *burst_take(BurstCtx *c, size_t bytes)
-{
-    c->memory.push_back(std::make_unique<std::vector<char>>(bytes));
-    return c->memory.back()->data();
-}
 
 #include "program.inc"
 
@@ -64,7 +45,7 @@ static int start(Rank *r, int rank)
     PlanState *s = &r->state;
     memset(s, 0, sizeof *s);
     c->rank = rank;
-    s->gpu = world.gpu[(size_t)rank].get();
+    s->exec = world.gpu[(size_t)rank].get();
     BURST_TRY(plan_take(c, s));
     return plan_chunks(c, s);
 }
@@ -100,24 +81,28 @@ static int layer_forward(Rank *r, int layer)
 {
     PlanState *s = &r->state;
     const int sequence = r->ctx.rank / PLAN_GROUP;
-    fill(s, sequence, layer, Q, s->q[layer]);
-    fill(s, sequence, layer, K, s->k[layer]);
-    fill(s, sequence, layer, V, s->v[layer]);
-    BURST_TRY(plan_attention(&r->ctx, s, 0, s->q[layer], s->k[layer], s->v[layer], s->o[layer], s->lse[layer]));
-    keep_output(r, layer, s->o[layer]);
-    keep_floats(r, layer, LSE, s->lse[layer], PLAN_HEADS * s->n);
+    fill(s, sequence, layer, Q, plan_act(s, PLAN_AT_Q(layer)));
+    fill(s, sequence, layer, K, plan_act(s, PLAN_AT_K(layer)));
+    fill(s, sequence, layer, V, plan_act(s, PLAN_AT_V(layer)));
+    BURST_TRY(plan_attention(&r->ctx, s, 0, plan_act(s, PLAN_AT_Q(layer)), plan_act(s, PLAN_AT_K(layer)), plan_act(s, PLAN_AT_V(layer)), plan_act(s, PLAN_AT_O(layer)), plan_floats(s, PLAN_AT_LSE(layer))));
+    keep_output(r, layer, plan_act(s, PLAN_AT_O(layer)));
+    keep_floats(r, layer, LSE, plan_floats(s, PLAN_AT_LSE(layer)), PLAN_HEADS * s->n);
     return BURST_OK;
 }
 
 static int layer_backward(Rank *r, int layer)
 {
     PlanState *s = &r->state;
-    fill(s, r->ctx.rank / PLAN_GROUP, layer, DO, s->d_o);
-    BURST_TRY(plan_attention_back(&r->ctx, s, 0, s->q[layer], s->k[layer], s->v[layer], s->o[layer], s->lse[layer], s->d_o, s->dq,
-                                  s->dk, s->dv));
-    keep_floats(r, layer, DQ, s->dq, PLAN_HEADS * s->n * D);
-    keep_floats(r, layer, DK, s->dk, PLAN_KV_HEADS * s->n * D);
-    keep_floats(r, layer, DV, s->dv, PLAN_KV_HEADS * s->n * D);
+    BurstAct *o = plan_act(s, PLAN_AT_O(layer)), *d_o = plan_act(s, PLAN_AT_D_O(layer));
+    float *delta = plan_floats(s, PLAN_AT_DELTA), *dq = plan_floats(s, PLAN_AT_D_Q(layer)), *dk = plan_floats(s, PLAN_AT_D_K(layer)),
+          *dv = plan_floats(s, PLAN_AT_D_V(layer));
+    fill(s, r->ctx.rank / PLAN_GROUP, layer, DO, d_o);
+    BURST_TRY(burst_gpu_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, delta));
+    BURST_TRY(plan_attention_back(&r->ctx, s, 0, plan_act(s, PLAN_AT_Q(layer)), plan_act(s, PLAN_AT_K(layer)), plan_act(s, PLAN_AT_V(layer)),
+                                  plan_floats(s, PLAN_AT_LSE(layer)), d_o, delta, dq, dk, dv));
+    keep_floats(r, layer, DQ, dq, PLAN_HEADS * s->n * D);
+    keep_floats(r, layer, DK, dk, PLAN_KV_HEADS * s->n * D);
+    keep_floats(r, layer, DV, dv, PLAN_KV_HEADS * s->n * D);
     return BURST_OK;
 }
 

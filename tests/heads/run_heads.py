@@ -98,14 +98,15 @@ def program(text, root):
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* mask|typedef|static const BurstMask))", "partition"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
-              cut(text, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(text, "BurstForward"), struct(text, "BurstBackward"),
+              cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               function(text, "plan_part"), function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
+              function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
               template(text, "heads.c"), template(text, "cuda_heads.cu"), function(text, "plan_forward"),
-              function(text, "plan_backward"), function(text, "plan_attention"), function(text, "plan_attention_back"),
+              function(text, "plan_backward"), function(text, "plan_follow"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
-              re.search(r"burst_gpu_weights_make[^\n]*\n(.*?)^ *BURST_TRY\(plan_chunks", text, re.M | re.S)[1],
+              re.search(r"BURST_TRY\(plan_open\([^\n]*\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]
     return "\n".join(parts)
 

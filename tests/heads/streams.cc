@@ -17,7 +17,7 @@ void world_make(int ranks, int channels, size_t bytes)
     for (int r = 0; r < ranks; r++) {
         auto g = std::make_unique<BurstGpu>();
         g->rank = r;
-        g->stream.resize((size_t)channels + 1);
+        g->stream.resize((size_t)channels + 2);
         g->exchanges.resize((size_t)channels);
         g->memory.assign(bytes, (char)0x7f); /* as bf16 and as fp32 about 3e38 */
         g->used = 0;
@@ -38,6 +38,7 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 }
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return &g->stream.back(); }
+cudaStream_t burst_gpu_weights(BurstGpu *g) { return &g->stream[g->stream.size() - 2]; }
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel) { return &g->stream[(size_t)channel]; }
 
 int burst_gpu_mark(BurstGpu *, cudaStream_t stream, BurstMark *m)
@@ -225,6 +226,68 @@ static bool ended(const Exchange *e)
     return e->started;
 }
 
+/* ---- weights ---- */
+
+int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+{
+    const Collective c = {false, false, shard, full, nullptr, nullptr, elements};
+    burst_gpu_weights(g)->queue.push_back(Op{nullptr, nullptr, 0, nullptr, std::make_shared<Collective>(c)});
+    return BURST_OK;
+}
+
+int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add)
+{
+    const Collective c = {true, add, nullptr, nullptr, full, shard, elements};
+    burst_gpu_weights(g)->queue.push_back(Op{nullptr, nullptr, 0, nullptr, std::make_shared<Collective>(c)});
+    return BURST_OK;
+}
+
+/* What the stream of a rank stands at, if that is a collective. */
+static Collective *collective_of(BurstGpu *g)
+{
+    std::deque<Op> &queue = burst_gpu_weights(g)->queue;
+    return queue.empty() ? nullptr : queue.front().collective.get();
+}
+
+static void sum_shards(int64_t elements)
+{
+    std::vector<std::vector<float>> sum;
+    for (size_t r = 0; r < world.gpu.size(); r++) {
+        sum.push_back(std::vector<float>((size_t)elements));
+        for (auto &g : world.gpu)
+            for (int64_t i = 0; i < elements; i++)
+                sum[r][(size_t)i] += collective_of(g.get())->sum[(int64_t)r * elements + i];
+    }
+    for (size_t r = 0; r < world.gpu.size(); r++) {
+        const Collective *c = collective_of(world.gpu[r].get());
+        memset(c->sum, 0x7f, (size_t)elements * world.gpu.size() * sizeof *c->sum);
+        for (int64_t i = 0; i < elements; i++)
+            c->shard[i] = sum[r][(size_t)i] + (c->adds ? c->shard[i] : 0);
+    }
+}
+
+/* When all ranks stand at it: all of them at once. */
+static bool collect()
+{
+    const Collective *first = collective_of(world.gpu[0].get());
+    for (auto &g : world.gpu) {
+        const Collective *c = collective_of(g.get());
+        if (!first || !c)
+            return false;
+        if (c->reduces != first->reduces || c->elements != first->elements)
+            wrong("ranks meet in different collectives");
+    }
+    if (first->reduces)
+        sum_shards(first->elements);
+    for (auto &to : world.gpu)
+        for (size_t r = 0; !first->reduces && r < world.gpu.size(); r++)
+            memcpy(collective_of(to.get())->unit + (int64_t)r * first->elements, collective_of(world.gpu[r].get())->unit_shard,
+                   (size_t)first->elements * sizeof(BurstBf16));
+    for (auto &g : world.gpu)
+        burst_gpu_weights(g.get())->queue.pop_front();
+    return true;
+}
+
 /* ---- running ---- */
 
 static bool advance(BurstGpu *g, Stream *s)
@@ -234,6 +297,8 @@ static bool advance(BurstGpu *g, Stream *s)
     Op &op = s->queue.front();
     if (op.waits && op.waits->done < op.version)
         return false;
+    if (op.collective)
+        return collect();
     if (op.exchange && !ended(op.exchange.get()))
         return step(g->rank, op.exchange.get());
     if (op.exchange)

@@ -24,18 +24,28 @@ struct Exchange {
     bool started = false;
 };
 
+/* A gather or a reduction of the weights' stream: done when it is next on every rank. */
+struct Collective {
+    bool reduces, adds;
+    const BurstBf16 *unit_shard; /* gather: of this rank, and where all of the unit goes */
+    BurstBf16 *unit;
+    float *sum, *shard;          /* reduction: spent, and what it becomes */
+    int64_t elements;
+};
+
 struct Op {
     std::function<void()> run = nullptr;
     Event *waits = nullptr;
     int version = 0;
     std::shared_ptr<Exchange> exchange = nullptr;
+    std::shared_ptr<Collective> collective = nullptr;
 };
 
 struct Stream { std::deque<Op> queue; };
 
 struct BurstGpu {
     int rank;
-    std::vector<Stream> stream; /* channels, then computing */
+    std::vector<Stream> stream; /* channels, weights, computing */
     std::vector<int> exchanges; /* queued, by channel */
     std::vector<char> memory;   /* alike on all ranks */
     size_t used;

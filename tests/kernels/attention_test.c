@@ -59,7 +59,7 @@ static const struct { BurstMask mask; Predicate keeps; } masks[] = {MASKS(ENTRY)
 enum { MASK_COUNT = sizeof masks / sizeof *masks, FULL = 0, CAUSAL, WINDOWED, DOCUMENTS, RANDOM, GAPS };
 
 /* ---- chunks ---- */
-enum { MAX_POSITION = 4096 };
+enum { MAX_POSITION = 1 << 20 };
 static int32_t document_of[MAX_POSITION];
 static const BurstTables tables = {{document_of}};
 
@@ -99,12 +99,13 @@ typedef struct Shape {
     int splits;
     int64_t q_first, q_stride, k_first, k_stride, k_step; /* split i begins at k_first + i * k_step */
     float sharpen;         /* factor of the scale; 0 stands for 1 */
+    float sink;            /* score of the first key, beside which the others' are about 0; 0: scores as they come */
 } Shape;
 typedef struct Case {
     Shape shape;
     BurstChunk qc, kc[MAX_SPLITS];
     float *q, *d_o, *k[MAX_SPLITS], *v[MAX_SPLITS];
-    float *o, *lse, *delta, *dq, *dk[MAX_SPLITS], *dv[MAX_SPLITS], *scratch;
+    float *o, *lse, *lse_rest, *delta, *dq, *dk[MAX_SPLITS], *dv[MAX_SPLITS], *scratch;
     double *want_o, *want_lse, *want_dq, *want_dk[MAX_SPLITS], *want_dv[MAX_SPLITS];
     double dq_terms, dk_terms; /* sums of squares of the delta part of dQ, dK: what cancels where a row has one key */
 } Case;
@@ -120,6 +121,7 @@ static void make_case(Case *c, const Shape *s)
     c->d_o = random_array(&r, q_floats(s));
     c->o = random_array(&r, q_floats(s)); /* what burst_attend_start must clear */
     c->lse = random_array(&r, s->q_heads * s->queries);
+    c->lse_rest = random_array(&r, s->q_heads * s->queries);
     c->delta = zero_floats(s->q_heads * s->queries);
     c->dq = zero_floats(q_floats(s));
     c->scratch = random_array(&r, burst_attend_scratch(s->d));
@@ -137,10 +139,27 @@ static void make_case(Case *c, const Shape *s)
     }
 }
 
+/* Attention sinks: the first key has a score of s.sink in every row, and the others together weigh as much by their values.
+ * dO has a mean, so that the sink's gradients do not cancel by chance. */
+static void make_sink(Case *c)
+{
+    const Shape *s = &c->shape;
+    for (int64_t i = 0; i < q_floats(s); i++)
+        c->q[i] = i % s->d == 0 ? sqrtf((float)s->d) : 0.03f * c->q[i], c->d_o[i] += 1;
+    for (int split = 0; split < s->splits; split++)
+        for (int64_t i = 0; i < k_floats(s); i++) {
+            bool first = split == 0 && i / s->d % s->keys == 0;
+            if (first || i % s->d == 0)
+                c->k[split][i] = first && i % s->d == 0 ? s->sink : 0;
+            if (!first)
+                c->v[split][i] = (1 + c->v[split][i]) * expf(s->sink) / (float)(s->splits * s->keys);
+        }
+}
+
 static void free_case(Case *c)
 {
     free_chunk(&c->qc);
-    free(c->q), free(c->d_o), free(c->o), free(c->lse), free(c->delta), free(c->dq), free(c->scratch);
+    free(c->q), free(c->d_o), free(c->o), free(c->lse), free(c->lse_rest), free(c->delta), free(c->dq), free(c->scratch);
     free(c->want_o), free(c->want_lse), free(c->want_dq);
     for (int i = 0; i < c->shape.splits; i++) {
         free_chunk(&c->kc[i]);
@@ -159,7 +178,7 @@ static BurstAttend attend_of(const Case *c, int split)
     return (BurstAttend){.head_dim = s->d, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .q_head0 = s->q_head0,
                          .kv_head0 = s->kv_head0, .group = s->group, .scale = scale_of(s), .mask = &masks[s->mask].mask,
                          .tables = &tables, .qc = &c->qc, .kc = &c->kc[split], .q = c->q, .k = c->k[split],
-                         .v = c->v[split], .o = c->o, .lse = c->lse, .d_o = c->d_o, .delta = c->delta, .dq = c->dq,
+                         .v = c->v[split], .o = c->o, .lse = c->lse, .lse_rest = c->lse_rest, .d_o = c->d_o, .delta = c->delta, .dq = c->dq,
                          .dk = c->dk[split], .dv = c->dv[split], .scratch = c->scratch};
 }
 
@@ -269,6 +288,8 @@ static void check_case(const Shape *s, double tolerance)
 {
     Case c;
     make_case(&c, s);
+    if (s->sink)
+        make_sink(&c);
     run_oracle(&c);
     run_forward(&c);
     run_backward(&c);
@@ -276,8 +297,11 @@ static void check_case(const Shape *s, double tolerance)
     assert_close(q_floats(s), c.o, c.want_o, tolerance);
     assert_close_terms(q_floats(s), c.dq, c.want_dq, sqrt(c.dq_terms), tolerance);
     for (int i = 0; i < s->splits; i++) {
-        assert_close_terms(k_floats(s), c.dk[i], c.want_dk[i], sqrt(c.dk_terms), tolerance);
-        assert_close(k_floats(s), c.dv[i], c.want_dv[i], tolerance);
+        int64_t sink = s->sink && i == 0 ? s->d : 0; /* judged by itself: its gradients are e^17 times the others' */
+        assert_close(sink, c.dk[i], c.want_dk[i], tolerance);
+        assert_close(sink, c.dv[i], c.want_dv[i], tolerance);
+        assert_close_terms(k_floats(s) - sink, c.dk[i] + sink, c.want_dk[i] + sink, sqrt(c.dk_terms), tolerance);
+        assert_close(k_floats(s) - sink, c.dv[i] + sink, c.want_dv[i] + sink, tolerance);
     }
     free_case(&c);
 }
@@ -364,6 +388,43 @@ static void sharp_softmax(void **state)
         Shape s = {.d = 64, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = m, .queries = 100, .keys = 100, .splits = 2,
                    .q_first = 100, .q_stride = 1, .k_stride = 1, .k_step = 100, .sharpen = 100};
         check_case(&s, 3e-4);
+    }
+}
+
+/* Scores so far apart that the greatest is all: of any magnitude, it is found, and nothing overflows. */
+static void huge_scores(void **state)
+{
+    (void)state;
+    for (float scale = 1e5f; fabsf(scale) < 1e34f; scale *= -37) {
+        Shape s = {.d = 8, .q_heads = 1, .kv_heads = 1, .group = 1, .mask = FULL, .queries = 1, .keys = 200, .splits = 1,
+                   .q_stride = 1, .k_stride = 1};
+        Case c;
+        make_case(&c, &s);
+        for (int64_t i = 0; i < k_floats(&s); i++) /* the greatest is key 199, or key 0 */
+            c.k[0][i] = i % s.d == 0 ? (1 + (float)(i / s.d) / 200) * scale : 0;
+        c.q[0] = 3;
+        run_forward(&c);
+        float *want = c.v[0] + (scale > 0 ? 199 * s.d : 0), score = 3 * c.k[0][scale > 0 ? 199 * s.d : 0] * scale_of(&s);
+        for (int t = 0; t < s.d; t++)
+            assert_true(fabsf(c.o[t] - want[t]) <= 1e-6f * fabsf(want[t]));
+        assert_true(fabsf(c.lse[0] - score) <= 1e-6f * fabsf(score));
+        free_case(&c);
+    }
+}
+
+/* One high score among very many low ones: no sum over keys or queries loses what is small, at any length. */
+static void peaked_rows(void **state)
+{
+    (void)state;
+    const struct { int d, heads; int64_t queries, keys; int splits; } sizes[] = {
+        {64, 1, 64, 1 << 10, 1}, {64, 1, 16, 1 << 16, 1}, {64, 1, 16, 1 << 13, 8}, {8, 1, 32, 1 << 18, 1},
+        {64, 1, 1 << 16, 16, 1}, {64, 4, 1 << 14, 16, 1}, {8, 1, 1 << 18, 32, 1},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Shape s = {.d = sizes[i].d, .q_heads = sizes[i].heads, .kv_heads = 1, .group = sizes[i].heads, .mask = FULL,
+                   .queries = sizes[i].queries, .keys = sizes[i].keys, .splits = sizes[i].splits, .q_stride = 1, .k_stride = 1,
+                   .k_step = sizes[i].keys, .sink = 17};
+        check_case(&s, 3e-6);
     }
 }
 
@@ -467,7 +528,7 @@ static void sides_bound_their_tile(void **state)
     (void)state;
     enum { N = 150 };
     int64_t position[N];
-    int32_t second[MAX_POSITION];
+    static int32_t second[MAX_POSITION];
     BurstSide side[3];
     for (int i = 0; i < N; i++)
         position[i] = i * 77 % 1009;
@@ -544,6 +605,8 @@ int main(void)
         cmocka_unit_test(eight_folds),
         cmocka_unit_test(grouped_heads),
         cmocka_unit_test(sharp_softmax),
+        cmocka_unit_test(huge_scores),
+        cmocka_unit_test(peaked_rows),
         cmocka_unit_test(empty_pairs_change_nothing),
         cmocka_unit_test(rows_without_lse_contribute_nothing),
         cmocka_unit_test(gradients_are_added),

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "burst.h"
+#include "mask.h"
 #include "burst_hash.h"
 #include "random_expr.h"
 
@@ -181,6 +181,7 @@ static void estimates_state_their_error(void **state)
         const int64_t n = 320 << 10, b = 64, blocks = n / b;
         const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, n, 1);
         MaskMap *m = mask_map(a, rx_program(a, rx_bigbird(a, b, 2, 3, modulus), n, NULL, 0), 0, 64, 64);
+        m->effort.left = 1 << 24;
         const PairWork x = mask_work(m, &all->of[0], &all->of[0]);
         int64_t kept = 0;
         for (int64_t i = 0; i < blocks; i++)
@@ -214,6 +215,78 @@ static void unknown_tables_keep_the_most_pairs(void **state)
     const Expr *other = rx_make(a, E_NOT, e, NULL);
     m = mask_map(a, rx_program(a, other, n, &doc, 1), 0, 64, 64);
     assert_int_equal(mask_work(m, &part->of[0], &part->of[0]).pairs, 500 * 500);
+    arena_free(a);
+}
+
+static int64_t pairs_of_batch(const Expr *e, const PosSet *q, const PosSet *k, const int32_t *const *table)
+{
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < q->tokens; i++)
+        for (int64_t j = 0; j < k->tokens; j++)
+            pairs += expr_eval(e, pos_at(q, i), pos_at(k, j), NULL, table);
+    return pairs;
+}
+
+/* Pairs that the mask, judged for one pair with tables that may be anything, does not rule out. */
+static int64_t pairs_not_ruled_out(const Expr *e, const PosSet *q, const PosSet *k)
+{
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < q->tokens; i++)
+        for (int64_t j = 0; j < k->tokens; j++) {
+            const int64_t at = pos_at(q, i), to = pos_at(k, j);
+            pairs += mask_cover(e, at, at, to, to) != COVER_EMPTY;
+        }
+    return pairs;
+}
+
+/* Values that masks compare: positions, small numbers, few documents, anything. */
+static const int32_t *random_table(Rx *r)
+{
+    int32_t *value = NEW_ARRAY(r->arena, int32_t, r->sequence);
+    const int64_t kind = rx_between(r, 0, 3), last = kind == 0 ? 3 : kind == 1 ? 16 : r->sequence;
+    for (int64_t i = 0; i < r->sequence; i++)
+        value[i] = (int32_t)(kind == 3 ? rx_between(r, INT32_MIN, INT32_MAX) : rx_between(r, 0, last));
+    return value;
+}
+
+/* The count is what docs/masks.md states, and no batch has more pairs or belies the cover. */
+static void assert_holds_for_batches(Rx *r, const Expr *e, const PosSet *q, const PosSet *k)
+{
+    static const Table tables[2] = {{.name = "t0"}, {.name = "t1"}};
+    MaskMap *m = mask_map(r->arena, rx_program(r->arena, e, r->sequence, tables, 2), 0, 4, 4);
+    const PairWork w = mask_work(m, q, k);
+    assert_true(w.pairs_error == 0);
+    assert_int_equal(w.pairs, pairs_not_ruled_out(e, q, k));
+    assert_int_equal(mask_pair_cover(m, q, k), w.cover);
+    for (int batch = 0; batch < 4; batch++) {
+        const int32_t *const table[2] = {random_table(r), random_table(r)};
+        const int64_t pairs = pairs_of_batch(e, q, k, table);
+        assert_true(w.pairs >= pairs);
+        assert_true(!pairs || w.cover != COVER_EMPTY);
+        assert_true(pairs == q->tokens * k->tokens || w.cover != COVER_FULL);
+    }
+}
+
+static void unknown_tables_bound_every_batch(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 15, .hash = true, .tables = 2};
+    for (int i = 0; i < 3000; i++) {
+        r.sequence = rx_between(&r, 1, 60);
+        const Expr *e = rx_bool(&r, 3);
+        const PartitionKind kind = (PartitionKind)rx_between(&r, 0, PART_KINDS - 1);
+        const Partition *p = partition_make(r.arena, kind, rx_between(&r, 1, 40), r.sequence, 2);
+        assert_holds_for_batches(&r, e, &p->of[rx_between(&r, 0, 1)], &p->of[rx_between(&r, 0, 1)]);
+    }
+    /* (k == 8) and max(min(doc[q], k), q) == 13: only the pair (13, 8), whatever doc is. */
+    Arena *a = r.arena;
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL);
+    const Expr *value = rx_make(a, E_MAX, rx_make(a, E_MIN, rx_number(a, E_TABLE_Q, 0), k), q);
+    const Expr *e = rx_make(a, E_AND, rx_make(a, E_EQ, k, rx_number(a, E_CONST, 8)),
+                            rx_make(a, E_EQ, value, rx_number(a, E_CONST, 13)));
+    const Partition *all = partition_make(a, PART_CONTIGUOUS, 0, r.sequence = 40, 1);
+    assert_int_equal(pairs_not_ruled_out(e, &all->of[0], &all->of[0]), 1);
+    assert_holds_for_batches(&r, e, &all->of[0], &all->of[0]);
     arena_free(a);
 }
 
@@ -273,6 +346,7 @@ int main(void)
         cmocka_unit_test(chunks_add_up),
         cmocka_unit_test(estimates_state_their_error),
         cmocka_unit_test(unknown_tables_keep_the_most_pairs),
+        cmocka_unit_test(unknown_tables_bound_every_batch),
         cmocka_unit_test(drawn_documents_are_for_counts_only),
         cmocka_unit_test(printing_shows_counts_and_picture),
     };

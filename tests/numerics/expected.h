@@ -2,7 +2,8 @@
  *
  * Header, inputs (float), document tables (int32), then one Case with its answers (double) for every mask, and for masks
  * that read documents one for every table. What belongs to a mask does not depend on schedule, partition or ranks: one
- * file serves many emitted programs. Offsets are in bytes from the file's begin and multiples of 8.
+ * file serves many emitted programs. Cases in turn of one mask and table are parts of one answer, NaN in what the
+ * others judge. Offsets are in bytes from the file's begin and multiples of 8.
  */
 #ifndef EXPECTED_H
 #define EXPECTED_H

@@ -1,9 +1,12 @@
 /* oracle.c: writes the right answers of attention under every test mask (format: expected.h).
  *
  *     numerics_oracle HEADS KV_HEADS HEAD_DIM TOKENS OUT     answers for one shape
+ *     numerics_oracle --peaked HEADS KV_HEADS HEAD_DIM TOKENS OUT     those of peaked.c
  *     numerics_oracle --list                                 the masks as they stand in a model file, one a line
  */
+#include "draws.h"
 #include "expected.h"
+#include "peaked.h"
 #include "test_masks.h"
 
 #include <math.h>
@@ -14,27 +17,6 @@
 enum { TABLES = 3 };
 
 /* ---- inputs ---- */
-
-/* splitmix64 of (stream, index), in (0, 1). */
-static double uniform(uint64_t stream, uint64_t i)
-{
-    uint64_t z = stream * 0x9E3779B97F4A7C15u + (i + 1) * 0xD1B54A32D192ED03u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return ((double)(z >> 11) + 0.5) * 0x1p-53;
-}
-
-/* Rounded to bf16, so that a backend that computes in bf16 has the same inputs. */
-static float normal(uint64_t stream, uint64_t i)
-{
-    float x = (float)(sqrt(-2 * log(uniform(stream, 2 * i))) * cos(2 * M_PI * uniform(stream, 2 * i + 1)));
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
-    memcpy(&x, &bits, sizeof bits);
-    return x;
-}
 
 /* Table 0: documents of some tokens, in order; 1: documents of one to three tokens; 2: numbers in no order at all, which
  * no loader makes but a table may hold. */
@@ -190,12 +172,14 @@ int main(int argc, char **argv)
         return 0;
     }
     int shape[4];
+    bool peaked = argc == 7 && strcmp(argv[1], "--peaked") == 0;
+    argc -= peaked, argv += peaked;
     for (int i = 0; i < 4; i++)
         if (argc != 6 || (shape[i] = atoi(argv[i + 1])) < 1) {
-            fprintf(stderr, "usage: numerics_oracle HEADS KV_HEADS HEAD_DIM TOKENS OUT | --list\n");
+            fprintf(stderr, "usage: numerics_oracle [--peaked] HEADS KV_HEADS HEAD_DIM TOKENS OUT | --list\n");
             return 2;
         }
-    Expected *e = make(shape);
+    Expected *e = peaked ? peaked_make(shape) : make(shape);
     int code = e ? write_file(e, argv[5]) : 3;
     free(e);
     return code;

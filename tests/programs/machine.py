@@ -40,8 +40,9 @@ def tail(text, lines=6):
     return "\n    ".join(text.strip().splitlines()[-lines:])
 
 
-def gpu_topology(nodes, lanes, more="", device="h200", nic=""):
-    """A cluster of H200s; nic: the body of a network card (nodes > 1)."""
+def gpu_topology(nodes, lanes, more="", device=None, nic=""):
+    """A cluster of devices of the form of kernels that this machine's GPUs run; nic: the body of a network card (nodes > 1)."""
+    device = device or ("h200" if all(name.endswith("9.0") for name in gpu_names()) else "a100")
     nics = f" nics {lanes} of lan;" if nodes > 1 else ""
     card = f"nic lan {{ {nic or 'bandwidth 400 Gb/s; latency 5 us;'} }}\n" if nodes > 1 else ""
     link = more or "link nvlink { bandwidth 391 GB/s; latency 5 us; }"

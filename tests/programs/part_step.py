@@ -3,7 +3,7 @@
 MFU: the plan's count of operations (backward twice forward, causal attention by unmasked pairs) over 989 TFLOP/s a GPU. Memory:
 what the program reads of its devices (metrics) where it does, else what nvidia-smi sees in use on the fullest GPU. Where
 BURST_PEER_STEP names a script for torchrun, it runs after ours in the same call, with the arguments in BURST_PEER_STEP_ARGS
-("131072 8 ulysses sac compile").
+("131072 8 ulysses sac compile"). BURST_STEP_TOKENS: another length than 128Ki ("32Ki"); on one GPU recomputation is what fits.
 """
 import json
 import os
@@ -35,6 +35,8 @@ class Watch(threading.Thread):
 
 def step_text(gpus):
     text = (machine.ROOT / "examples/llama8b_128k.burst").read_text()
+    text = re.sub(r"sequence \w+;", f"sequence {os.environ.get('BURST_STEP_TOKENS', '128Ki')};", text)
+    text = text.replace("recompute none", "recompute auto") if gpus == 1 else text
     return re.sub(r"context \d+;", f"context {gpus};", text)
 
 
@@ -97,7 +99,7 @@ def peer(m):
 
 
 def run(m):
-    if m.gpus < 4:
+    if m.gpus < 4 and "BURST_STEP_TOKENS" not in os.environ:
         m.add("step", "not run", "128Ki tokens of these shapes need 4 GPUs")
         return
     ours(m)

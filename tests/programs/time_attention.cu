@@ -69,7 +69,7 @@ static __global__ void time_fill_kernel(int64_t count, uint32_t seed, BurstBf16 
 static int fill(Timer *t, int heads, uint32_t seed, BurstBf16 *x)
 {
     BurstCtx *c = t->c;
-    time_fill_kernel<<<1024, 256, 0, burst_gpu_compute(t->s->gpu)>>>((int64_t)heads * PLAN_HEAD_DIM * t->s->n, seed, x);
+    time_fill_kernel<<<1024, 256, 0, burst_gpu_compute(t->s->exec)>>>((int64_t)heads * PLAN_HEAD_DIM * t->s->n, seed, x);
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
@@ -77,9 +77,12 @@ static int fill(Timer *t, int heads, uint32_t seed, BurstBf16 *x)
 static int attend(Timer *t, Direction d)
 {
     PlanState *s = t->s;
+    BurstBf16 *q = plan_act(s, PLAN_AT_Q(0)), *k = plan_act(s, PLAN_AT_K(0)), *v = plan_act(s, PLAN_AT_V(0));
+    float *lse = plan_floats(s, PLAN_AT_LSE(0));
     if (d == FORWARD)
-        return plan_attention(t->c, s, 0, s->q[0], s->k[0], s->v[0], s->o[0], s->lse[0]);
-    return plan_attention_back(t->c, s, 0, s->q[0], s->k[0], s->v[0], s->o[0], s->lse[0], s->d_o, s->dq, s->dk, s->dv);
+        return plan_attention(t->c, s, 0, q, k, v, plan_act(s, PLAN_AT_O(0)), lse);
+    return plan_attention_back(t->c, s, 0, q, k, v, lse, plan_act(s, PLAN_AT_D_O(0)), plan_floats(s, PLAN_AT_DELTA), plan_floats(s, PLAN_AT_D_Q(0)),
+                               plan_floats(s, PLAN_AT_D_K(0)), plan_floats(s, PLAN_AT_D_V(0)));
 }
 
 /* The greatest of all ranks' values, on every rank. */
@@ -98,14 +101,14 @@ static int greatest(BurstCtx *c, double value, double *most)
 static int time_once(Timer *t, Direction d, double *seconds)
 {
     BurstCtx *c = t->c;
-    cudaStream_t compute = burst_gpu_compute(t->s->gpu);
+    cudaStream_t compute = burst_gpu_compute(t->s->exec);
     float ms = 0;
-    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    BURST_TRY(burst_gpu_sync(t->s->exec));
     BURST_TRY(burst_barrier(c, BurstGroup{0, 1, PLAN_WORLD}));
     PLAN_CUDA(cudaEventRecord(t->begin, compute));
     BURST_TRY(attend(t, d));
     PLAN_CUDA(cudaEventRecord(t->end, compute));
-    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    BURST_TRY(burst_gpu_sync(t->s->exec));
     PLAN_CUDA(cudaEventElapsedTime(&ms, t->begin, t->end));
     return greatest(c, 1e-3 * ms, seconds);
 }
@@ -159,7 +162,7 @@ static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double 
 {
     const int me = burst_rank(t->c);
     *bytes = 0;
-    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    BURST_TRY(burst_gpu_sync(t->s->exec));
     BURST_TRY(burst_barrier(t->c, BurstGroup{0, 1, PLAN_WORLD}));
     const double begin = burst_seconds();
     for (int i = 0; i < time_hop_count; i++) {
@@ -171,7 +174,7 @@ static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double 
         for (int k = 0; k < sends; k++)
             *bytes += (double)h->out[k].bytes;
     }
-    BURST_TRY(burst_gpu_sync(t->s->gpu));
+    BURST_TRY(burst_gpu_sync(t->s->exec));
     *seconds = burst_seconds() - begin;
     BURST_TRY(greatest(t->c, *bytes, bytes));
     return greatest(t->c, *seconds, seconds);
@@ -196,10 +199,10 @@ static int prepare(Timer *t)
     BurstCtx *c = t->c;
     PLAN_CUDA(cudaEventCreate(&t->begin));
     PLAN_CUDA(cudaEventCreate(&t->end));
-    BURST_TRY(fill(t, PLAN_HEADS, 1 + 4 * (uint32_t)burst_rank(c), t->s->q[0]));
-    BURST_TRY(fill(t, PLAN_KV_HEADS, 2 + 4 * (uint32_t)burst_rank(c), t->s->k[0]));
-    BURST_TRY(fill(t, PLAN_KV_HEADS, 3 + 4 * (uint32_t)burst_rank(c), t->s->v[0]));
-    return fill(t, PLAN_HEADS, 4 + 4 * (uint32_t)burst_rank(c), t->s->d_o);
+    BURST_TRY(fill(t, PLAN_HEADS, 1 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_Q(0))));
+    BURST_TRY(fill(t, PLAN_KV_HEADS, 2 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_K(0))));
+    BURST_TRY(fill(t, PLAN_KV_HEADS, 3 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_V(0))));
+    return fill(t, PLAN_HEADS, 4 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_D_O(0)));
 }
 
 static int body(BurstCtx *c, const BurstPlan *p, void *arg)

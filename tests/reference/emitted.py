@@ -64,8 +64,8 @@ nic lan {{ bandwidth 10 Gb/s; latency 10 us; }}
 """
 
 
-def layout(data, ranks, schedule, travel, partition, recompute="none"):
-    """The layout block: ranks share a sequence, by a ring (context) or, with ulysses, by heads."""
-    context, heads = (1, ranks) if schedule == "ulysses" else (ranks, 1)
+def layout(data, ranks, schedule, travel, partition, recompute="none", mesh=()):
+    """The layout block: ranks share a sequence, by a ring (context; mesh: sizes of its coordinates) or, with ulysses, by heads."""
+    context, heads = (1, ranks) if schedule == "ulysses" else (" x ".join(map(str, mesh)) or ranks, 1)
     return (f"layout {{ data {data}; context {context}; heads {heads}; tensor 1; schedule {schedule}; travel {travel}; "
             f"partition {partition}; recompute {recompute}; }}\n")

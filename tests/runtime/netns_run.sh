@@ -4,6 +4,7 @@
 # joined by a bridge. Ranks of one host share memory, between hosts they talk TCP through MPI.
 # NETNS_BY=torchrun: without mpirun, each process by itself as torchrun would start it (ranks.py); messages between hosts are
 # then the runtime's own over TCP.
+# NETNS_STRANGER=COMMAND runs beside ranks started so, in the network of the last host, and ends with them at the latest.
 # NETNS_RATE=1gbit limits what each host sends (tc tbf). Ends with mpirun's exit code, or 77 with a message where the
 # system does not permit namespaces.
 set -u
@@ -13,7 +14,9 @@ shift 2
 prefix=burst$$
 work=$(mktemp -d) || exit 2
 
+stranger=
 cleanup() {
+    [ -z "$stranger" ] || kill "$stranger" 2>/dev/null
     for i in $(seq 0 "$hosts"); do
         ip netns del "$prefix-$i" 2>/dev/null
     done
@@ -60,6 +63,10 @@ shift
 exec ip netns exec \$host unshare --uts sh -c 'hostname "\$0"; exec "\$@"' \$host "\$@"
 AGENT
     chmod +x "$work/agent"
+    if [ -n "${NETNS_STRANGER:-}" ]; then
+        ip netns exec "$prefix-$hosts" sh -c "exec $NETNS_STRANGER" &
+        stranger=$!
+    fi
     "$here/ranks.py" --through "$work/agent" --set MASTER_ADDR=10.77.0.1 --hosts "$hosts" $((hosts * ranks)) "$@"
     exit
 fi

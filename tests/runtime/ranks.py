@@ -17,7 +17,8 @@ def split(options, rank):
 def variables(launcher, world, rank, local, per_host):
     if launcher == "srun":
         place = {"SLURM_JOB_ID": os.getppid(), "SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_LOCALID": local,
-                 "SLURM_NTASKS": world, "SLURM_STEP_NUM_TASKS": world, "SLURM_STEP_NODELIST": "127.0.0.[1,7]"}
+                 "SLURM_NTASKS": world, "SLURM_STEP_NUM_TASKS": world, "SLURM_STEP_NODELIST": "127.0.0.[1,7]",
+                 "SLURM_STEP_NUM_NODES": -(-world // per_host)}
     else:
         place = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": min(per_host, world),
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getppid() % 1000 * 10}

@@ -8,7 +8,7 @@ mini=$1 exchange=$2 ranks=$here/ranks.py
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID BURST_PORT BURST_HOSTID
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID BURST_PORT BURST_HOSTID BURST_SECRET
 
 # The others ended by themselves.
 none_killed() {
@@ -48,7 +48,7 @@ check "a world of one" 0 "" "$ranks" --set MASTER_ADDR=- 1 "$mini" --quiet
 
 MINI="4 1 0 4 3 2"
 check "without LOCAL_RANK" 0 "" "$ranks" --set LOCAL_RANK=- 4 "$mini" --quiet
-check "another port" 0 "" "$ranks" --set BURST_PORT=$((20000 + $$ % 5000)) 4 "$mini" --quiet
+check "another port" 0 "" "$ranks" --hosts 2 --set BURST_PORT=$((20000 + $$ % 5000)) 4 "$mini" --quiet
 check "help once" 0 "Exit codes: 0 done" "$ranks" 4 "$mini" --help
 [ "$(grep -c "Exit codes" log)" = 1 ] || { echo "FAILED: the help came more than once"; failures=1; }
 check "usage once" 2 "unknown option '--what'" "$ranks" 4 "$mini" --what
@@ -70,9 +70,9 @@ check "a rank out of range" 2 "RANK is '4', and a number from 0 to 3 is needed" 
 check "another plan" 2 "runs a program of another plan than rank 0" "$ranks" --set "MINI_FFN=6,6,6,7" 4 "$mini" --quiet --timeout 1
 check "srun with another number" 2 "tasks (SLURM_NTASKS) is 3, and the plan (mini) has 4 ranks: start as many (srun -n 4)" "$ranks" --as srun 3 "$mini" --quiet
 check "a rank that does not come" 1 "(--timeout) there is no rank 3 of the plan's 4" "$ranks" 4 sh -c '[ "$RANK" = 3 ] || exec "$0" --quiet --timeout 1' "$mini"
-check "an unknown master" 1 "found no rank 0 at no.such.host.invalid" "$ranks" --set MASTER_ADDR=no.such.host.invalid 4 sh -c '[ "$RANK" = 0 ] || exec "$0" --quiet --timeout 1' "$mini"
+check "an unknown master" 1 "found no rank 0 at no.such.host.invalid" "$ranks" --hosts 2 --set MASTER_ADDR=no.such.host.invalid 4 sh -c '[ "$RANK" = 0 ] || exec "$0" --quiet --timeout 1' "$mini"
 # A foreign server on the first port: another one is taken.
-check "a foreign listener" 0 "" "$here/foreign.py" "$ranks" 4 "$mini" --quiet
+check "a foreign listener" 0 "" "$here/foreign.py" "$ranks" --hosts 2 4 "$mini" --quiet
 
 MINI="4 1 0 4 500 -1"
 for hosts in 1 2 4; do

@@ -14,6 +14,18 @@ check "exchanges, 2 hosts of 2 ranks" 0 "" "$run" 2 2 "$exchange" 4
 check "exchanges, 3 hosts of 1 rank" 0 "" "$run" 3 1 "$exchange" 3
 [ "$NETNS_BY" = mpirun ] || NETNS_RATE=20mbit check "exchanges over a slow network" 0 "" "$run" 2 2 "$exchange" 4
 
+if [ "$NETNS_BY" = torchrun ]; then
+    export MINI="4 1 0 4 3 2" BURST_PORT=27001
+    late='[ "$RANK" != 3 ] || sleep 0.5; exec "$0" --quiet'
+    started=$(date +%s)
+    NETNS_STRANGER="$here/strangers.py 10.77.0.1 $BURST_PORT 10" check "strangers on another host" 0 "" "$run" 2 2 sh -c "$late" "$mini"
+    [ $(($(date +%s) - started)) -lt 5 ] || { echo "FAILED: it took 5 s and more"; failures=1; }
+    look='[ "$RANK" != 1 ] || { sleep 0.3; grep -h " 0A " /proc/net/tcp /proc/net/tcp6; }; '
+    check "rank 0 listens at MASTER_ADDR" 0 " 01004D0A:6979 " "$run" 2 2 sh -c "$look$late" "$mini"
+    [ "$(grep -c " 0A " log)" = 1 ] || { echo "FAILED: there are more listeners:"; cat log; failures=1; }
+    unset BURST_PORT
+fi
+
 export MINI="4 2 1 4 10 2"
 check "training alone" 0 "" "$mini" --quiet --metrics "$work/alone"
 check "training on 2 hosts" 0 "" "$run" 2 2 "$mini" --quiet --metrics "$work/hosts" --checkpoint "$work/ck"

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 static const char *const known[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "BURST_PORT",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "BURST_PORT", "BURST_SECRET",
     "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
-    "SLURM_STEP_ID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK",
+    "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK",
 };
 
 /* "A=1 B=x": nothing else is set. */
@@ -32,18 +32,21 @@ static void set_environment(const char *text)
 #define SLURM "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS=8 SLURM_STEP_NODELIST=n[03-05,9],m1 "
 #define TORCH "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=head MASTER_PORT=29500 "
 
-typedef struct Good { const char *environment; int launcher, rank, world, local; const char *master; int port, ports; } Good;
+typedef struct Good { const char *environment; int launcher, rank, world, local; const char *master; int port, ports; bool one_host; } Good;
 static const Good good[] = {
     {"", ALONE, 0, 0, -1, "", 0, 0},
     {TORCH, BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
     {TORCH "TORCHELASTIC_RUN_ID=x PMI_RANK=2 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
     {TORCH "LOCAL_WORLD_SIZE=2", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
+    {TORCH "LOCAL_WORLD_SIZE=4", BY_TORCHRUN, 3, 4, 1, "head", 29501, 8, true},
     {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=65535", BY_TORCHRUN, 0, 2, -1, "::1", 65527, 8},
     {TORCH "BURST_PORT=4000", BY_TORCHRUN, 3, 4, 1, "head", 4000, 1},
     {"RANK=0 WORLD_SIZE=1", BY_TORCHRUN, 0, 1, -1, "", 0, 0},
     {"MASTER_ADDR=head MASTER_PORT=29500", ALONE, 0, 0, -1, "", 0, 0}, /* scripts export these for all */
     {"RANK= WORLD_SIZE=", ALONE, 0, 0, -1, "", 0, 0},
     {SLURM, BY_SLURM, 5, 8, 1, "n03", -1, 8},
+    {SLURM "SLURM_STEP_NUM_NODES=2", BY_SLURM, 5, 8, 1, "n03", -1, 8},
+    {SLURM "SLURM_STEP_NUM_NODES=1", BY_SLURM, 5, 8, 1, "n03", -1, 8, true},
     {SLURM TORCH, BY_TORCHRUN, 3, 4, 1, "head", 29501, 8},
     {SLURM "SLURM_STEP_NUM_TASKS=6", BY_SLURM, 5, 6, 1, "n03", -1, 8},
     {SLURM "SLURM_STEP_NUM_TASKS=1", ALONE, 0, 0, -1, "", 0, 0},
@@ -71,6 +74,7 @@ static void places(void **unused)
         assert_int_equal(p.local, g->local);
         assert_string_equal(p.master, g->master);
         assert_int_equal(p.ports, g->ports);
+        assert_int_equal(p.one_host, g->one_host);
         if (g->port >= 0)
             assert_int_equal(p.port, g->port);
         else
@@ -95,6 +99,9 @@ static const Bad bad[] = {
     {TORCH "WORLD_SIZE=99999999999999999999", "WORLD_SIZE is '99999999999999999999'"},
     {TORCH "LOCAL_RANK=4", "LOCAL_RANK is '4', and a number from 0 to 3"},
     {TORCH "LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK is 2, and LOCAL_WORLD_SIZE 2"},
+    {TORCH "BURST_SECRET=123456789012345", "BURST_SECRET has 15 characters, and at least 16 are needed"},
+    {SLURM "BURST_SECRET=1", "BURST_SECRET has 1 characters, and at least 16 are needed"},
+    {SLURM "SLURM_STEP_NUM_NODES=0", "SLURM_STEP_NUM_NODES is '0', and a number from 1 to 8"},
     {SLURM "SLURM_PROCID=8", "SLURM_PROCID is '8', and a number from 0 to 7"},
     {SLURM "SLURM_LOCALID=", "SLURM_LOCALID is not set"},
     {SLURM "SLURM_JOB_ID=", "SLURM_JOB_ID is not set"},

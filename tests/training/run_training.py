@@ -5,6 +5,7 @@
 Parts: gradients  of every weight, on many layouts, against the float64 oracle
        curve      training steps against the same training in float64
        recompute  losses and gradient norms of none, selective and full: the same bits
+       memory     losses of what is recomputed, sharded and chunked: those of one rank that saves all; a sample, or with --all all
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -38,10 +39,19 @@ class Layout(typing.NamedTuple):
     nodes: int = 1
     lanes: int = 1
     recompute: str = "none"
+    weights: str = "zero3"
+    chunks: int = 1
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
-        return re.sub(r"[()]", "", text)
+        text += f"_{self.weights}_{self.chunks}" if (self.weights, self.chunks) != ("zero3", 1) else ""
+        return re.sub(r"[(), ]+", "", text)
+
+    def text(self):
+        ranks = self.nodes * self.lanes // self.data
+        text = emitted.layout(self.data, ranks, self.schedule, self.travel, self.partition, self.recompute)
+        more = f" weights {self.weights}; ffn chunks {self.chunks};"
+        return text.replace(" }", more + " }") if (self.weights, self.chunks) != ("zero3", 1) else text
 
 
 class Shape(typing.NamedTuple):
@@ -75,10 +85,16 @@ GRADIENTS = [
     (Layout("burst", "keys", "striped", nodes=2, lanes=2, recompute="selective"), Shape(kv_heads=8)),
     (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective"), Shape(masks=("window(17)", "document", "full"))),
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4), Shape(kv_heads=4)),
+    (Layout("ring", "keys", "zigzag", 2, 2, 2, "save(o, lse, gate_up(1))", "zero2", 3), Shape(masks=("causal", "document"))),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, recompute="full", weights="zero1", chunks=4), Shape(tied="yes")),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
+SAVED = ["none", "selective", "full", "save(o, lse, gate_up(1))"]
+SHARDED = ["zero3", "zero2", "zero1"]
+CHUNKS = [1, 3]
+SAMPLE = 8
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
   optimizer adamw {{ lr 5e-3; betas 0.9 0.95; decay 0.1; clip 0.7; warmup 8; cosine to 5e-4; }} }}
@@ -91,9 +107,7 @@ def model_text(layout, shape, train=""):
              f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; }}",
              f"attention {{ default {shape.masks[0]};"]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
-    ranks = layout.nodes * layout.lanes // layout.data
-    lines += ["}", f"sequence {SEQUENCE};",
-              emitted.layout(layout.data, ranks, layout.schedule, layout.travel, layout.partition, layout.recompute)]
+    lines += ["}", f"sequence {SEQUENCE};", layout.text()]
     return "\n".join(lines) + train
 
 
@@ -149,7 +163,8 @@ class Training:
     def gradients(self):
         worst_loss, worst = 0.0, 0.0
         for number, (layout, shape) in enumerate(GRADIENTS):
-            program = self.build(f"gradients{number}_{layout.name()}", layout, shape, objects=self.args.gradients)
+            turns = f"train {{ batch {2 * layout.data}; }}\n"  # TURNS of gradients.c
+            program = self.build(f"gradients{number}_{layout.name()}", layout, shape, turns, objects=self.args.gradients)
             done = emitted.run([program, *shape.masks], 60, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
             expect(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
@@ -176,6 +191,17 @@ class Training:
             expect(len(rows[0]) == NEAR_STEPS and len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
             expect(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on recomputation\n{rows}")
             print(f"{layout.name()}: {NEAR_STEPS} losses and norms are the same bits with selective and full")
+
+    def memory(self):
+        """A batch of two sequences: on two groups one each, else both one after the other."""
+        worlds = [ONE, *(w._replace(data=1) for w in WORLDS[1:4]), WORLDS[4]]
+        layouts = [w._replace(recompute=r, weights=s, chunks=c) for w in worlds for r in SAVED for s in SHARDED for c in CHUNKS]
+        right = self.train(self.program(ONE, NEAR_STEPS))
+        for layout in layouts if self.args.all else random.Random(3).sample(layouts, SAMPLE):
+            is_ = self.train(self.program(layout, NEAR_STEPS))
+            apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
+            print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
+            expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
 
     def equality(self):
         right = self.train(self.program(ONE))
@@ -263,7 +289,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "equality", "failure", "mpi"]
 
 
 def main():
@@ -272,6 +298,8 @@ def main():
     parser.add_argument("--gradients", nargs="+", default=[], help="objects and libraries of gradients.c")
     parser.add_argument("--curve", nargs="+", default=[], help="objects and libraries of curve.c")
     parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
+    parser.add_argument("--all", action="store_true", default=os.environ.get("BURST_TEST_ALL") == "1",
+                        help="of the part memory every layout, not a sample; BURST_TEST_ALL=1 says so too")
     parser.add_argument("--part", choices=PARTS, action="append", required=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="burst_training_") as temporary:

@@ -28,13 +28,31 @@ const char *phase_name(int phase)
     return name[phase];
 }
 
+int shape_sizes(Shape shape, int size[MOST_SIZES])
+{
+    const int all[MOST_SIZES] = {shape.size0, shape.size1, shape.size2, shape.size3};
+    int n = 0;
+    while (n < MOST_SIZES && all[n]) {
+        size[n] = all[n];
+        n++;
+    }
+    return n;
+}
+
 Schedule *plan_phase(Arena *a, Diags *d, const SchedText *t, Shape shape, int phase)
 {
     Choice *c = NEW(a, Choice);
-    int ranks = shape.nodes * shape.lanes;
-    *c = (Choice){.data = 1, .ranks = ranks, .coords = t->coords, .schedule = t};
-    c->size[0] = t->coords == 2 ? shape.nodes : ranks;
-    c->size[1] = t->coords == 2 ? shape.lanes : 0;
+    int given[MOST_SIZES], n = shape_sizes(shape, given), size[MAX_COORDS], ranks = 1;
+    *c = (Choice){.data = 1, .schedule = t};
+    for (int i = 0; i < t->coords; i++)
+        size[i] = 1;
+    for (int i = 0; i < n; i++) {
+        int at = t->coords - n + i;
+        size[at < 0 ? 0 : at] *= given[i];
+        ranks *= given[i];
+    }
+    c->ranks = ranks;
+    choice_shape(c, t->coords, size);
     c->travel = phase == 2 ? TRAVEL_QUERIES : TRAVEL_KEYS;
     Schedule *s = schedule_make(a, d, c, phase > 0, 0);
     if (s)

@@ -4,7 +4,11 @@
 
 #include "burst.h"
 
-typedef struct Shape { int nodes, lanes; } Shape; /* a schedule of one coordinate takes nodes * lanes ranks */
+/* Sizes of coordinates, from the outermost; 0: no more. A schedule of fewer has the outermost of them as one, of more 1 before
+ * them. */
+enum { MOST_SIZES = 4 };
+typedef struct Shape { int size0, size1, size2, size3; } Shape;
+int shape_sizes(Shape shape, int size[MOST_SIZES]); /* how many there are */
 enum { PHASES = 3 };                              /* forward, backward keys, backward queries */
 const SchedText *schedule_file(Arena *a, const char *path); /* NULL after errors, which are printed */
 const SchedText *stock_schedule(Arena *a, const char *name);

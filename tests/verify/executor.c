@@ -4,18 +4,22 @@
  * have passed their waits, and ends whenever it likes: only a wait orders what follows). What must come before a task is
  * a set of tasks. A task that reads a buffer sees the last write before it; where another write is ordered neither
  * before nor after, some timing shows the reader something else, and the value is UNSURE from then on. Copies carry the
- * chunk they are of, sums count the (query chunk, key chunk) pairs in them.
+ * chunk they are of, sums count the (query chunk, key chunk) pairs in them, for each share of the heads.
+ *
+ * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (rank h has all chunks, with share
+ * h). An exchange changes the layout, after everything before it and before everything after it at all ranks. While a
+ * tensor is laid out by heads it has no chunks.
  */
 #include "executor.h"
 
 #include <string.h>
 
-enum { NONE = -1 };
-typedef struct Value { bool written, unsure; int chunk; uint8_t *count; /* [q][k] of a sum; NULL: none */ } Value;
+enum { NONE = -1, ALL = -2 };
+typedef struct Value { bool written, unsure; int chunk; uint8_t *count; /* [share][q][k] of a sum; NULL: none */ } Value; /* chunk ALL: of every one */
 typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
 typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
-typedef enum TaskKind { COMPUTE, MERGE, TRANSFER } TaskKind;
-typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2]; } Task;
+typedef enum TaskKind { COMPUTE, MERGE, TRANSFER, EXCHANGE } TaskKind;
+typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2], rank; TensorId tensor; /* EXCHANGE */ } Task;
 typedef uint64_t *Tasks; /* set */
 
 typedef struct Rank {
@@ -30,7 +34,9 @@ typedef struct World {
     const Schedule *s;
     const Live *live;
     const uint8_t *pair;
-    int ranks, size1, slots; /* slots of all pools */
+    int ranks, slots;        /* slots of all pools */
+    int shares;              /* of heads that are told apart: 1, or one a rank where a tensor is ever laid out by heads */
+    bool heads[TENSOR_COUNT]; /* laid out by heads */
     int *first_slot;         /* [pool] */
     size_t words;
     Vec(Task) tasks;
@@ -47,22 +53,32 @@ static void wrong(World *w, const char *why)
 
 /* ---- chunks and places ---- */
 
-static int coordinate_sum(int a, int b, int sign, int size)
+/* The rank or chunk that is x away from `from`: coordinate by coordinate, each a ring. */
+static int away(const World *w, int from, int x)
 {
-    return ((a + sign * b) % size + size) % size;
+    const Choice *c = w->s->choice;
+    int to = 0;
+    for (int i = 0; i < c->coords; i++) {
+        int n = c->size[i], unit = c->stride[i], sum = (from / unit) % n + (x / unit) % n;
+        to += (sum >= n ? sum - n : sum) * unit;
+    }
+    return to;
 }
 
-/* The rank or chunk that is x away from `from`. */
-static int away(const World *w, int from, int x, int sign)
-{
-    int size0 = w->ranks / w->size1;
-    return coordinate_sum(from / w->size1, x / w->size1, sign, size0) * w->size1 +
-           coordinate_sum(from % w->size1, x % w->size1, sign, w->size1);
-}
-
+/* Places of a rank: its own chunk of each tensor, its share of each tensor's heads, slots. */
 static int home_of(const World *w, int rank, TensorId t)
 {
-    return rank * (TENSOR_COUNT + w->slots) + (int)t;
+    return rank * (2 * TENSOR_COUNT + w->slots) + (int)t;
+}
+
+static int share_place(const World *w, int rank, TensorId t)
+{
+    return home_of(w, rank, t) + TENSOR_COUNT;
+}
+
+static int slots_of(const World *w, int rank)
+{
+    return home_of(w, rank, 0) + 2 * TENSOR_COUNT;
 }
 
 static int next_slot(World *w, int rank, int pool, TensorId t)
@@ -71,7 +87,7 @@ static int next_slot(World *w, int rank, int pool, TensorId t)
     if (p->tensor != t)
         wrong(w, "a slot is of another tensor's size");
     int k = w->rank[rank].uses[pool]++ % p->slots;
-    return home_of(w, rank, TENSOR_COUNT) + w->first_slot[pool] + k;
+    return slots_of(w, rank) + w->first_slot[pool] + k;
 }
 
 /* ---- tasks ---- */
@@ -123,7 +139,7 @@ static void writes(World *w, int task, int which, int place, bool fresh)
 
 static int add_task(World *w, TaskKind kind, Tasks before)
 {
-    *vec_push(w->arena, &w->tasks) = (Task){kind, before, {NONE, NONE}, {NONE, NONE}};
+    *vec_push(w->arena, &w->tasks) = (Task){.kind = kind, .before = before, .in = {NONE, NONE}, .out = {NONE, NONE}};
     return w->tasks.n - 1;
 }
 
@@ -146,6 +162,8 @@ static uint8_t bits_of(const World *w, int op, int rank)
 static int own_sum(World *w, int rank, const Node *n, TensorId t, int chunk)
 {
     int *held = &w->rank[rank].held[t][chunk], pool = w->s->partial_pool[t];
+    if (w->heads[t])
+        wrong(w, "a chunk of what is laid out by heads");
     if (*held != NONE)
         return *held;
     if (pool < 0) {
@@ -180,7 +198,7 @@ static void compute(World *w, int op, int rank)
     static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
     int chunk[2], to[2] = {home_of(w, rank, T_O), NONE};
     for (int side = 0; side < 2; side++) {
-        chunk[side] = away(w, rank, i->chunk[side], 1);
+        chunk[side] = away(w, rank, i->chunk[side]);
         if (w->s->backward)
             to[side] = own_sum(w, rank, i->node, sum[side], chunk[side]);
     }
@@ -201,10 +219,72 @@ static void compute(World *w, int op, int rank)
     }
 }
 
+/* All pairs, for this rank's share of the heads. */
+static void compute_whole(World *w, int rank)
+{
+    int task = add_computing(w, rank, COMPUTE, no_tasks(w));
+    w->tasks.at[task].rank = rank;
+    reads(w, task, 0, share_place(w, rank, T_Q));
+    reads(w, task, 1, share_place(w, rank, T_KV));
+    if (!w->s->backward) {
+        add_to(w, task, 0, share_place(w, rank, T_O));
+        return;
+    }
+    add_to(w, task, 0, share_place(w, rank, T_DQ));
+    add_to(w, task, 1, share_place(w, rank, T_DKV));
+}
+
+static void whole(World *w)
+{
+    static const TensorId result[2][2] = {{T_O, T_O}, {T_DQ, T_DKV}};
+    if (!w->heads[T_Q] || !w->heads[T_KV])
+        wrong(w, "all pairs without all tokens");
+    for (int r = 0; r < w->ranks; r++)
+        compute_whole(w, r);
+    for (int j = 0; j < 2; j++)
+        w->heads[result[w->s->backward][j]] = true;
+}
+
+static void exchange_at(World *w, int rank, TensorId t, bool to_heads, Tasks before)
+{
+    int task = add_task(w, EXCHANGE, before);
+    w->tasks.at[task].rank = rank;
+    w->tasks.at[task].tensor = t;
+    if (to_heads)
+        writes(w, task, 0, share_place(w, rank, t), true);
+    else if (tensor_accumulates(t))
+        add_to(w, task, 0, home_of(w, rank, t));
+    w->place[share_place(w, rank, t)].started = false; /* what is computed next begins anew */
+    for (int c = 0; c < w->ranks && !tensor_accumulates(t); c++)
+        w->rank[rank].held[t][c] = !to_heads && c == rank ? home_of(w, rank, t) : NONE;
+}
+
+static void exchange(World *w, const Node *n)
+{
+    TensorId t = n->ref[0].tensor;
+    bool to_heads = n->stmt->tokens_to_heads;
+    if (w->heads[t] == to_heads)
+        wrong(w, "an exchange of a tensor that is laid out so already");
+    if (to_heads && tensor_accumulates(t))
+        wrong(w, "a result is laid out by heads before it is computed");
+    Tasks before = no_tasks(w);
+    for (int r = 0; r < w->ranks; r++)
+        after(w, before, w->rank[r].last_compute);
+    int first = w->tasks.n;
+    for (int r = 0; r < w->ranks; r++) {
+        Tasks own = no_tasks(w);
+        unite(w, own, before);
+        exchange_at(w, r, t, to_heads, own);
+    }
+    for (int r = 0; r < w->ranks; r++)
+        w->rank[r].last_compute = first + r;
+    w->heads[t] = to_heads;
+}
+
 /* Adds the sums that arrived for the chunk to this rank's own; returns the last addition, or NONE. */
 static int merge(World *w, int rank, const Node *n, TensorId t, int chunk)
 {
-    int last = NONE, first = home_of(w, rank, TENSOR_COUNT);
+    int last = NONE, first = slots_of(w, rank);
     for (int p = first; p < first + w->slots; p++) {
         Place *in = &w->place[p];
         if (in->pending == NONE || in->chunk != chunk || in->tensor != t)
@@ -229,8 +309,12 @@ static void post(World *w, int op, int rank, Hop *h)
     const Node *n = i->node;
     TensorId t = n->ref[0].tensor;
     bool sum = tensor_accumulates(t);
-    *h = (Hop){.from = rank, .to = away(w, rank, i->hop, 1), .chunk = away(w, rank, i->chunk[0], 1), .waits = no_tasks(w)};
+    if (w->heads[t])
+        wrong(w, "a chunk of what is laid out by heads");
+    *h = (Hop){.from = rank, .to = away(w, rank, i->hop), .chunk = away(w, rank, i->chunk[0]), .waits = no_tasks(w)};
     h->sends = bits_of(w, op, rank) & LIVE_SEND;
+    if (sum && n->waits & WAIT_HOME)
+        merge(w, rank, n, t, rank);
     if (sum && n->waits & WAIT_MERGED)
         after(w, h->waits, merge(w, rank, n, t, h->chunk));
     h->source = w->rank[rank].held[t][h->chunk];
@@ -322,8 +406,53 @@ static Write *write_of(World *w, int place, int task)
 static void add_counts(const World *w, Value *to, const Value *more)
 {
     to->unsure |= more->unsure;
-    for (int i = 0; more->count && i < w->ranks * w->ranks; i++)
+    for (int i = 0; more->count && i < w->shares * w->ranks * w->ranks; i++)
         to->count[i] = (uint8_t)(to->count[i] + more->count[i]);
+}
+
+static uint8_t *new_counts(const World *w)
+{
+    return NEW_ARRAY(w->arena, uint8_t, w->shares * w->ranks * w->ranks);
+}
+
+static uint8_t *count_of(const World *w, const Value *v, int share, int q, int k)
+{
+    return &v->count[(share * w->ranks + q) * w->ranks + k];
+}
+
+static bool wanted(const World *w, int q, int k)
+{
+    return !w->pair || w->pair[q * w->ranks + k];
+}
+
+/* What computing adds: its pair for all heads, or all pairs for this rank's share of them. */
+static Value computed(const World *w, const Task *t, const Value *q, const Value *kv)
+{
+    Value v = {.unsure = q->unsure || kv->unsure, .chunk = NONE, .count = new_counts(w)};
+    for (int share = 0; share < w->shares && q->chunk >= 0 && kv->chunk >= 0; share++)
+        *count_of(w, &v, share, q->chunk, kv->chunk) = 1;
+    for (int i = 0; i < w->ranks * w->ranks && q->chunk == ALL && kv->chunk == ALL; i++)
+        *count_of(w, &v, t->rank, i / w->ranks, i % w->ranks) = wanted(w, i / w->ranks, i % w->ranks);
+    return v;
+}
+
+/* What an exchange brings to its rank: every chunk, or of every share the sums of its own chunk. */
+static Value exchanged(const World *w, int task)
+{
+    const Task *t = &w->tasks.at[task];
+    bool sum = tensor_accumulates(t->tensor);
+    Value v = {.chunk = sum ? NONE : ALL, .count = new_counts(w)};
+    for (int from = 0; from < w->ranks; from++) {
+        Value part = seen_by(w, sum ? share_place(w, from, t->tensor) : home_of(w, from, t->tensor), task);
+        v.unsure |= part.unsure;
+        if (!sum && part.chunk != from)
+            v.chunk = NONE;
+        for (int i = 0; sum && part.count && i < w->ranks; i++) {
+            int q = t->tensor == T_DKV ? i : t->rank, k = t->tensor == T_DKV ? t->rank : i;
+            *count_of(w, &v, from, q, k) = *count_of(w, &part, from, q, k);
+        }
+    }
+    return v;
 }
 
 /* The result of a task at one of its outputs: what was there, if it adds, and what it brings. */
@@ -331,7 +460,7 @@ static void run_output(World *w, int task, int which, Value brought)
 {
     int place = w->tasks.at[task].out[which];
     Write *out = write_of(w, place, task);
-    Value v = {.written = true, .chunk = brought.chunk, .count = NEW_ARRAY(w->arena, uint8_t, w->ranks * w->ranks)};
+    Value v = {.written = true, .chunk = brought.chunk, .count = new_counts(w)};
     if (!out->fresh) {
         Value old = seen_by(w, place, task);
         add_counts(w, &v, &old);
@@ -343,22 +472,19 @@ static void run_output(World *w, int task, int which, Value brought)
 static void run_task(World *w, int task)
 {
     const Task *t = &w->tasks.at[task];
-    Value in = seen_by(w, t->in[0], task);
-    if (t->kind == COMPUTE) {
-        Value keys = seen_by(w, t->in[1], task);
-        Value one = {.unsure = in.unsure || keys.unsure, .chunk = NONE, .count = NEW_ARRAY(w->arena, uint8_t, w->ranks * w->ranks)};
-        if (in.chunk != NONE && keys.chunk != NONE)
-            one.count[in.chunk * w->ranks + keys.chunk] = 1;
-        in = one;
+    Value in;
+    if (t->kind == EXCHANGE) {
+        in = exchanged(w, task);
+    } else {
+        in = seen_by(w, t->in[0], task);
+        if (t->kind == COMPUTE) {
+            Value keys = seen_by(w, t->in[1], task);
+            in = computed(w, t, &in, &keys);
+        }
     }
     for (int which = 0; which < 2; which++)
         if (t->out[which] != NONE)
             run_output(w, task, which, in);
-}
-
-static bool wanted(const World *w, int q, int k)
-{
-    return !w->pair || w->pair[q * w->ranks + k];
 }
 
 /* A result at home counts each wanted pair of its own row (or column) once, and nothing else. */
@@ -366,39 +492,17 @@ static void check_result(World *w, int rank, TensorId t)
 {
     const Place *home = &w->place[home_of(w, rank, t)];
     Value v = home->writes.at[home->writes.n - 1].value;
-    for (int q = 0; q < w->ranks; q++)
-        for (int k = 0; k < w->ranks; k++) {
-            bool mine = t == T_DKV ? k == rank : q == rank;
-            int count = v.count ? v.count[q * w->ranks + k] : 0;
-            if (count != (mine && wanted(w, q, k)))
-                wrong(w, count ? "a result has a pair twice, or one of another chunk" : "a result lacks a pair");
-        }
+    for (int i = 0; i < w->shares * w->ranks * w->ranks; i++) {
+        int q = i / w->ranks % w->ranks, k = i % w->ranks;
+        bool mine = t == T_DKV ? k == rank : q == rank;
+        int count = v.count ? v.count[i] : 0;
+        if (count != (mine && wanted(w, q, k)))
+            wrong(w, count ? "a result has a pair twice, or one of another chunk" : "a result lacks a pair");
+    }
     if (v.unsure)
         wrong(w, "a result depends on timing");
-}
-
-/* ---- head parallelism: whole tensors, one operation after the other ---- */
-
-static void execute_whole(World *w)
-{
-    bool heads[TENSOR_COUNT] = {false};
-    int computed = 0;
-    for (int i = 0; i < w->s->trace.n; i++) {
-        const Node *n = w->s->trace.at[i].node;
-        TensorId t = n->ref[0].tensor;
-        if (n->kind == N_EXCHANGE) {
-            if (heads[t] == n->stmt->tokens_to_heads)
-                wrong(w, "an exchange of a tensor that is laid out so already");
-            heads[t] = n->stmt->tokens_to_heads;
-            continue;
-        }
-        if (!heads[T_Q] || !heads[T_KV])
-            wrong(w, "all pairs without all tokens");
-        computed++;
-        heads[T_O] = heads[T_DQ] = heads[T_DKV] = true;
-    }
-    if (computed != 1 || (w->s->backward ? heads[T_DQ] || heads[T_DKV] : heads[T_O]))
-        wrong(w, "all pairs not once, or results not at home");
+    if (w->heads[t])
+        wrong(w, "a result is laid out by heads at the end");
 }
 
 /* ---- set-up ---- */
@@ -419,7 +523,11 @@ static void set_home(World *w, int rank)
 static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
 {
     const Choice *c = s->choice;
-    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks, .size1 = c->coords == 2 ? c->size[1] : 1};
+    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks};
+    w.shares = 1;
+    for (int i = 0; i < s->trace.n; i++)
+        if (s->trace.at[i].node->kind == N_EXCHANGE)
+            w.shares = w.ranks;
     w.first_slot = NEW_ARRAY(a, int, s->pools + 1);
     for (int p = 0; p < s->pools; p++) {
         w.first_slot[p] = w.slots;
@@ -428,8 +536,8 @@ static World world_make(Arena *a, const Schedule *s, const Live *live, const uin
     /* at most one task an operation, a merge a slot and operation, and merges at the end */
     size_t tasks = (size_t)w.ranks * (size_t)(s->trace.n + 1) * 4;
     w.words = tasks / 64 + 1;
-    w.place = NEW_ARRAY(a, Place, w.ranks * (TENSOR_COUNT + w.slots));
-    for (int p = 0; p < w.ranks * (TENSOR_COUNT + w.slots); p++)
+    w.place = NEW_ARRAY(a, Place, home_of(&w, w.ranks, 0));
+    for (int p = 0; p < home_of(&w, w.ranks, 0); p++)
         w.place[p].arriving = w.place[p].pending = NONE;
     w.rank = NEW_ARRAY(a, Rank, w.ranks);
     for (int r = 0; r < w.ranks; r++) {
@@ -441,34 +549,35 @@ static World world_make(Arena *a, const Schedule *s, const Live *live, const uin
     return w;
 }
 
-static void execute_chunks(World *w)
+static void operation(World *w, int op)
 {
-    for (int op = 0; op < w->s->trace.n; op++) {
-        if (w->s->trace.at[op].node->kind != N_COMPUTE) {
-            transfer(w, op);
-            continue;
-        }
+    const Node *n = w->s->trace.at[op].node;
+    if (n->kind == N_EXCHANGE) {
+        exchange(w, n);
+    } else if (n->kind != N_COMPUTE) {
+        transfer(w, op);
+    } else if (n->ref[0].whole) {
+        whole(w);
+    } else {
         for (int r = 0; r < w->ranks; r++)
             compute(w, op, r);
-    }
-    for (int r = 0; r < w->ranks; r++)
-        for (int t = 0; t < TENSOR_COUNT; t++)
-            merge(w, r, NULL, (TensorId)t, r);
-    for (int task = 0; task < w->tasks.n; task++)
-        run_task(w, task);
-    for (int r = 0; r < w->ranks; r++) {
-        check_result(w, r, w->s->backward ? T_DQ : T_O);
-        if (w->s->backward)
-            check_result(w, r, T_DKV);
     }
 }
 
 Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
 {
     World w = world_make(a, s, live, pair);
-    if (s->choice->schedule->exchanges)
-        execute_whole(&w);
-    else
-        execute_chunks(&w);
+    for (int op = 0; op < s->trace.n; op++)
+        operation(&w, op);
+    for (int r = 0; r < w.ranks; r++)
+        for (int t = 0; t < TENSOR_COUNT; t++)
+            merge(&w, r, NULL, (TensorId)t, r);
+    for (int task = 0; task < w.tasks.n; task++)
+        run_task(&w, task);
+    for (int r = 0; r < w.ranks; r++) {
+        check_result(&w, r, s->backward ? T_DQ : T_O);
+        if (s->backward)
+            check_result(&w, r, T_DKV);
+    }
     return (Outcome){!w.why, w.why ? w.why : ""};
 }

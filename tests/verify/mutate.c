@@ -48,7 +48,8 @@ static Node *copy_of(const Copies *all, const Node *n)
     return NULL;
 }
 
-/* A copy whose trace has room for one operation more. */
+enum { ROOM = 5 };
+/* A copy whose trace has room for some operations more. */
 static Schedule *copy_schedule(Maker *m, Copies *nodes)
 {
     Arena *a = m->arena = arena_new();
@@ -61,10 +62,11 @@ static Schedule *copy_schedule(Maker *m, Copies *nodes)
         s->pool[p] = m->from->pool[p];
         s->pool[p].pass = copy_of(nodes, s->pool[p].pass);
     }
-    Instance *at = NEW_ARRAY(a, Instance, s->trace.n + 1);
+    Instance *at = NEW_ARRAY(a, Instance, s->trace.n + ROOM);
     for (int i = 0; i < s->trace.n; i++) {
         at[i] = m->from->trace.at[i];
-        at[i].node = copy_of(nodes, at[i].node);
+        const Node *copy = copy_of(nodes, at[i].node);
+        at[i].node = copy ? copy : at[i].node; /* of a mutant: what was put in stands in no body */
     }
     s->trace.at = at;
     return s;
@@ -137,6 +139,87 @@ static void retarget(Maker *m, Mutation kind, int at)
     }
 }
 
+/* ---- exchanges ---- */
+
+/* An operation of its own node and statement, which stands where that of the operation at `at` does. */
+static Instance new_operation(Maker *m, NodeKind kind, TensorId t, int at)
+{
+    const Trace *from = &m->from->trace;
+    Stmt *stmt = NEW(m->arena, Stmt);
+    Node *n = NEW(m->arena, Node);
+    *stmt = *from->at[at < from->n ? at : from->n - 1].node->stmt;
+    *n = (Node){.kind = kind, .stmt = stmt, .channel = -1, .pool = -1, .ref = {{.tensor = t, .whole = true}, {.tensor = T_KV, .whole = true}}};
+    stmt->tokens_to_heads = t == T_Q || t == T_KV;
+    return (Instance){.node = n};
+}
+
+static void put_in(Maker *m, Mutation kind, Schedule *s, int at, const Instance *op, int n)
+{
+    Instance *t = trace_of(s);
+    memmove(t + at + n, t + at, (size_t)(s->trace.n - at) * sizeof *t);
+    memcpy(t + at, op, (size_t)n * sizeof *t);
+    s->trace.n += n;
+    hand_out(m, kind, s, op->node, instance_text(m->arena, s, op));
+}
+
+static void put_exchange(Maker *m, int at, TensorId t, bool turned)
+{
+    Copies nodes;
+    Schedule *s = copy_schedule(m, &nodes);
+    Instance x = new_operation(m, N_EXCHANGE, t, at);
+    ((Stmt *)x.node->stmt)->tokens_to_heads ^= turned;
+    put_in(m, MUTATE_EXCHANGE, s, at, &x, 1);
+}
+
+static void put_pair(Maker *m, int at, int kv)
+{
+    Copies nodes;
+    Schedule *s = copy_schedule(m, &nodes);
+    Instance x = new_operation(m, N_COMPUTE, T_Q, at);
+    ((Node *)x.node)->ref[0].whole = ((Node *)x.node)->ref[1].whole = kv < 0;
+    x.chunk[1] = kv < 0 ? 0 : kv;
+    put_in(m, kv < 0 ? MUTATE_WHOLE : MUTATE_PAIR, s, at, &x, 1);
+}
+
+static void put_all(Maker *m, int at)
+{
+    Copies nodes;
+    Schedule *s = copy_schedule(m, &nodes);
+    Instance x[ROOM] = {new_operation(m, N_EXCHANGE, T_Q, at), new_operation(m, N_EXCHANGE, T_KV, at),
+                        new_operation(m, N_COMPUTE, T_Q, at), new_operation(m, N_EXCHANGE, s->backward ? T_DQ : T_O, at),
+                        new_operation(m, N_EXCHANGE, T_DKV, at)};
+    put_in(m, MUTATE_BESIDES, s, at, x, s->backward ? 5 : 4);
+}
+
+static void put_exchanges(Maker *m, int at)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        for (int turned = 0; turned < 2 && (t < T_O || (t == T_O) != m->from->backward); turned++)
+            put_exchange(m, at, (TensorId)t, turned);
+    for (int kv = -1; kv < m->from->choice->ranks; kv++)
+        put_pair(m, at, kv);
+    put_all(m, at);
+}
+
+/* The operation at `at` with a node and a statement of its own: an exchange goes the other way, a pair changes its form. */
+static void change_form(Maker *m, int at)
+{
+    Copies nodes;
+    Schedule *s = copy_schedule(m, &nodes);
+    Instance *x = trace_of(s) + at;
+    bool exchange = x->node->kind == N_EXCHANGE;
+    Node *n = NEW(m->arena, Node);
+    Stmt *stmt = NEW(m->arena, Stmt);
+    *n = *x->node;
+    *stmt = *n->stmt;
+    n->stmt = stmt;
+    x->node = n;
+    stmt->tokens_to_heads ^= exchange;
+    n->ref[0].whole ^= !exchange;
+    n->ref[1].whole ^= !exchange;
+    hand_out(m, exchange ? MUTATE_TURN : MUTATE_FORM, s, n, instance_text(m->arena, s, x));
+}
+
 static void change_operation(Maker *m, int at)
 {
     const Instance *i = &m->from->trace.at[at];
@@ -146,6 +229,9 @@ static void change_operation(Maker *m, int at)
     change_trace(m, MUTATE_DUPLICATE, at);
     if (at + 1 < m->from->trace.n)
         change_trace(m, MUTATE_SWAP, at);
+    put_exchanges(m, at);
+    if (whole || compute)
+        change_form(m, at);
     if (whole)
         return;
     retarget(m, MUTATE_CHUNK, at);
@@ -222,6 +308,8 @@ void each_mutant(const Schedule *s, MutantFn fn, void *arg)
     Maker m = {.from = s, .fn = fn, .arg = arg};
     for (int i = 0; i < s->trace.n; i++)
         change_operation(&m, i);
+    if (s->trace.n)
+        put_exchanges(&m, s->trace.n);
     change_nodes(&m, s->body);
     for (int p = 0; p < s->pools; p++)
         change_slots(&m, p);

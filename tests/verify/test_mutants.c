@@ -147,6 +147,7 @@ static void mutants_of_mutants(void **state)
         check_twice("ring", (Shape){1, 3}, phase);
     check_twice("burst", (Shape){2, 2}, 1);
     check_twice("burst", (Shape){2, 2}, 2);
+    check_twice("ulysses", (Shape){1, 3}, 1);
 }
 
 static void ring(void **state)
@@ -178,6 +179,21 @@ static void ulysses(void **state)
     check_schedule("ulysses", shapes, countof(shapes));
 }
 
+static void near_and_doubling(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
+    check_schedule("near", shapes, countof(shapes));
+    check_schedule("doubling", shapes, countof(shapes));
+}
+
+static void three_level(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2, 2}, {2, 1, 3}};
+    check_schedule("three_level", shapes, countof(shapes));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +201,8 @@ int main(void)
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
         cmocka_unit_test(ulysses),
+        cmocka_unit_test(near_and_doubling),
+        cmocka_unit_test(three_level),
         cmocka_unit_test(mutants_of_mutants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,10 @@ static const Words words[] = {
     {"pass dQ", "pass dKV"}, {"pass dKV", "pass dQ"}, {"return dQ", "return dKV"}, {"return dKV", "return dQ"}, {"(n, l", "(n + 1, l"},
     {"Q[r] with", "Q[r - s] with"}, {"KV[r];", "KV[r - s];"}, {"n, l] with", "n - o, l] with"}, {"KV[n, l];", "KV[n, l - i];"},
     {", l] to (n + 1, l)", ", l] to (n + 1, l + 1)"}, {"l + 1] to", "l] to"}, {"heads", "tokens"}, {"Q, KV", "Q"}, {"dQ, dKV", "dQ"},
+    {"o + 1", "o - 1"}, {"o - x", "o + x"},  {"o - x", "o"},      {"i - y", "i - y - 1"}, {"x > 0", "x >= 0"},    {"I > 1", "I > 2"},
+    {"a + 1", "a - 1"}, {"b - y", "b"},      {"b + 1", "b + 2"},  {"b + 1", "b"},         {"c - z", "c + z"},     {"c + 1", "c"},
+    {"C - 1", "C - 2"}, {"y > 0", "y > 1"},  {"or C", "and C"},   {"x > 0 or y", "y > 0 or y"}, {"B > 1", "B > 2"},
+    {"- j]", "+ j]"}, {"2 ^ k)", "2 ^ k + 1)"}, {"2 ^ k < G", "2 ^ k <= G"}, {"G - 2 ^ k", "G"}, {"20 - k", "19 - k"}, {"/ 2", "/ 4"},
 };
 typedef struct Counts { int texts, no_schedule, plans, not_planned, accepted, harmful, rejected[7], faults; } Counts;
 
@@ -224,6 +228,17 @@ static void ulysses(void **state)
     check_texts("ulysses", shapes, countof(shapes));
 }
 
+static void more_coordinates(void **state)
+{
+    (void)state;
+    static const Shape two[] = {{2, 3}, {3, 2}}, three[] = {{2, 2, 2}, {1, 3, 2}, {3, 1, 2}};
+    static const Shape one[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
+    check_texts("near", one, countof(one));
+    check_texts("doubling", one, countof(one));
+    check_texts("double_ring", two, countof(two));
+    check_texts("three_level", three, countof(three));
+}
+
 int main(int argc, char **argv)
 {
     kept = argc > 1 ? argv[1] : NULL;
@@ -232,6 +247,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
         cmocka_unit_test(ulysses),
+        cmocka_unit_test(more_coordinates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,162 @@
+/* cost_links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges, ring collectives. */
+#include "cost.h"
+
+#include <math.h>
+
+const NodeGroup *links_group(const AttentionInput *in, int rank)
+{
+    return cluster_group_of(in->cluster, in->first + in->rank[rank]);
+}
+
+static int node_of(const AttentionInput *in, int rank)
+{
+    return cluster_node_of(in->cluster, in->first + in->rank[rank]);
+}
+
+/* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs of each node. */
+enum { LINK_OUT, LINK_IN, NIC_OUT, NIC_IN, RANK_RESOURCES };
+static const double unlimited = 1e30;
+
+static double or_unlimited(double rate)
+{
+    return rate > 0 ? rate : unlimited;
+}
+
+/* Resource: all NICs of the rank's node, outwards; those inwards are the next one. */
+static int node_nics(const AttentionInput *in, int rank)
+{
+    return RANK_RESOURCES * in->ranks + 2 * node_of(in, rank);
+}
+
+Sim *links_sim(Arena *a, const AttentionInput *in)
+{
+    const Cluster *c = in->cluster;
+    const int all = RANK_RESOURCES * in->ranks + 2 * c->nodes;
+    double *capacity = NEW_ARRAY(a, double, all);
+    for (int r = 0; r < in->ranks; r++) {
+        const NodeGroup *g = links_group(in, r);
+        double link = or_unlimited(c->link_bandwidth), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
+        double own = or_unlimited(fmax(nic, node / g->gpus)); /* one NIC, or several where there are more than ranks */
+        double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
+        rank[LINK_OUT] = rank[LINK_IN] = link;
+        rank[NIC_OUT] = rank[NIC_IN] = own;
+        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription));
+    }
+    return sim_new(a, all, capacity);
+}
+
+/* Seconds. */
+static double hop_latency(const AttentionInput *in, int from, bool far)
+{
+    const Nic *nic = links_group(in, from)->nic;
+    return (far && nic ? nic->latency : in->cluster->link_latency) * 1e-9;
+}
+
+Task links_hop(const AttentionInput *in, int from, int to, double bytes)
+{
+    const int out = RANK_RESOURCES * from, into = RANK_RESOURCES * to;
+    if (node_of(in, from) == node_of(in, to))
+        return (Task){.class = COST_LINK, .seconds = hop_latency(in, from, false), .bytes = bytes, .resources = 2,
+                      .resource = {out + LINK_OUT, into + LINK_IN}};
+    return (Task){.class = COST_NIC, .seconds = hop_latency(in, from, true), .bytes = bytes, .resources = 4,
+                  .resource = {out + NIC_OUT, into + NIC_IN, node_nics(in, from), node_nics(in, to) + 1}};
+}
+
+/* ---- all-to-all ---- */
+
+double links_far_share(const AttentionInput *in, int rank)
+{
+    int near = 0;
+    for (int p = 0; p < in->ranks; p++)
+        near += p != rank && node_of(in, p) == node_of(in, rank);
+    return 1 - (double)near / (in->ranks - 1);
+}
+
+static void add_flow(Sim *s, Task t, int start, int end)
+{
+    if (t.bytes <= 0)
+        return;
+    int flow = sim_task(s, t);
+    sim_after(s, flow, start);
+    sim_after(s, end, flow);
+}
+
+/* What a rank sends to its peers inside or outside its node, and what comes from them, as one flow each. An exchange lasts until
+ * every rank has everything, so what counts is how much each link and NIC carries, not for which pair of ranks; and the
+ * number of flows does not grow with the square of the ranks. */
+void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, bool far, int start, int end)
+{
+    const int out = RANK_RESOURCES * rank, node = node_nics(in, rank);
+    Task t = {.class = far ? COST_NIC : COST_LINK, .seconds = hop_latency(in, rank, far), .resources = far ? 2 : 1};
+    t.bytes = sent;
+    t.resource[0] = out + (far ? NIC_OUT : LINK_OUT);
+    t.resource[1] = node;
+    add_flow(s, t, start, end);
+    t.bytes = received;
+    t.resource[0] = out + (far ? NIC_IN : LINK_IN);
+    t.resource[1] = node + 1;
+    add_flow(s, t, start, end);
+}
+
+/* ---- ring collectives over all ranks of the cluster ---- */
+
+static double slowest_nic(const Cluster *c)
+{
+    double least = or_unlimited(c->link_bandwidth);
+    for (int g = 0; g < c->group_count; g++) {
+        const NodeGroup *n = &c->groups[g];
+        if (n->nic && n->nics > 0)
+            least = fmin(least, n->nics * n->nic->bandwidth / fmax(1, c->oversubscription));
+    }
+    return least;
+}
+
+double collective_rate(const Cluster *c)
+{
+    return c->nodes > 1 ? slowest_nic(c) : or_unlimited(c->link_bandwidth);
+}
+
+Collective collective_of(const Cluster *c, double bytes)
+{
+    if (c->world == 1)
+        return (Collective){0};
+    const NodeGroup *g = &c->groups[0];
+    const double latency = (c->nodes - 1) * (g->nic ? g->nic->latency : c->link_latency) + (g->gpus - 1) * c->link_latency;
+    const double sent = bytes * (c->world - 1) / c->world;
+    return (Collective){.bytes = sent, .seconds = sent / collective_rate(c) + latency * 1e-9};
+}
+
+/* The first simulated rank of the next node; ranks of a node stand together. */
+static int next_node(const AttentionInput *in, int rank)
+{
+    int next = rank;
+    while (next < in->ranks && node_of(in, next) == node_of(in, rank))
+        next++;
+    return next < in->ranks ? next : 0;
+}
+
+/* A flow over each link to the next rank of the node, and from each node one to the next, which stands for as many as the node
+ * has ranks. */
+int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
+{
+    const Cluster *cluster = in->cluster;
+    const double moving = c.bytes / collective_rate(cluster), share = c.seconds < moving ? c.seconds / moving : 1;
+    Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .bytes = c.bytes * share, .resources = 2};
+    const int start = sim_task(s, (Task){.class = COST_WEIGHTS}), end = sim_task(s, (Task){.class = COST_WEIGHTS});
+    sim_after(s, start, after);
+    sim_after(s, end, start);
+    for (int r = 0, first = 0; r < in->ranks; r++) {
+        const int next = next_node(in, r), gpus = links_group(in, r)->gpus;
+        const bool last = r + 1 == in->ranks || next == r + 1;
+        t.weight = 1;
+        t.resource[0] = RANK_RESOURCES * r + LINK_OUT, t.resource[1] = RANK_RESOURCES * (last ? first : r + 1) + LINK_IN;
+        first = last ? r + 1 : first;
+        if (gpus > 1)
+            add_flow(s, t, start, end);
+        t.weight = gpus;
+        t.resource[0] = node_nics(in, r), t.resource[1] = node_nics(in, next) + 1;
+        if (last && cluster->nodes > 1)
+            add_flow(s, t, start, end);
+    }
+    return end;
+}

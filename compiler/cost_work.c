@@ -1,0 +1,113 @@
+/* cost_work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
+ *
+ * MEMORY      bytes of the activations that it reads and writes, twice where it adds
+ * CLEAR       bytes of what it writes
+ * PRODUCT     2 operations a weight and token; what it adds to is memory
+ * LOSS        three products, and the passes over a tile of logits
+ * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared
+ * ATTENTION, COLLECTIVE   the simulation of their transfers knows
+ */
+#include "cost.h"
+
+#include "burst_sizes.h"
+
+#include <math.h>
+
+/* Of hbm, what passes over activations reach on a GPU; a CPU's is a measured rate. */
+static const double gpu_memory_share = 0.7;
+
+static bool of_unit(const Value *v)
+{
+    return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
+}
+
+/* A token. */
+static double operand_bytes(const Step *s, Operand x)
+{
+    const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
+    if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
+        return 0;
+    return (double)step_bytes(s, v, 0) / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->tokens));
+}
+
+/* Where there is one layout, a change of layout alone is nothing. */
+static bool moves_nothing(const Step *s, const Op *o)
+{
+    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && s->program->target->one_layout &&
+           s->values.at[o->read[0].value].element == s->values.at[o->write[0].value].element;
+}
+
+static double memory_bytes(const Step *s, const Op *o)
+{
+    double bytes = 0;
+    for (int i = 0; i < OP_READS && !moves_nothing(s, o); i++)
+        bytes += operand_bytes(s, o->read[i]);
+    for (int i = 0; i < OP_WRITES && !moves_nothing(s, o); i++)
+        bytes += (1 + o->adds[i]) * operand_bytes(s, o->write[i]);
+    return bytes;
+}
+
+static double added_bytes(const Step *s, const Op *o)
+{
+    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o->read[1]) : 0;
+    for (int i = 0; i < OP_WRITES; i++)
+        bytes += o->adds[i] ? operand_bytes(s, o->write[i]) : 0;
+    return bytes;
+}
+
+static double product_flops(const Step *s, const Op *o, const Block *b)
+{
+    const UnitTensor *t = op_tensor(s, o, b);
+    double weights = 0;
+    for (int i = 0; i < o->tensors; i++)
+        weights += (double)(t[i].rows * t[i].cols);
+    return 2 * weights;
+}
+
+/* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile
+ * (runtime/cuda/loss.cu). */
+static double loss_bytes(const Step *s)
+{
+    const Model *m = &s->program->model;
+    const double d = m->hidden, tile = (double)burst_gpu_loss_tile(m->vocab);
+    const Target *t = s->program->target;
+    return t->activation_bytes * 4 * d + (t->device_memory ? m->vocab * (4 + 4 + 2 + 8 * d / tile) : 0);
+}
+
+static double unit_bytes(const Step *s, const Op *o, int unit)
+{
+    double bytes = 0;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        bytes += (double)step_bytes(s, &s->values.at[o->write[i].value], o->embedding ? 0 : unit);
+    return bytes;
+}
+
+Work op_work(const Step *s, const Op *o, int block, int unit)
+{
+    switch (op_work_kind(o->kind)) {
+    case WORK_MEMORY: return (Work){.bytes = memory_bytes(s, o)};
+    case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
+    case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block]), .bytes = added_bytes(s, o)};
+    case WORK_LOSS: return (Work){.flops = 3 * product_flops(s, o, &s->block[block]), .bytes = loss_bytes(s)};
+    case WORK_UPDATE: return (Work){.fixed = 9 * (double)step_bytes(s, &s->values.at[o->read[0].value], unit) + unit_bytes(s, o, unit)};
+    default: return (Work){0};
+    }
+}
+
+/* ---- ranks that are alike ---- */
+
+RankKind rank_kind_of(const Cluster *c, int rank, double tokens)
+{
+    return (RankKind){cluster_group_of(c, rank)->device, cost_rate_share(c, rank), tokens};
+}
+
+bool rank_kinds_equal(RankKind x, RankKind y)
+{
+    return x.device == y.device && x.share == y.share && x.tokens == y.tokens;
+}
+
+double work_seconds(RankKind k, Work w)
+{
+    const double memory = k.device->hbm * (k.device->target->device_memory ? gpu_memory_share : 1);
+    return k.tokens * w.flops / (k.device->matmul * k.share) + (memory > 0 ? (k.tokens * w.bytes + w.fixed) / memory : 0);
+}

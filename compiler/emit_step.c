@@ -1,0 +1,564 @@
+/* emit_step.c: the step's operations as the emitted program: each block a function, each operation a call of the runtime's names
+ * for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place that step_pack gave it.
+ */
+#include "emit.h"
+#include "plan/step.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Words of a call: n; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; a0: whether y0 is added to; r: what
+ * a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+typedef struct Call { OpKind kind; const char *function, *words; } Call;
+static const Call calls[] = {
+    {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
+    {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g"},
+    {OP_NORM, "burst_op_rmsnorm(e", "n Dx0 =PLAN_NORM_EPS x0 w y0 y1"},
+    {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "n Dx0 x0 x1 x2 w y0 a0 g s"},
+    {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
+    {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
+    {OP_LINEAR_DX, "burst_op_linear_dx(e", "n Dy0 Dx0 T x0 w y0 a0"},
+    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
+    {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
+    {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
+    {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
+    {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB x0 w x1 x2 =s->scale =s->loss y0 g s"},
+};
+
+typedef struct Printer {
+    Emit *emit;
+    const Flow *flow;
+    const Step *step;
+    const Block *block;
+    bool *known;       /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the embedding */
+    bool *arrived;     /* [values]: the block has waited for it */
+    int part;          /* that was said last; -1: none */
+    bool said;         /* what the rank does */
+} Printer;
+
+/* ---- names ---- */
+
+static const char *upper(Arena *a, const char *text)
+{
+    char *copy = arena_printf(a, "%s", text);
+    for (char *c = copy; *c; c++)
+        *c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
+    return copy;
+}
+
+/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight. */
+static const char *tensor_name_text(Arena *a, const char *tensor)
+{
+    const char *suffix = strstr(tensor, ".weight");
+    return arena_printf(a, "PLAN_W_%s", upper(a, suffix ? arena_copy(a, tensor, (size_t)(suffix - tensor)) : tensor));
+}
+
+static const char *block_function(Arena *a, const Block *b)
+{
+    char *name = arena_printf(a, "plan_step_%s", b->name);
+    for (char *c = name; *c; c++)
+        *c = *c == ' ' ? '_' : *c;
+    return name;
+}
+
+static const char *type_of(const Value *v)
+{
+    static const char *const type[] = {[EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
+    return type[v->element];
+}
+
+static const char *index_text(const Printer *p, const Op *o, Operand x)
+{
+    const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    switch (p->step->values.at[x.value].index) {
+    case INDEX_LAYER:
+    case INDEX_BOUNDARY: return x.next ? "layer + 1" : "layer";
+    case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
+    case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
+    default: return "";
+    }
+}
+
+/* "plan_act(s, PLAN_AT_X(layer))" */
+static const char *place_text(const Printer *p, const Op *o, Operand x)
+{
+    static const char *const at[] = {[EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
+    const Value *v = &p->step->values.at[x.value];
+    Arena *a = p->emit->arena;
+    if (v->kind == VALUE_STATE)
+        return arena_printf(a, "s->weights.%s[%s]", v->name, index_text(p, o, x));
+    const char *index = v->index != INDEX_NONE ? arena_printf(a, "(%s)", index_text(p, o, x)) : "";
+    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", at[v->element], upper(a, v->name), index);
+}
+
+/* Of this index, of the next, or of the embedding's unit where that is not the block's. */
+static int which(const Printer *p, const Op *o, Operand x)
+{
+    return o->embedding && p->step->values.at[x.value].index == INDEX_UNIT ? 2 : x.next;
+}
+
+static const char *variable(const Printer *p, const Op *o, Operand x)
+{
+    static const char *const form[] = {"%s", "%s_next", "embed_%s"};
+    const Value *v = &p->step->values.at[x.value];
+    return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
+}
+
+static const char *width_text(const Value *v, bool heads)
+{
+    switch (v->dim[1]) {
+    case DIM_ONE: return "1";
+    case DIM_HIDDEN: return "PLAN_HIDDEN";
+    case DIM_QUERY: return heads ? "PLAN_HEADS" : "PLAN_HEADS * PLAN_HEAD_DIM";
+    case DIM_KEY: return heads ? "PLAN_KV_HEADS" : "PLAN_KV_HEADS * PLAN_HEAD_DIM";
+    default: return "PLAN_FFN";
+    }
+}
+
+/* The variable, or a chunk's rows of what it points to. */
+static const char *operand_text(const Printer *p, const Op *o, Operand x)
+{
+    const Value *v = &p->step->values.at[x.value];
+    if (!op_takes_rows(p->step, o, x.value))
+        return variable(p, o, x);
+    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
+}
+
+/* ---- lines ---- */
+
+enum { WIDTH = 132 };
+
+/* begin, then items with commas, broken where a line is full. */
+static void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end)
+{
+    const char *open = strrchr(begin, '(');
+    const int column = 4 * e->indent + (int)(open ? (size_t)(open + 1 - begin) : strlen(begin));
+    Text t = {0};
+    text_printf(&t, "%*s%s", 4 * e->indent, "", begin);
+    for (int i = 0, at = 4 * e->indent + (int)strlen(begin); i < n; i++) {
+        const int length = (int)strlen(item[i]) + 2;
+        if (i && at + length + (i == n - 1 ? (int)strlen(end) : 0) > WIDTH) {
+            text_printf(&t, ",\n%*s", column, "");
+            at = column;
+        } else {
+            text_add(&t, i ? ", " : "");
+        }
+        text_add(&t, item[i]);
+        at += length;
+    }
+    text_printf(&t, "%s\n", end);
+    text_add_n(e->out, t.at, t.n);
+    text_free(&t);
+}
+
+/* ---- places ---- */
+
+static bool used_by_program(const Flow *f, int value)
+{
+    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+        for (int i = 0; i < f->step->block[b].ops.n; i++) {
+            const Op *o = &f->step->block[b].ops.at[i];
+            for (int j = 0; j < OP_READS; j++)
+                if (o->read[j].value == value || (j < OP_WRITES && o->write[j].value == value))
+                    return true;
+        }
+    return false;
+}
+
+/* Where index i lies; before the first that has a place, as that one does. */
+static int64_t offset_at(const Flow *f, int value, int index)
+{
+    const int n = value_indices(f->step, &f->step->values.at[value]);
+    const Item *i = flow_item(f, value, index);
+    for (int k = index; !i && k < n; k++)
+        i = flow_item(f, value, k);
+    for (int k = index; !i && k >= 0; k--)
+        i = flow_item(f, value, k);
+    return i ? i->offset - f->state : 0;
+}
+
+static bool a_stride_apart(const Flow *f, int value, int n)
+{
+    const int64_t stride = offset_at(f, value, n > 1) - offset_at(f, value, 0);
+    for (int i = 1; i < n; i++)
+        if (offset_at(f, value, i) - offset_at(f, value, i - 1) != stride)
+            return false;
+    return true;
+}
+
+/* A value of each layer, visit or unit: a stride, or a table in units of the alignment. */
+static void emit_places(Emit *e, const Flow *f, int value, int n)
+{
+    const char *name = upper(e->arena, f->step->values.at[value].name);
+    const int64_t first = offset_at(f, value, 0), stride = offset_at(f, value, n > 1) - first;
+    if (a_stride_apart(f, value, n)) {
+        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n", name, first, stride);
+        return;
+    }
+    text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
+    for (int i = 0; i < n; i++)
+        text_printf(e->out, "%s%" PRId64, i % 16 ? ", " : i ? ",\n    " : "\n    ", offset_at(f, value, i) / f->align);
+    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name, f->step->values.at[value].name);
+}
+
+static bool has_places(const Flow *f, int value)
+{
+    const Value *v = &f->step->values.at[f->same[value]];
+    return value_has_place(v, value_indices(f->step, v) - 1);
+}
+
+void emit_step_places(Emit *e)
+{
+    const Flow *f = e->draft->memory.flow;
+    text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
+                        "#define PLAN_ALIGN %" PRId64 "\n#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->align, f->packed - f->state);
+    if (f->step->chunks > 1)
+        text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
+    for (int v = 0; v < f->step->values.n; v++) {
+        const Value *x = &f->step->values.at[v];
+        if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
+            continue;
+        if (has_places(f, v))
+            emit_places(e, f, v, value_indices(f->step, x));
+        else
+            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n", upper(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
+                        offset_at(f, v, 0));
+    }
+}
+
+void emit_step_tensors(Emit *e)
+{
+    text_add(e->out, "\n/* Where tensors lie in their unit of weights, in elements. */\n");
+    for (int u = 0; u < e->draft->units.n; u++)
+        for (int t = 0; t < e->draft->units.at[u].tensors; t++)
+            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", tensor_name_text(e->arena, e->draft->units.at[u].tensor[t].name),
+                        e->draft->units.at[u].tensor[t].offset);
+}
+
+/* ---- operands ---- */
+
+static bool is_weight(const Printer *p, Operand x)
+{
+    const ValueKind k = x.value < 0 ? VALUE_SCRATCH : p->step->values.at[x.value].kind;
+    return k == VALUE_WEIGHT || k == VALUE_ROUNDED || k == VALUE_STATE;
+}
+
+static const Operand *find_write(const Printer *p, const Op *o, bool scratch)
+{
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
+        const ValueKind k = p->step->values.at[o->write[i].value].kind;
+        if (scratch ? k == VALUE_SCRATCH : k == VALUE_SUM || k == VALUE_SHARD)
+            return &o->write[i];
+    }
+    return NULL;
+}
+
+static const Operand *find_weight(const Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (is_weight(p, o->read[i]))
+            return &o->read[i];
+    return NULL;
+}
+
+static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
+{
+    const UnitTensor *t = op_tensor(p->step, o, p->block);
+    if (t->offset == 0)
+        return variable(p, o, *x);
+    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), tensor_name_text(p->emit->arena, t->name));
+}
+
+static const char *word_text(const Printer *p, const Op *o, const char *word)
+{
+    const bool wide = word[0] == 'D' || word[0] == 'H';
+    const char *side = word + wide;
+    if (word[0] == '=')
+        return word + 1;
+    if (*side == 'x' || *side == 'y') {
+        const Operand x = *side == 'x' ? o->read[side[1] - '0'] : o->write[side[1] - '0'];
+        return wide ? width_text(&p->step->values.at[x.value], word[0] == 'H') : operand_text(p, o, x);
+    }
+    switch (word[0]) {
+    case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);
+    case 'w': return tensor_at(p, o, find_weight(p, o));
+    case 'g': return tensor_at(p, o, find_write(p, o, false));
+    case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
+    case 'a': return o->adds[0] ? "true" : "false";
+    case 'r': return o->read[1].value >= 0 && !is_weight(p, o->read[1]) ? operand_text(p, o, o->read[1]) : "NULL";
+    default: return o->chunked ? "rows" : "n";
+    }
+}
+
+/* ---- operations ---- */
+
+static const Call *call_of(const Printer *p, const Op *o)
+{
+    int i = 0;
+    while (calls[i].kind != o->kind)
+        i++;
+    const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
+    return &calls[i + (layout && !p->step->values.at[o->write[0].value].by_heads)];
+}
+
+static void emit_call(Printer *p, const Op *o)
+{
+    enum { MOST_WORDS = 20 };
+    const Call *call = call_of(p, o);
+    const char *item[MOST_WORDS];
+    int n = 0;
+    for (const char *at = call->words; *at; at += *at == ' ') {
+        const size_t length = strcspn(at, " ");
+        item[n++] = word_text(p, o, arena_copy(p->emit->arena, at, length));
+        at += length;
+    }
+    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", call->function), item, n, "));");
+}
+
+static const char *const part_constant[BURST_P_COUNT] = {
+#define X(id, row, name) "BURST_P_" #id,
+    BURST_PARTS(X)
+#undef X
+};
+
+/* Which arrival is a gathered unit's: two for those of visits, which alternate, then one for a tied embedding. */
+static const char *arrival_text(const Printer *p, Operand x)
+{
+    if (p->step->values.at[x.value].index == INDEX_NONE)
+        return "&s->arrival[2]";
+    return x.next ? "&s->arrival[(visit + 1) % 2]" : "&s->arrival[visit % 2]";
+}
+
+static void emit_gather(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *unit = o->embedding ? "PLAN_EMBED" : o->write[0].next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    const char *shard = o->read[0].value >= 0 ? place_text(p, o, o->read[0]) : arena_printf(e->arena, "s->weights.param[%s]", unit);
+    const char *item[] = {unit, shard, arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
+                          arrival_text(p, o->write[0])};
+    if (p->block->repeat == REPEAT_DOWN && o->write[0].next) {
+        emit_line(e, "if (visit + 1 < PLAN_VISITS)");
+        e->indent++;
+    }
+    emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
+}
+
+static void emit_reduce(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const char *item[] = {unit, variable(p, o, o->read[0]), arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
+                          o->adds[0] ? "true" : o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false", "&s->reduction"};
+    emit_list(e, "BURST_TRY(burst_op_reduce(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+/* Sums of a whole unit; or, of one rank alone, the shard itself. */
+static void emit_zero(Printer *p, const Op *o)
+{
+    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
+    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %splan_shard(%s)));", variable(p, o, o->write[0]), shard ? "" : "PLAN_WORLD * ", unit);
+}
+
+/* Only in the first sequence of a step, or the last. */
+static bool emit_when(Printer *p, const Op *o)
+{
+    if (o->when == WHEN_ALWAYS)
+        return false;
+    emit_line(p->emit, o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
+    return true;
+}
+
+/* Computing waits for a unit before the first operation that reads it; where units last the step, forward does in its first
+ * sequence. */
+static void emit_arrival(Printer *p, const Op *o)
+{
+    const Operand *w = find_weight(p, o);
+    if (!w || p->step->values.at[w->value].kind != VALUE_WEIGHT || p->arrived[w->value])
+        return;
+    p->arrived[w->value] = true;
+    const bool lasts = p->step->values.at[w->value].index == INDEX_UNIT;
+    if (lasts && (p->block > &p->step->block[BLOCK_HEAD] || o->embedding))
+        return;
+    if (lasts)
+        emit_line(p->emit, "if (s->sequence == 0)");
+    p->emit->indent += lasts;
+    emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));", o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, *w));
+    p->emit->indent -= lasts;
+    p->part = -1;
+    p->said = false;
+}
+
+static void emit_names(Printer *p, const Op *o)
+{
+    static const char *const doing[STEP_BLOCKS] = {"embedding", "layer forward", "head and loss", "layer backward", "layer backward",
+                                                    "embedding backward"};
+    const int part = op_part(o);
+    if (!p->said)
+        emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
+    p->said = true;
+    if (part != p->part)
+        emit_line(p->emit, "BURST_TRY(burst_op_part(e, %s));", part_constant[part]);
+    p->part = part;
+}
+
+/* A change of layout where both ends are one place. */
+static bool is_nothing(const Printer *p, const Op *o)
+{
+    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && p->flow->same[o->read[0].value] == p->flow->same[o->write[0].value];
+}
+
+static void emit_op(Printer *p, const Op *o)
+{
+    const bool attention = o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_BACK;
+    const int indent = p->emit->indent;
+    if (is_nothing(p, o))
+        return;
+    if (op_stream(o->kind) == STREAM_COMPUTE) {
+        emit_arrival(p, o);
+        emit_names(p, o);
+    }
+    p->emit->indent += emit_when(p, o);
+    if (o->kind == OP_GATHER)
+        emit_gather(p, o);
+    else if (o->kind == OP_REDUCE)
+        emit_reduce(p, o);
+    else if (o->kind == OP_ZERO)
+        emit_zero(p, o);
+    else
+        emit_call(p, o);
+    p->emit->indent = indent;
+    if (attention)
+        p->part = -1, p->said = false;
+}
+
+/* ---- blocks ---- */
+
+/* Of what is read inline there is no variable: shards, and what gathers write. */
+static void note_variable(Printer *p, const Op *o, Operand x, const char **item, int *n, int type)
+{
+    const Value *v = &p->step->values.at[x.value];
+    bool *known = &p->known[3 * x.value + which(p, o, x)];
+    if (v->kind == VALUE_INPUT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
+        return;
+    *known = true;
+    item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
+}
+
+static void emit_variables(Printer *p, int type)
+{
+    const char **item = NEW_ARRAY(p->emit->arena, const char *, 3 * p->step->values.n);
+    int n = 0;
+    for (int i = 0; i < p->block->ops.n; i++) {
+        const Op *o = &p->block->ops.at[i];
+        const bool stream = o->kind == OP_REDUCE;
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0 && o->kind != OP_GATHER && o->kind != OP_WAIT && !is_nothing(p, o); j++)
+            note_variable(p, o, o->read[j], item, &n, type);
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->kind != OP_GATHER && !stream && !is_nothing(p, o); j++)
+            note_variable(p, o, o->write[j], item, &n, type);
+    }
+    const Value v = {.element = (Element)type};
+    if (n)
+        emit_list(p->emit, arena_printf(p->emit->arena, "%s ", type_of(&v)), item, n, ";");
+}
+
+static void begin_chunks(Printer *p)
+{
+    emit_line(p->emit, "for (int64_t first = 0; first < n; first += PLAN_CHUNK) {");
+    emit_line(p->emit, "const int64_t rows = n - first < PLAN_CHUNK ? n - first : PLAN_CHUNK;");
+    p->part = -1;
+}
+
+static void end_chunks(Printer *p)
+{
+    emit_line(p->emit, "}");
+    p->part = -1;
+}
+
+static void emit_ops(Printer *p)
+{
+    const Block *b = p->block;
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        if (o->chunked && (i == 0 || !o[-1].chunked))
+            begin_chunks(p);
+        emit_op(p, o);
+        if (o->chunked && (i == b->ops.n - 1 || !o[1].chunked))
+            end_chunks(p);
+    }
+}
+
+static void emit_block(Emit *e, const Flow *f, const Block *b)
+{
+    const int values = f->step->values.n;
+    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values), .part = -1};
+    emit_line(e, "static int %s(BurstCtx *c, PlanState *s, int layer, int visit)", block_function(e->arena, b));
+    emit_line(e, "{");
+    emit_line(e, "BurstExec *e = s->exec;");
+    emit_line(e, "const int64_t n = s->n;");
+    emit_variables(&p, EL_ACTIVATION);
+    emit_variables(&p, EL_FLOAT);
+    emit_variables(&p, EL_BYTE);
+    emit_line(e, "(void)layer, (void)visit;");
+    emit_ops(&p);
+    emit_line(e, "return BURST_OK;");
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}
+
+void emit_step_blocks(Emit *e)
+{
+    const Flow *f = e->draft->memory.flow;
+    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+        if (f->step->block[b].ops.n)
+            emit_block(e, f, &f->step->block[b]);
+}
+
+static const char *layer_text(Emit *e, int layer)
+{
+    return layer == e->draft->program->model.layers ? "PLAN_LAYERS" : arena_printf(e->arena, "%d", layer);
+}
+
+static void emit_visits(Emit *e, const Block *b, bool head)
+{
+    const char *first = layer_text(e, b->first), *end = layer_text(e, b->end);
+    if (b->repeat == REPEAT_UP)
+        emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
+    else if (b->repeat == REPEAT_DOWN)
+        emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
+    emit_line(e, "%sBURST_TRY(%s(c, s, %s, visit++));", b->repeat == REPEAT_ONCE ? "" : "    ", block_function(e->arena, b),
+              b->repeat != REPEAT_ONCE ? "layer" : head ? "PLAN_LAYERS" : "0");
+}
+
+/* Blocks in their order, once or for their layers; a visit each. */
+void insert_blocks(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    e->indent = 1;
+    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+        if (s->block[b].ops.n)
+            emit_visits(e, &s->block[b], b == BLOCK_HEAD);
+    e->indent = 0;
+}
+
+/* Where the optimizer finds gradients and leaves rounded parameters. */
+void insert_shards(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    e->indent = 2;
+    emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
+    if (step_value(s, "param_bf16") >= 0)
+        emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
+    e->indent = 0;
+}

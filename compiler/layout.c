@@ -1,0 +1,313 @@
+/* layout.c: what a layout decides, a row each: which values there are to try, why one does not work, how it is written.
+ *
+ * The search goes through the rows in their order; --explain, the emitted header, the forms and the notes of a refusal print
+ * them. A new choice is a field of Choice and a row here.
+ */
+#include "burst.h"
+
+#include "burst_rt.h"
+
+#include <string.h>
+
+static bool allows(const Setting *s, int64_t value)
+{
+    return s->is_auto || s->value == value;
+}
+
+/* ---- data: how many groups of ranks have sequences of their own ---- */
+
+static int count_data(const Program *p)
+{
+    return p->cluster.world;
+}
+
+/* From the most groups on: small ones are judged quickly. Left open: what divides the ranks and the batch, where no rank is
+ * left without a token. */
+static bool take_data(const Program *p, Choice *c, int n)
+{
+    const int world = p->cluster.world, data = world - n;
+    c->data = data;
+    c->ranks = world / data;
+    if (!p->layout.data.is_auto)
+        return p->layout.data.value == data;
+    return world % data == 0 && p->train.batch % data == 0 && c->ranks <= p->sequence;
+}
+
+static const char *data_text(Arena *a, const Choice *c)
+{
+    return arena_printf(a, "%d", c->data);
+}
+
+/* ---- schedule ---- */
+
+static int count_schedules(const Program *p)
+{
+    return p->schedule_count;
+}
+
+/* Of equal ones the first wins: fewer coordinates, and of those the ring, which every reader knows. */
+static int schedule_order(const SchedText *t)
+{
+    return 2 * t->coords + (strcmp(t->name, "ring") != 0);
+}
+
+static const SchedText *schedule_at(const Program *p, int n)
+{
+    for (int order = 0; order < 2 * (MAX_COORDS + 1); order++)
+        for (int i = 0; i < p->schedule_count; i++)
+            if (schedule_order(p->schedules[i]) == order && n-- == 0)
+                return p->schedules[i];
+    return NULL;
+}
+
+static bool take_schedule(const Program *p, Choice *c, int n)
+{
+    c->schedule = schedule_at(p, n);
+    return (!p->layout.schedule || strcmp(p->layout.schedule, c->schedule->name) == 0) && coords_wanted(p, c->schedule);
+}
+
+static const char *schedule_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->schedule->name;
+}
+
+/* ---- context, heads: how the ranks of a group share a sequence ---- */
+
+static int context_of(const Choice *c)
+{
+    return choice_exchanges(c) ? 1 : c->ranks;
+}
+
+static int heads_of(const Choice *c)
+{
+    return choice_exchanges(c) ? c->ranks : 1;
+}
+
+/* Where both are given, the one that asks for more says it. */
+static const char *axis_why_not(Arena *a, const char *name, const Setting *asked, const Setting *other, int value)
+{
+    const bool differs = !asked->is_auto && asked->value != value && (asked->value > value || other->is_auto);
+    return differs ? arena_printf(a, "the layout asks for %s %lld", name, (long long)asked->value) : NULL;
+}
+
+/* The sizes of the schedule's coordinates; where there are none, why_not says so. */
+static bool take_context(const Program *p, Choice *c, int n)
+{
+    c->coords = 0;
+    return coords_take(p, c, n) || n == 0;
+}
+
+static const char *context_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *axis = axis_why_not(a, "context", &p->layout.context, &p->layout.heads, context_of(c));
+    return axis ? axis : coords_why_not(a, p, c);
+}
+
+static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, heads_of(c));
+    return axis || heads_of(c) <= p->model.heads ? axis
+           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", c->ranks, p->model.heads, p->model.heads);
+}
+
+/* "16 x 4": the sizes of the coordinates. */
+static const char *context_text(Arena *a, const Choice *c)
+{
+    const char *text = arena_printf(a, "%d", c->coords > 1 ? c->size[0] : context_of(c));
+    for (int i = 1; i < c->coords; i++)
+        text = arena_printf(a, "%s x %d", text, c->size[i]);
+    return text;
+}
+
+static const char *heads_text(Arena *a, const Choice *c)
+{
+    return arena_printf(a, "%d", heads_of(c));
+}
+
+/* ---- travel: which chunks move in backward ---- */
+
+static int count_travels(const Program *p)
+{
+    (void)p;
+    return TRAVELS;
+}
+
+/* Left open, what the schedule has is tried, and a text that serves both once. */
+static bool take_travel(const Program *p, Choice *c, int n)
+{
+    const bool same = c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
+    c->travel = (Travel)n;
+    return allows(&p->layout.travel, n) && (!p->layout.travel.is_auto || (c->schedule->backward[n] && !(same && n)));
+}
+
+static const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)p;
+    return c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`", travel_names[c->travel]);
+}
+
+static const char *travel_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return choice_exchanges(c) ? NULL : travel_names[c->travel];
+}
+
+/* ---- partition ---- */
+
+static int64_t block_of(const Program *p, int ranks)
+{
+    const int64_t block = p->layout.block.given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
+    return block < p->sequence ? block : p->sequence;
+}
+
+static int count_partitions(const Program *p)
+{
+    (void)p;
+    return PART_KINDS;
+}
+
+/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules, whose ranks
+ * attend the whole sequence. */
+static bool take_partition(const Program *p, Choice *c, int n)
+{
+    c->partition = (PartitionKind)n;
+    c->block = block_of(p, c->ranks);
+    if (p->layout.partition.is_auto)
+        return (c->ranks > 1 && !choice_exchanges(c)) || n == PART_CONTIGUOUS;
+    return p->layout.partition.value == n;
+}
+
+const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
+{
+    const int shift = block % (1 << 20) == 0 ? 20 : block % (1 << 10) == 0 ? 10 : 0;
+    return kind != PART_BLOCKS ? partition_names[kind]
+           : arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> shift), shift == 20 ? "Mi" : shift ? "Ki" : "");
+}
+
+static const char *choice_partition_text(Arena *a, const Choice *c)
+{
+    return partition_text(a, c->partition, c->block);
+}
+
+/* ---- recompute ---- */
+
+static bool by_need(const Program *p)
+{
+    return p->layout.recompute.is_auto && !p->layout.saving.upper;
+}
+
+static int count_recomputes(const Program *p)
+{
+    return by_need(p) ? SAVING_LEVELS + 1 : RECOMPUTES;
+}
+
+/* By need: what `none` saves, then less and less of it. */
+static bool take_recompute(const Program *p, Choice *c, int n)
+{
+    c->recompute = by_need(p) ? RECOMPUTE_NONE : (Recompute)n;
+    c->spared = by_need(p) ? n : 0;
+    c->saving = p->layout.saving;
+    return by_need(p) || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
+}
+
+static const char *recompute_text(Arena *a, const Choice *c)
+{
+    return c->saving.upper ? saving_text(a, c->saving) : recompute_names[c->recompute];
+}
+
+static const char *recompute_frees(const Choice *c)
+{
+    static const char *const less[RECOMPUTES] = {
+        [RECOMPUTE_NONE] = "`recompute selective` saves only the input and attention's output of each layer, `recompute full` "
+                           "only the input",
+        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer"};
+    return c->spared || c->saving.upper ? NULL : less[c->recompute];
+}
+
+/* ---- weights ---- */
+
+/* What a rank holds whole. One rank alone shards nothing, and without a second sequence zero1 is zero2. */
+static int count_shardings(const Program *p)
+{
+    (void)p;
+    return SHARDINGS;
+}
+
+static bool take_sharding(const Program *p, Choice *c, int n)
+{
+    const bool differs = p->cluster.world > 1 && (n != SHARDING_ZERO1 || p->train.batch > c->data);
+    c->sharding = (Sharding)n;
+    return p->layout.weights.is_auto ? differs || n == 0 : p->layout.weights.value == n;
+}
+
+static const char *weights_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return sharding_names[c->sharding];
+}
+
+static const char *weights_frees(const Choice *c)
+{
+    return c->sharding == SHARDING_ZERO3 ? NULL : "`weights zero3` holds two units of weights and of their gradients at once";
+}
+
+/* ---- ffn chunks: 1, 2, 4, 8 of at least so many tokens ---- */
+
+enum { LEAST_CHUNK = 1024, MOST_DOUBLINGS = 4 };
+
+static int count_chunks(const Program *p)
+{
+    int n = 1;
+    while (p->layout.ffn_chunks.is_auto && n < MOST_DOUBLINGS && p->sequence / p->cluster.world >> n >= LEAST_CHUNK)
+        n++;
+    return n;
+}
+
+static bool take_chunks(const Program *p, Choice *c, int n)
+{
+    const bool open = p->layout.ffn_chunks.is_auto;
+    c->ffn_chunks = open ? 1 << n : (int)p->layout.ffn_chunks.value;
+    return true;
+}
+
+static const char *chunks_text(Arena *a, const Choice *c)
+{
+    return c->ffn_chunks > 1 ? arena_printf(a, "%d", c->ffn_chunks) : NULL;
+}
+
+/* ---- the table ---- */
+
+const Dimension dimensions[DIMENSIONS] = {
+    {.name = "data", .column = 5, .if_several = true, .count = count_data, .take = take_data, .text = data_text},
+    {.name = "schedule", .column = 11, .count = count_schedules, .take = take_schedule, .text = schedule_text},
+    {.name = "context", .column = 9, .if_several = true, .count = coords_most, .take = take_context, .why_not = context_why_not,
+     .text = context_text},
+    {.name = "heads", .why_not = heads_why_not, .text = heads_text},
+    {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .why_not = travel_why_not, .text = travel_text},
+    {.name = "partition", .column = 13, .count = count_partitions, .take = take_partition, .text = choice_partition_text},
+    {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
+     .text = chunks_text},
+    {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute, .text = recompute_text,
+     .frees = recompute_frees},
+    {.name = "weights", .column = 7, .if_several = true, .count = count_shardings, .take = take_sharding, .text = weights_text,
+     .frees = weights_frees},
+};
+
+const char *choice_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *reason = NULL;
+    for (int i = 0; i < DIMENSIONS && !reason; i++)
+        reason = dimensions[i].why_not ? dimensions[i].why_not(a, p, c) : NULL;
+    return reason;
+}
+
+const char *choice_text(Arena *a, const Choice *c)
+{
+    const char *all = "layout {";
+    for (int i = 0; i < DIMENSIONS; i++) {
+        const char *text = dimensions[i].text(a, c);
+        all = text ? arena_printf(a, "%s %s %s;", all, dimensions[i].name, text) : all;
+    }
+    return arena_printf(a, "%s }", all);
+}

@@ -1,0 +1,104 @@
+/* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask: both directions, and
+ * all candidates of the search that share the partition.
+ */
+#include "burst.h"
+
+typedef struct Entry { int64_t pair; PairWork work; } Entry; /* pair: q * ranks + k + 1; 0: free */
+
+struct PairCounts {
+    Arena *arena;
+    MaskMap *map;
+    const Partition *partition;
+    Entry *entry; /* open addressing, a power of two */
+    int64_t entries, size;
+    uint8_t *live;
+    PairWork whole;
+    bool has_whole;
+};
+
+enum { FIRST_SIZE = 1 << 6, SHORT_LOOK = 1 << 10 };
+
+PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p)
+{
+    PairCounts *c = NEW(a, PairCounts);
+    *c = (PairCounts){.arena = a, .map = m, .partition = p, .size = FIRST_SIZE, .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
+    mask_map_begin(m);
+    return c;
+}
+
+static Entry *find(const PairCounts *c, int64_t pair)
+{
+    uint64_t i = (uint64_t)pair * UINT64_C(0x9e3779b97f4a7c15);
+    for (i ^= i >> 32;; i++) {
+        Entry *e = &c->entry[i & (uint64_t)(c->size - 1)];
+        if (!e->pair || e->pair == pair)
+            return e;
+    }
+}
+
+static void grow(PairCounts *c)
+{
+    const Entry *old = c->entry;
+    const int64_t size = c->size;
+    c->size *= 4;
+    c->entry = NEW_ARRAY(c->arena, Entry, c->size);
+    for (int64_t i = 0; i < size; i++)
+        if (old[i].pair)
+            *find(c, old[i].pair) = old[i];
+}
+
+PairWork pair_work(PairCounts *c, int q, int k)
+{
+    const int64_t pair = (int64_t)q * c->partition->ranks + k + 1;
+    Entry *e = find(c, pair);
+    if (e->pair)
+        return e->work;
+    if (++c->entries * 2 >= c->size) {
+        grow(c);
+        e = find(c, pair);
+    }
+    *e = (Entry){pair, mask_work(c->map, &c->partition->of[q], &c->partition->of[k])};
+    return e->work;
+}
+
+static PosSet sequence_of(const PairCounts *c, Piece *piece)
+{
+    const int64_t n = c->partition->sequence;
+    *piece = (Piece){0, n, n, 1};
+    return (PosSet){n, 1, piece};
+}
+
+PairWork pair_whole(PairCounts *c)
+{
+    Piece piece;
+    const PosSet all = sequence_of(c, &piece);
+    if (!c->has_whole)
+        c->whole = mask_work(c->map, &all, &all);
+    c->has_whole = true;
+    return c->whole;
+}
+
+PairWork pair_row(const PairCounts *c, int q)
+{
+    Piece piece;
+    const PosSet all = sequence_of(c, &piece);
+    return mask_work(c->map, &c->partition->of[q], &all);
+}
+
+/* Where a short look does not tell, the count does: it knows what repeats. */
+static bool is_live(PairCounts *c, int q, int k)
+{
+    const int live = mask_pair_live(c->map, &c->partition->of[q], &c->partition->of[k], SHORT_LOOK);
+    return live < 0 ? pair_work(c, q, k).cover != COVER_EMPTY : live;
+}
+
+const uint8_t *pair_live(PairCounts *c)
+{
+    const int n = c->partition->ranks;
+    if (c->live)
+        return c->live;
+    c->live = NEW_ARRAY(c->arena, uint8_t, (size_t)n * (size_t)n);
+    for (int i = 0; i < n * n; i++)
+        c->live[i] = is_live(c, i / n, i % n);
+    return c->live;
+}

@@ -1,0 +1,261 @@
+/* step.c: values and operations of a step: names and sizes; and a step as text (--emit=step). */
+#include "step.h"
+#include "burst_sizes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const dim_text[] = {
+#define X(id, text) text,
+    DIMS(X)
+#undef X
+};
+static const struct { const char *name; int part; Stream stream; WorkKind work; } ops[OP_KINDS] = {
+#define X(id, name, part, stream, work) {name, BURST_P_##part, STREAM_##stream, WORK_##work},
+    STEP_OPS(X)
+#undef X
+};
+
+const char *op_name(OpKind k)
+{
+    return ops[k].name;
+}
+
+Stream op_stream(OpKind k)
+{
+    return ops[k].stream;
+}
+
+WorkKind op_work_kind(OpKind k)
+{
+    return ops[k].work;
+}
+
+int64_t step_sequences(const Step *s)
+{
+    return s->sequences;
+}
+
+bool op_runs(const Op *o, int64_t sequence, int64_t sequences)
+{
+    return o->when == WHEN_ALWAYS || sequence == (o->when == WHEN_FIRST ? 0 : sequences - 1);
+}
+
+/* Products are projections but for those of the feed-forward. */
+int op_part(const Op *o)
+{
+    return ops[o->kind].part == BURST_P_PROJECT && o->weight && strncmp(o->weight, "mlp.", 4) == 0 ? BURST_P_FFN : ops[o->kind].part;
+}
+
+int step_value(const Step *s, const char *name)
+{
+    for (int i = 0; i < s->values.n; i++)
+        if (strcmp(s->values.at[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int step_add_value(Step *s, Value v)
+{
+    *vec_push(s->arena, &s->values) = v;
+    return s->values.n - 1;
+}
+
+Op op_make(OpKind k)
+{
+    Op o = {.kind = k, .tensors = 1};
+    for (int i = 0; i < OP_READS; i++)
+        o.read[i].value = -1;
+    for (int i = 0; i < OP_WRITES; i++)
+        o.write[i].value = -1;
+    return o;
+}
+
+bool op_takes_rows(const Step *s, const Op *o, int value)
+{
+    return o->chunked && s->values.at[value].dim[0] == DIM_TOKENS;
+}
+
+/* The last operand is always none, so that loops over operands end. */
+static Operand *next_operand(Operand *at, int most)
+{
+    int i = 0;
+    while (at[i].value >= 0)
+        i++;
+    if (i >= most - 1)
+        abort(); /* OP_READS or OP_WRITES is too small for a rule */
+    return &at[i];
+}
+
+void op_read(Op *o, int value, int next)
+{
+    *next_operand(o->read, OP_READS) = (Operand){value, next};
+}
+
+void op_write(Op *o, int value, int next, bool adds)
+{
+    Operand *x = next_operand(o->write, OP_WRITES);
+    *x = (Operand){value, next};
+    o->adds[x - o->write] = adds;
+}
+
+/* ---- sizes ---- */
+
+static int64_t dim_size(const Step *s, Dim d)
+{
+    const Model *m = &s->program->model;
+    switch (d) {
+    case DIM_TOKENS: return s->tokens;
+    case DIM_HIDDEN: return m->hidden;
+    case DIM_QUERY: return (int64_t)m->heads * m->head_dim;
+    case DIM_KEY: return (int64_t)m->kv_heads * m->head_dim;
+    case DIM_HEADS: return m->heads;
+    case DIM_FFN: return m->ffn;
+    case DIM_CHUNK: return s->chunk;
+    case DIM_PAIR: return 2 * (int64_t)m->ffn;
+    default: return 1;
+    }
+}
+
+int step_units(const Step *s)
+{
+    return s->program->model.layers + 2;
+}
+
+int unit_of_visit(const Step *s, int visit)
+{
+    const int head = s->program->model.layers + 1;
+    return visit <= head ? visit : 2 * head - visit;
+}
+
+bool step_rounds(const Step *s)
+{
+    return s->program->target->activation_bytes < (int)sizeof(float);
+}
+
+int64_t step_bytes(const Step *s, const Value *v, int unit)
+{
+    const int64_t size = v->element == EL_BYTE ? 1 : v->element == EL_ACTIVATION ? s->program->target->activation_bytes : 4;
+    const Unit *u = &s->units.at[unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1];
+    if (v->bytes)
+        return v->bytes;
+    if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
+        return u->shard * size * (v->dim[0] == DIM_UNIT ? s->program->cluster.world : 1);
+    return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
+}
+
+const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
+{
+    const Unit *u = &s->units.at[b->unit];
+    for (int i = 0; o->weight && i < u->tensors; i++)
+        if (strcmp(u->tensor[i].name, o->weight) == 0)
+            return &u->tensor[i];
+    return o->weight ? &s->units.at[0].tensor[0] : NULL; /* a head tied to the embedding */
+}
+
+/* ---- text ---- */
+
+static void print_operand(const Step *s, Operand x, bool adds, Text *out)
+{
+    const Value *v = &s->values.at[x.value];
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]"};
+    text_printf(out, "%s%s", adds ? "+" : "", v->name);
+    text_add(out, x.next < 0 ? "[visit - 1]" : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
+}
+
+static void print_op(const Step *s, const Op *o, Text *out)
+{
+    const char *comma = "";
+    text_printf(out, "  %s%s%-15s", o->chunked ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
+        text_add(out, comma);
+        print_operand(s, o->read[i], false, out);
+    }
+    if (o->weight)
+        text_printf(out, "%s%s", comma, o->weight);
+    comma = " -> ";
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++, comma = ", ") {
+        text_add(out, comma);
+        print_operand(s, o->write[i], o->adds[i], out);
+    }
+    text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
+}
+
+const char *step_value_text(Arena *a, const Step *s, int value)
+{
+    const Value *v = &s->values.at[value];
+    const char *second = v->dim[1] == DIM_ONE ? "" : arena_printf(a, "[%s]", dim_text[v->dim[1]]);
+    return arena_printf(a, "%s [%s]%s%s", v->name, dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
+}
+
+static void print_value(const Value *v, Text *out)
+{
+    static const char *const element[] = {"activation", "fp32", "int32", "bytes"};
+    static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum", "shard", "rounded", "state", "scratch"};
+    const bool two = v->dim[1] != DIM_ONE;
+    text_printf(out, "  %-14s %-10s %-10s [%s]%s%s%s", v->name, kind[v->kind], element[v->element], dim_text[v->dim[0]], two ? "[" : "",
+                two ? dim_text[v->dim[1]] : "", two ? "]" : "");
+    if (v->saved && v->saved_from)
+        text_printf(out, ", saved from layer %d on\n", v->saved_from);
+    else
+        text_add(out, v->saved ? ", saved\n" : "\n");
+}
+
+static void print_heading(const Step *s, const Block *b, Text *out)
+{
+    static const char *const each[] = {"", ": for each layer", ": for each layer, from the last to the first", ": for each unit"};
+    const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) && b->end - b->first < s->program->model.layers;
+    text_add(out, b->name);
+    if (some)
+        text_printf(out, ": for layers %d to %d", b->end - 1, b->first);
+    text_printf(out, "%s\n", some ? "" : each[b->repeat]);
+}
+
+void print_step(const Step *s, Text *out)
+{
+    text_add(out, "burst-step 1\nvalues\n");
+    for (int i = 0; i < s->values.n; i++)
+        print_value(&s->values.at[i], out);
+    for (int i = 0; i < STEP_BLOCKS; i++) {
+        if (!s->block[i].ops.n)
+            continue;
+        print_heading(s, &s->block[i], out);
+        for (int j = 0; j < s->block[i].ops.n; j++) {
+            const Op *o = &s->block[i].ops.at[j];
+            if (o->chunked && (j == 0 || !o[-1].chunked))
+                text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
+            print_op(s, o, out);
+        }
+    }
+}
+
+/* ---- all passes ---- */
+
+/* Memory of all operations of some kinds, each while it runs. */
+static void add_scratch(Step *s, const char *name, int64_t bytes, OpKind one, OpKind other)
+{
+    if (!bytes)
+        return;
+    const int v = step_add_value(s, (Value){.name = name, .kind = VALUE_SCRATCH, .dim = {DIM_SCRATCH}, .element = EL_BYTE, .gradient = -1,
+                                            .bytes = bytes});
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            if (s->block[b].ops.at[i].kind == one || s->block[b].ops.at[i].kind == other)
+                op_write(&s->block[b].ops.at[i], v, 0, false);
+}
+
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention)
+{
+    const Model *m = &p->model;
+    Step *s = step_model(a, p, part, units);
+    s->sequences = (int)(p->train.batch / c->data);
+    step_backward(s);
+    step_save(s, saving_of(c));
+    step_chunks(s, c->ffn_chunks);
+    step_weights(s, c->sharding);
+    add_scratch(s, "attention_scratch", attention, OP_ATTENTION, OP_ATTENTION_BACK);
+    const bool device = p->target->device_memory;
+    add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, OP_LOSS, OP_LOSS);
+    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(m->hidden) * 4 : 0, OP_NORM_BACK, OP_NORM_BACK);
+    return s;
+}

@@ -1,0 +1,219 @@
+/* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
+ *
+ *   step_model -> step_backward -> step_save -> step_chunks -> step_weights -> step_flow -> step_pack -> step_verify
+ *
+ * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
+ * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
+ * Analysis unrolls the blocks; printing keeps them as loops.
+ */
+#ifndef STEP_H
+#define STEP_H
+
+#include "burst.h"
+#include "burst_parts.h"
+
+/* ---- values ---- */
+#define DIMS(X) /* id, text */ \
+    X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
+    X(HEADS, "heads") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    X(CHUNK, "chunk")
+typedef enum Dim {
+#define X(id, text) DIM_##id,
+    DIMS(X)
+#undef X
+} Dim;
+/* ACTIVATION is as wide as the target has it. */
+typedef enum Element { EL_ACTIVATION, EL_FLOAT, EL_INT, EL_BYTE } Element;
+typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT } Index;
+typedef enum ValueKind {
+    VALUE_INPUT,      /* of the batch: written before the step's first operation */
+    VALUE_ACTIVATION, /* made by forward */
+    VALUE_GRADIENT,   /* of an activation */
+    VALUE_WEIGHT,     /* a gathered unit: one for each visit; or for each unit, from its first use in the step to the last */
+    VALUE_SUM,        /* gradients of a unit before their reduction: one for each visit; or for each unit */
+    VALUE_SHARD,      /* a rank's part of a unit's gradients, from their reduction to the optimizer */
+    VALUE_ROUNDED,    /* parameters rounded for products: from the optimizer on, until their last use in the next step */
+    VALUE_STATE,      /* a rank's part of parameters and moments: there from start to end */
+    VALUE_SCRATCH     /* of one operation */
+} ValueKind;
+typedef struct Value {
+    const char *name;
+    ValueKind kind;
+    Dim dim[2];
+    Element element;
+    Index index;
+    bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
+    bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
+    int saved_from;
+    int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
+    int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
+} Value;
+
+/* ---- operations ---- */
+#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost_work.c) */ \
+    X(EMBED, "embed", EMBED, COMPUTE, MEMORY) \
+    X(NORM, "rmsnorm", NORM, COMPUTE, MEMORY) \
+    X(LINEAR, "linear", PROJECT, COMPUTE, PRODUCT) \
+    X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
+    X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
+    X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
+    X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
+    X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
+    X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
+    X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
+    X(LINEAR_DW, "linear_dw", PROJECT, COMPUTE, PRODUCT) \
+    X(LINEAR_DX, "linear_dx", PROJECT, COMPUTE, PRODUCT) \
+    X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
+    X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
+    X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
+    X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
+    X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
+    X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
+    X(WAIT, "wait", IDLE, COMPUTE, NONE) \
+    X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
+    X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
+    X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
+typedef enum OpKind {
+#define X(id, name, part, stream, work) OP_##id,
+    STEP_OPS(X)
+#undef X
+    OP_KINDS
+} OpKind;
+typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE } WorkKind;
+typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAMS } Stream;
+typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit before */
+enum { OP_READS = 8, OP_WRITES = 5 };
+typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
+typedef struct Op {
+    OpKind kind;
+    When when;
+    Operand read[OP_READS], write[OP_WRITES];
+    bool adds[OP_WRITES];  /* to what is there, else from nothing */
+    const char *weight;    /* tensor of the block's unit that it reads, or whose gradient it adds to; NULL: none */
+    int tensors;           /* products of one input: how many tensors, of which `weight` is the first; they follow each other in the unit */
+    bool again;            /* an operation of forward, repeated in backward */
+    bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
+    bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
+} Op;
+
+typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS } Repeat; /* layers first to last, or last to first */
+typedef struct Block {
+    const char *name;
+    Repeat repeat;
+    int first, end; /* UP, DOWN: layers, first <= layer < end */
+    int unit;       /* of Units */
+    Vec(Op) ops;
+} Block;
+/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. */
+enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER, BLOCK_EMBED_BACK, BLOCK_OPTIMIZER, STEP_BLOCKS };
+typedef struct Step {
+    Arena *arena;
+    const Program *program;
+    int64_t tokens; /* of the rank that has most */
+    int64_t chunk;  /* tokens of a chunk; the last has what is left */
+    int chunks;     /* 1: none */
+    int sequences;  /* of a step, one after the other */
+    Units units;
+    Saving saving;
+    Vec(Value) values;
+    Block block[STEP_BLOCKS];
+} Step;
+
+/* ---- passes ---- */
+/* Forward of embedding, layer and head. */
+Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
+/* Backward of every operation of forward, by the rules of step_backward.c. */
+void step_backward(Step *s);
+/* Marks what layers save; what backward reads and nobody saved is made again just before it is read. */
+void step_save(Step *s, Saving v);
+Saving saving_of(const Choice *c);
+/* Backward of a layer, each operation after what it reads and `set` lacks, made again. */
+void make_again(Step *s, const Block *from, const char *set, Block *to);
+/* The operations of the feed-forward network over so many chunks of the tokens. */
+void step_chunks(Step *s, int chunks);
+/* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; the
+ * optimizer. A reduction of every sequence adds to the shard from the second on. */
+void step_weights(Step *s, Sharding sharding);
+/* All four, and scratch of operations; attention: bytes of attention's, one for both directions. */
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
+
+/* ---- values and operations by name ---- */
+int step_value(const Step *s, const char *name); /* -1: none of that name */
+int step_add_value(Step *s, Value v);
+void op_read(Op *o, int value, int next);              /* one more operand */
+void op_write(Op *o, int value, int next, bool adds);
+/* Whether the operation's operand is one chunk's rows of a value that has all tokens. */
+bool op_takes_rows(const Step *s, const Op *o, int value);
+Op op_make(OpKind k);                                  /* without operands */
+bool step_rounds(const Step *s); /* whether products read parameters rounded to the type of activations */
+int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
+/* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers backwards, embedding. */
+int step_units(const Step *s);
+int unit_of_visit(const Step *s, int visit);
+int64_t step_sequences(const Step *s); /* of a step, one after the other */
+bool op_runs(const Op *o, int64_t sequence, int64_t sequences); /* in this one of so many */
+const char *op_name(OpKind k);
+Stream op_stream(OpKind k);
+WorkKind op_work_kind(OpKind k);
+int op_part(const Op *o); /* BURST_P_* */
+const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);
+const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [tokens][2 * ffn], saved" */
+void print_step(const Step *s, Text *out); /* --emit=step */
+
+/* ---- flow: the step unrolled ---- */
+typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk; } StepOp; /* visit: of a unit, counted from 0 */
+typedef struct Range { int first, last; } Range; /* operations, both included */
+/* A stretch of memory: all values of one item have the same place. */
+typedef struct Item {
+    int value, index; /* index of the value; -1: one item for all of them */
+    int64_t bytes;
+    Vec(Range) live;  /* operations that find it in use: in order, not touching each other */
+    int64_t offset;   /* step_pack */
+} Item;
+typedef struct Flow {
+    const Step *step;
+    int ops, items;
+    const StepOp *op;
+    Item *item;
+    const int *same;      /* [values]: the value in whose place it lies, itself where none */
+    int *const *item_of;  /* [values][1 + index]: of `item`; -1: none; first the one of all indices without their own */
+    int64_t live_peak, packed; /* bytes: most in use at any operation; what the packing takes */
+    int64_t state;             /* of packed, what parameters and moments take: its begin */
+    int64_t align;             /* of the packing */
+    int peak_at;               /* the operation of live_peak */
+} Flow;
+/* All operations of a sequence in their order, and those of the optimizer; how many. */
+int step_unroll(Arena *a, const Step *s, const StepOp **out);
+int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
+bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come */
+/* Unrolls, and finds of each value where it is in use. Writes of streams beside compute are in use from where they start;
+ * what such a stream reads is free when compute has waited for something later of that stream. */
+Flow *step_flow(Arena *a, const Step *s);
+bool item_live(const Item *i, int op);
+int first_range_to(const Item *i, int op); /* the first of its ranges that does not end before op; their number: none */
+/* NULL where the unrolled step touches no such value. */
+const Item *flow_item(const Flow *f, int value, int index);
+int value_indices(const Step *s, const Value *v);
+bool value_has_place(const Value *v, int index); /* of its own; else the one of all such indices */
+/* Offsets without overlap in time and place, each a multiple of align. Parameters and moments come first, unit by unit. */
+void step_pack(Arena *a, Flow *f, int64_t align);
+/* What is in use at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
+typedef struct Alive { int value, count; int64_t bytes; } Alive;
+int step_alive(const Flow *f, Alive *alive);
+void print_lifetimes(const Flow *f, Text *out);
+
+/* ---- verify ---- */
+#define STEP_PROOFS(X) \
+    X(VALUES, 7, "every read sees its own value") X(GRADIENTS, 8, "every gradient complete") \
+    X(UNITS, 9, "weights gathered, gradients reduced once") X(STREAMS, 10, "streams apart")
+typedef enum StepProof {
+#define X(id, number, name) STEP_##id = number,
+    STEP_PROOFS(X)
+#undef X
+} StepProof;
+extern const char *const step_proof_names[]; /* by number */
+/* False after one diagnostic, about a fault of burstc. */
+bool step_verify(Arena *a, Diags *d, const Flow *f);
+void print_step_proofs(Text *out);
+
+#endif

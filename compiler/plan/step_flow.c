@@ -1,0 +1,306 @@
+/* step_flow.c: the step unrolled, and when each value is in use.
+ *
+ * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
+ * forward does not save have one place for all layers; a saved one, a gathered unit and a sum of gradients have one each.
+ */
+#include "step.h"
+
+#include <string.h>
+
+typedef struct Unroll { Arena *arena; const Step *step; Vec(StepOp) ops; int visit; } Unroll;
+
+static void unroll_block(Unroll *u, int block, int layer, int unit)
+{
+    const Block *b = &u->step->block[block];
+    for (int i = 0, end; i < b->ops.n; i = end) {
+        const Op *first = &b->ops.at[i];
+        for (end = i + 1; end < b->ops.n && first->chunked && b->ops.at[end].chunked; end++)
+            ;
+        for (int c = 0; c < (first->chunked ? u->step->chunks : 1); c++)
+            for (int k = i; k < end; k++)
+                *vec_push(u->arena, &u->ops) = (StepOp){&b->ops.at[k], block, layer, u->visit, unit, c};
+    }
+    u->visit++;
+}
+
+static void unroll_all(Unroll *u)
+{
+    const int layers = u->step->program->model.layers;
+    unroll_block(u, BLOCK_EMBED, 0, 0);
+    for (int l = 0; l < layers; l++)
+        unroll_block(u, BLOCK_FORWARD, l, l + 1);
+    unroll_block(u, BLOCK_HEAD, layers, layers + 1);
+    for (int l = layers - 1; l >= 0; l--)
+        unroll_block(u, l < u->step->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+    unroll_block(u, BLOCK_EMBED_BACK, 0, 0);
+    for (int unit = 0; unit < layers + 2; unit++)
+        unroll_block(u, BLOCK_OPTIMIZER, 0, unit);
+}
+
+int step_unroll(Arena *a, const Step *s, const StepOp **out)
+{
+    Unroll u = {.arena = a, .step = s};
+    unroll_all(&u);
+    *out = u.ops.at;
+    return u.ops.n;
+}
+
+int operand_index(const Step *s, const StepOp *o, Operand x)
+{
+    switch (s->values.at[x.value].index) {
+    case INDEX_LAYER:
+    case INDEX_BOUNDARY: return o->layer + x.next;
+    case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_UNIT: return o->op->embedding ? 0 : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+    default: return 0;
+    }
+}
+
+bool op_follows(const Step *s, const StepOp *o)
+{
+    const int last = 2 * s->program->model.layers + 1;
+    return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;
+}
+
+/* ---- items ---- */
+
+/* What a stream beside compute uses from this operation on, until compute waits for it. */
+typedef struct Pending { int item, read_at; } Pending;
+
+typedef struct Flower {
+    Arena *arena;
+    const Step *step;
+    Flow *flow;
+    int *same;      /* [values]: the value whose place it shares, itself where none */
+    Vec(Item) items;
+    int **item_of;  /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
+    int **since;    /* [values][index]: the operation that last wrote or read it; -1: never */
+    int **written;  /* [values][index]: the operation of the weights' stream that last wrote it; -1: none did */
+    Vec(Pending) pending;
+} Flower;
+
+static bool read_later(const Block *b, int op, int value)
+{
+    for (int i = op + 1; i < b->ops.n; i++)
+        for (int j = 0; j < OP_READS; j++)
+            if (b->ops.at[i].read[j].value == value)
+                return true;
+    return false;
+}
+
+/* An operation that works element by element may write where it reads: values of one type, the one not read again. The place
+ * is that of a saved one. On a device rotation is such an operation, and there is one layout. */
+static void share_places(Flower *f, const Block *b, int op)
+{
+    const Op *o = &b->ops.at[op];
+    const bool moves = o->kind == OP_ROPE || o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
+    for (int i = 0; i < 1 && (o->kind == OP_SWIGLU_BACK || (moves && f->step->program->target->one_layout)); i++) {
+        const int from = o->read[i].value, to = o->write[i].value;
+        const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
+        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && (moves || !read_later(b, op, from)))
+            f->same[from] = f->same[to] = z->saved ? to : from;
+    }
+}
+
+int value_indices(const Step *s, const Value *v)
+{
+    const int layers = s->program->model.layers;
+    static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
+    return v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+}
+
+bool value_has_place(const Value *v, int index)
+{
+    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT;
+}
+
+static Item *item_for(Flower *f, int value, int index)
+{
+    const Value *v = &f->step->values.at[value];
+    const bool own = value_has_place(v, index);
+    int *at = &f->item_of[value][own ? index + 1 : 0];
+    if (*at < 0) {
+        *at = f->items.n;
+        *vec_push(f->arena, &f->items) = (Item){.value = value, .index = own ? index : -1,
+                                                .bytes = step_bytes(f->step, v, v->index == INDEX_VISIT ? unit_of_visit(f->step, index) : index)};
+    }
+    return &f->items.at[*at];
+}
+
+/* Puts the range among the others, and joins those that it touches: most often the last. */
+static void add_range(Arena *a, Item *i, Range r)
+{
+    int from = i->live.n, to = i->live.n;
+    while (from > 0 && i->live.at[from - 1].last >= r.first - 1)
+        from--;
+    while (to > from && i->live.at[to - 1].first > r.last + 1)
+        to--;
+    const int after = i->live.n - to;
+    if (to > from) {
+        r.first = i->live.at[from].first < r.first ? i->live.at[from].first : r.first;
+        r.last = i->live.at[to - 1].last > r.last ? i->live.at[to - 1].last : r.last;
+    } else {
+        vec_push(a, &i->live);
+    }
+    memmove(i->live.at + from + 1, i->live.at + to, sizeof(Range) * (size_t)after);
+    i->live.n = from + 1 + after;
+    i->live.at[from] = r;
+}
+
+/* Operations first to last of sequences one after the other. */
+static void mark_live(const Flower *f, Item *i, int first, int last)
+{
+    const int ops = f->flow->ops;
+    for (int k = first, to; k <= last; k = to + 1) {
+        to = (k / ops + 1) * ops - 1 < last ? (k / ops + 1) * ops - 1 : last;
+        add_range(f->arena, i, (Range){k % ops, to % ops});
+    }
+}
+
+/* Compute reads at t what its stream wrote at `used`: all that the stream read until then is free after t. */
+static void waited(Flower *f, int t, int used)
+{
+    int left = 0;
+    for (int i = 0; i < f->pending.n; i++) {
+        const Pending p = f->pending.at[i];
+        if (p.read_at <= used)
+            mark_live(f, &f->items.at[p.item], p.read_at, t);
+        else
+            f->pending.at[left++] = p;
+    }
+    f->pending.n = left;
+}
+
+static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
+{
+    const StepOp *o = &f->flow->op[t % f->flow->ops];
+    const int index = operand_index(f->step, o, x), value = f->same[x.value];
+    int *since = &f->since[value][index];
+    Item *item = item_for(f, value, index);
+    mark_live(f, item, fresh || *since < 0 ? t : *since, t);
+    *since = t;
+    if (op_stream(o->op->kind) != STREAM_WEIGHTS) {
+        waited(f, t, f->written[value][index]);
+        return;
+    }
+    if (writes)
+        f->written[value][index] = t;
+    *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t};
+}
+
+static void run(Flower *f, int t, bool adds)
+{
+    const StepOp *at = &f->flow->op[t % f->flow->ops];
+    const Op *o = at->op;
+    if (!op_follows(f->step, at))
+        return;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (f->step->values.at[o->read[i].value].kind != VALUE_INPUT)
+            touch(f, t, o->read[i], false, false);
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
+        const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
+        const bool rows = at->chunk > 0 && op_takes_rows(f->step, o, o->write[i].value); /* beside other chunks' */
+        touch(f, t, o->write[i], true, !o->adds[i] && !in_place && !adds && !rows);
+    }
+}
+
+/* One sequence; or two of several, which are all that can differ: what the second reads of the first lasts from one to the next. */
+static void run_all(Flower *f)
+{
+    const int sequences = step_sequences(f->step) > 1 ? 2 : 1, all = sequences * f->flow->ops;
+    for (int t = 0; t < all; t++) {
+        const Op *o = f->flow->op[t % f->flow->ops].op;
+        const int sequence = t / f->flow->ops;
+        if (op_runs(o, sequence, sequences))
+            run(f, t, o->kind == OP_REDUCE && o->when == WHEN_ALWAYS && sequence > 0);
+    }
+    waited(f, all - 1, all);
+}
+
+/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. */
+static void mark_ends(Flower *f)
+{
+    for (int v = 0; v < f->step->values.n; v++) {
+        const ValueKind kind = f->step->values.at[v].kind;
+        for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {
+            Item *i = item_for(f, v, u);
+            const int first = i->live.n ? i->live.at[0].first : f->flow->ops - 1;
+            mark_live(f, i, 0, kind == VALUE_STATE ? f->flow->ops - 1 : first);
+            if (kind == VALUE_ROUNDED)
+                mark_live(f, i, f->since[v][u] % f->flow->ops, f->flow->ops - 1);
+        }
+    }
+}
+
+static void find_peak(Arena *a, Flow *f)
+{
+    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0; /* [t]: what comes into use at operation t, less what goes out */
+    for (int i = 0; i < f->items; i++)
+        for (int r = 0; r < f->item[i].live.n; r++) {
+            change[f->item[i].live.at[r].first] += f->item[i].bytes;
+            change[f->item[i].live.at[r].last + 1] -= f->item[i].bytes;
+        }
+    for (int t = 0; t < f->ops; t++) {
+        bytes += change[t];
+        if (bytes > f->live_peak)
+            f->live_peak = bytes, f->peak_at = t;
+    }
+}
+
+const Item *flow_item(const Flow *f, int value, int index)
+{
+    const bool own = value_has_place(&f->step->values.at[f->same[value]], index);
+    const int item = f->item_of[f->same[value]][own ? index + 1 : 0];
+    return item < 0 ? NULL : &f->item[item];
+}
+
+int first_range_to(const Item *i, int op)
+{
+    int low = 0, high = i->live.n;
+    while (low < high) {
+        const int mid = (low + high) / 2;
+        if (i->live.at[mid].last < op)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+bool item_live(const Item *i, int op)
+{
+    const int r = first_range_to(i, op);
+    return r < i->live.n && i->live.at[r].first <= op;
+}
+
+Flow *step_flow(Arena *a, const Step *s)
+{
+    Flow *flow = NEW(a, Flow);
+    *flow = (Flow){.step = s};
+    flow->ops = step_unroll(a, s, &flow->op);
+    Flower f = {.arena = a, .step = s, .flow = flow, .same = NEW_ARRAY(a, int, s->values.n),
+                .item_of = NEW_ARRAY(a, int *, s->values.n), .since = NEW_ARRAY(a, int *, s->values.n),
+                .written = NEW_ARRAY(a, int *, s->values.n)};
+    for (int i = 0; i < s->values.n; i++)
+        f.same[i] = i;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            share_places(&f, &s->block[b], i);
+    for (int i = 0; i < s->values.n; i++) {
+        const int n = value_indices(s, &s->values.at[i]);
+        f.item_of[i] = NEW_ARRAY(a, int, n + 1);
+        f.since[i] = NEW_ARRAY(a, int, n);
+        f.written[i] = NEW_ARRAY(a, int, n);
+        for (int j = 0; j < n; j++)
+            f.item_of[i][j + 1] = f.since[i][j] = f.written[i][j] = -1;
+        f.item_of[i][0] = -1;
+    }
+    run_all(&f);
+    mark_ends(&f);
+    flow->items = f.items.n;
+    flow->item = f.items.at;
+    flow->same = f.same;
+    flow->item_of = f.item_of;
+    find_peak(a, flow);
+    return flow;
+}

@@ -1,0 +1,116 @@
+/* step_model.c: forward of a Llama layer, its embedding and its head, as rows. A model with a bias or another norm is
+ * another row; everything after this pass follows from the rows.
+ */
+#include "step.h"
+
+#include <string.h>
+
+/* "x+1" is x of the next layer. */
+typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; } Row;
+
+static const Value layer_values[] = {
+    {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY},
+    {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}},
+    {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT},
+    {.name = "q_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
+    {.name = "q", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
+    {.name = "k_flat", .dim = {DIM_TOKENS, DIM_KEY}},
+    {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true},
+    {.name = "v_flat", .dim = {DIM_TOKENS, DIM_KEY}},
+    {.name = "v", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true},
+    {.name = "o", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
+    {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT},
+    {.name = "o_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
+    {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}},
+    {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}},
+    {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT},
+    {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}, /* of the host, gate and then up; of a device, side by side */
+    {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}},
+};
+static const Row layer_rows[] = {
+    {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
+    {OP_LINEAR, {"h1"}, {"q_flat"}, "self_attn.q_proj.weight"},
+    {OP_ROPE, {"q_flat"}, {"q"}, NULL},
+    {OP_LINEAR, {"h1"}, {"k_flat"}, "self_attn.k_proj.weight"},
+    {OP_ROPE, {"k_flat"}, {"k"}, NULL},
+    {OP_LINEAR, {"h1"}, {"v_flat"}, "self_attn.v_proj.weight"},
+    {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
+    {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
+    {OP_LAYOUT, {"o"}, {"o_flat"}, NULL},
+    {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight"}, /* the second operand is added */
+    {OP_NORM, {"x_mid"}, {"h2", "rstd2"}, "post_attention_layernorm.weight"},
+    {OP_LINEAR, {"h2"}, {"gate_up"}, "mlp.gate_proj.weight", 2}, /* gate and up: one product on a device */
+    {OP_SWIGLU, {"gate_up"}, {"ffn"}, NULL},
+    {OP_LINEAR, {"ffn", "x_mid"}, {"x+1"}, "mlp.down_proj.weight"},
+};
+
+/* The head's x is that of the last layer. Its loss makes the gradient of its input at once. */
+static const Value end_values[] = {
+    {.name = "token", .kind = VALUE_INPUT, .dim = {DIM_TOKENS}, .element = EL_INT},
+    {.name = "label", .kind = VALUE_INPUT, .dim = {DIM_TOKENS}, .element = EL_INT},
+    {.name = "label_weight", .kind = VALUE_INPUT, .dim = {DIM_TOKENS}, .element = EL_FLOAT},
+    {.name = "h_final", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS, DIM_HIDDEN}},
+    {.name = "rstd", .kind = VALUE_ACTIVATION, .dim = {DIM_TOKENS}, .element = EL_FLOAT},
+};
+static const Row embed_rows[] = {{OP_EMBED, {"token"}, {"x"}, "model.embed_tokens.weight"}};
+static const Row head_rows[] = {
+    {OP_NORM, {"x"}, {"h_final", "rstd"}, "model.norm.weight"},
+    {OP_LOSS, {"h_final", "label", "label_weight"}, {NULL}, "lm_head.weight"},
+};
+
+static Operand operand(const Step *s, const char *text)
+{
+    char name[32];
+    const size_t n = strcspn(text, "+");
+    memcpy(name, text, n);
+    name[n] = 0;
+    return (Operand){step_value(s, name), text[n] == '+'};
+}
+
+static void add_rows(Step *s, int block, const Row *row, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        Op o = op_make(row[i].kind);
+        o.weight = row[i].weight;
+        o.tensors = row[i].tensors ? row[i].tensors : 1;
+        for (int j = 0; j < countof(row->read) && row[i].read[j]; j++)
+            o.read[j] = operand(s, row[i].read[j]);
+        for (int j = 0; j < countof(row->write) && row[i].write[j]; j++)
+            o.write[j] = operand(s, row[i].write[j]);
+        *vec_push(s->arena, &s->block[block].ops) = o;
+    }
+}
+
+static void add_values(Step *s, const Value *v, int n, bool layer)
+{
+    for (int i = 0; i < n; i++) {
+        Value x = v[i];
+        x.gradient = -1;
+        if (layer) {
+            x.kind = VALUE_ACTIVATION;
+            x.index = x.index == INDEX_NONE ? INDEX_LAYER : x.index;
+        }
+        step_add_value(s, x);
+    }
+}
+
+Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
+{
+    static const Block blocks[STEP_BLOCKS] = {[BLOCK_EMBED] = {.name = "embed"},
+                                              [BLOCK_FORWARD] = {.name = "forward", .repeat = REPEAT_UP, .unit = 1},
+                                              [BLOCK_HEAD] = {.name = "head", .unit = 2},
+                                              [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
+                                              [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
+                                              [BLOCK_EMBED_BACK] = {.name = "embed backward"},
+                                              [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS}};
+    Step *s = NEW(a, Step);
+    *s = (Step){.arena = a, .program = p, .tokens = part->max_tokens, .chunks = 1, .units = units};
+    memcpy(s->block, blocks, sizeof blocks);
+    s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
+    add_values(s, end_values, countof(end_values), false);
+    add_values(s, layer_values, countof(layer_values), true);
+    add_rows(s, BLOCK_EMBED, embed_rows, countof(embed_rows));
+    add_rows(s, BLOCK_FORWARD, layer_rows, countof(layer_rows));
+    add_rows(s, BLOCK_HEAD, head_rows, countof(head_rows));
+    return s;
+}

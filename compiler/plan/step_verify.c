@@ -1,0 +1,364 @@
+/* step_verify.c: proofs 7 to 10 of the unrolled step, from its forward blocks alone.
+ *
+ * The forward blocks say what is to be computed: each operation's outputs have a number (a hash of its kind, tensor, unit and
+ * operands' numbers), and an output's gradient has the sum of the numbers of its parts, one for each operation that reads the
+ * output. A sum that has a part twice, or not at all, is another number. The unrolled step is then replayed: memory is stretches,
+ * each with the record that was last written there, and every operation must be one of forward, or of the backward of one, with
+ * that one's numbers in the places that it reads, under the names that it reads. Two contents of one number are a fault that is
+ * not found; of 64 bits that does not happen.
+ *
+ * The weights' stream does what is queued at any time until compute has waited for it, or for something later of that stream;
+ * compute waits for what its operands name. So nothing that may still be under way is touched, whatever the timing, and an
+ * operation writes where it reads only if it works element by element. Where a batch has several sequences, two are replayed:
+ * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
+ * copies operands out, and keeps no state of the optimizer.
+ *
+ * Taken as given: that compute's own operations run in order, that a queued operation starts after all that compute was given
+ * before it, what is inside an operation (attention's has proofs of its own), and that all ranks run this list, so that their
+ * collectives meet in one order.
+ */
+#include "step_verify.h"
+
+/* ---- operands ---- */
+
+static bool on_stream(const Doing *d) { return op_stream(d->at->op->kind) == STREAM_WEIGHTS; }
+
+static Data take(Machine *m, Doing *d, int value, int index)
+{
+    const Place p = place_at(m, value, index);
+    const Record *other = NULL;
+    if (m->failed)
+        return (Data){.value = value};
+    if (!on_stream(d)) {
+        wait_for(m, p);
+        check_apart(m, p, false);
+    }
+    const Record *r = held(m, p.item, &other);
+    if (r && m->shared[r->value] != m->shared[value])
+        other = r, r = NULL;
+    if (!r && other)
+        reject(m, STEP_VALUES, "it reads %s[%d], and %s lies there", name_of(m, value), index, record_text(m, other));
+    else if (!r)
+        reject(m, STEP_VALUES, "it reads %s[%d], which nothing has written", name_of(m, value), index);
+    d->read[d->reads++] = p;
+    const bool rows = r && op_takes_rows(m->step, d->at->op, value);
+    return (Data){value, index, rows ? rows_number(m, r, d->at->chunk) : r ? r->number : 0, r};
+}
+
+static void take_all(Machine *m, Doing *d)
+{
+    const Op *o = d->at->op;
+    d->weight.value = -1;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !m->failed; i++) {
+        const int value = o->read[i].value, index = index_of(m, d->at, o->read[i]);
+        const ValueKind k = m->step->values.at[value].kind;
+        if (k == VALUE_INPUT)
+            d->data[d->datas++] = (Data){value, index, own_number(m, d->at, input_number(m, value)), NULL};
+        else if (rule_of(o->kind) && (k == VALUE_WEIGHT || k == VALUE_ROUNDED || k == VALUE_STATE))
+            d->weight = take(m, d, value, index);
+        else
+            d->data[d->datas++] = take(m, d, value, index);
+    }
+}
+
+/* What an operation writes may lie where it reads only element by element, and not where it writes something else. */
+static void check_own(Machine *m, const Doing *d, Place p, int n)
+{
+    const int64_t end = p.item->offset + p.item->bytes;
+    for (int i = 0; i < d->reads + n; i++) {
+        const Place x = i < d->reads ? d->read[i] : d->write[i - d->reads];
+        const bool same = i == n && x.item->offset == p.item->offset && x.item->bytes == p.item->bytes;
+        if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) && !(same && in_place(m, d->at->op->kind)))
+            reject(m, STEP_VALUES, "it writes %s[%d] where it %s %s[%d]", name_of(m, p.value), p.index, i < d->reads ? "reads" : "writes",
+                   name_of(m, x.value), x.index);
+    }
+}
+
+static void find_writes(Machine *m, Doing *d)
+{
+    const Op *o = d->at->op;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0 && !m->failed; i++) {
+        const Place p = place_at(m, o->write[i].value, index_of(m, d->at, o->write[i]));
+        if (!m->failed && !on_stream(d))
+            check_apart(m, p, true);
+        if (!m->failed)
+            check_own(m, d, p, i);
+        d->write[d->writes++] = p;
+    }
+}
+
+/* ---- operations of a rule ---- */
+
+/* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too many. */
+static int right_operands(const Machine *m, const Doing *d, const Rule *r, const Made *x, int *bad)
+{
+    int right = 0, words = 0;
+    *bad = -1;
+    for (; r->read[2 * words] && !(r->read[2 * words] == 'x' && r->read[2 * words + 1] - '0' >= x->ins); words++) {
+        const bool same = words < d->datas && d->data[words].number == own_number(m, d->at, word_number(m, x, r->read + 2 * words));
+        right += same;
+        if (!same && *bad < 0)
+            *bad = words;
+    }
+    if (*bad < 0 && words < d->datas)
+        *bad = words;
+    return right;
+}
+
+/* The operation of forward that this one is, or is backward of; else an error about the one that is nearest. */
+static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
+{
+    const UnitTensor *tensor = op_tensor(m->step, d->at->op, &m->step->block[d->at->block]);
+    const int weights = d->at->op->embedding ? 0 : d->at->unit;
+    const Made *nearest = NULL;
+    int most = -1, first = -1;
+    for (const Made *x = m->made.at; x < m->made.at + m->made.n; x++) {
+        int bad;
+        if (x->op->kind != r->of || x->unit != d->at->unit || x->tensor != tensor || x->weights != weights)
+            continue;
+        const int right = right_operands(m, d, r, x, &bad);
+        if (bad < 0)
+            return x;
+        if (right > most)
+            most = right, nearest = x, first = bad;
+    }
+    explain(m, d, r, nearest, first);
+    return NULL;
+}
+
+static void check_weight(Machine *m, const Doing *d, const Rule *r, const Made *x)
+{
+    const int state = step_value(m->step, step_rounds(m->step) ? "param_bf16" : "param");
+    const uint64_t shard = state_number(state, x->weights, false), wanted = m->alone ? shard : number('g', shard, 0);
+    if ((d->weight.value >= 0) != r->weight)
+        reject(m, STEP_UNITS, r->weight ? "it names no weights" : "it has no use for weights");
+    else if (r->weight && d->weight.number != wanted)
+        reject(m, STEP_UNITS, "%s[%d] does not hold the weights of unit %d: it is %s", name_of(m, d->weight.value), d->weight.index,
+               x->weights, record_text(m, d->weight.record));
+}
+
+/* Adding demands something to add to; whether that is right shows in the sum. */
+static Record record_of(Machine *m, const Place *p, uint64_t part, bool adds)
+{
+    const Record *other, *before = adds ? held(m, p->item, &other) : NULL;
+    if (adds && !before)
+        reject(m, STEP_GRADIENTS, "it adds to %s[%d], which is not there", name_of(m, p->value), p->index);
+    return (Record){part + (before ? before->number : 0), part, before, m->now, p->value, p->item->offset,
+                    p->item->offset + p->item->bytes, -1, !adds};
+}
+
+/* Of one chunk's rows, which it adds to or writes anew: other rows stay as they are. */
+static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool adds, int chunk)
+{
+    Record r = record_of(m, p, part, adds);
+    const Record *other;
+    bool there = !adds;
+    for (const Record *x = r.before; x; x = x->before)
+        there |= x->chunk < 0 || x->chunk == chunk;
+    if (!there)
+        reject(m, STEP_GRADIENTS, "it adds to chunk %d of %s[%d], which is not there", chunk, name_of(m, p->value), p->index);
+    r.chunk = chunk;
+    r.anew = !adds;
+    r.before = held(m, p->item, &other);
+    r.number += r.before && !adds ? r.before->number - rows_number(m, r.before, chunk) : 0;
+    return r;
+}
+
+static void run_rule(Machine *m, Doing *d, const Rule *r)
+{
+    const Made *x = find_made(m, d, r);
+    const char *word = r->write;
+    bool sum = false;
+    Record out[OP_WRITES];
+    if (x)
+        check_weight(m, d, r, x);
+    for (int i = 0; i < d->writes && !m->failed; i++) {
+        const ValueKind k = m->step->values.at[d->write[i].value].kind;
+        const bool of_unit = k == VALUE_SUM || k == VALUE_SHARD, scratch = k == VALUE_SCRATCH, beyond = !of_unit && !scratch && !*word;
+        const bool rows = op_takes_rows(m->step, d->at->op, d->write[i].value);
+        const uint64_t part = of_unit ? part_number(m, x, 'w', 0) : scratch ? number('t', (uint64_t)m->now, 0) : beyond ? 0 :
+                              word_number(m, x, word);
+        if (beyond || (of_unit && (sum || !r->sum)))
+            reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
+        else
+            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i], d->at->chunk) :
+                            record_of(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i]);
+        word += of_unit || scratch || beyond ? 0 : 2;
+        sum |= of_unit;
+    }
+    if (*word || sum != r->sum)
+        reject(m, STEP_VALUES, "it does not write all that it makes");
+    for (int i = 0; i < d->writes && !m->failed; i++) {
+        if (x->op->kind != OP_LINEAR && passes(m, x, 0))
+            out[i].part = 0, out[i].before = d->data[0].record; /* the same sum elsewhere */
+        store(m, out[i]);
+    }
+}
+
+/* ---- units ---- */
+
+static void run_zero(Machine *m, const Doing *d)
+{
+    const ValueKind k = d->writes == 1 ? m->step->values.at[d->write[0].value].kind : VALUE_SCRATCH;
+    if (k != VALUE_SUM && k != VALUE_SHARD)
+        reject(m, STEP_UNITS, "it zeroes what is no sum of gradients");
+    else
+        store(m, record_of(m, &d->write[0], 0, false));
+}
+
+static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
+{
+    if (m->failed)
+        return;
+    store(m, record_of(m, &d->write[0], part, adds));
+    for (int i = 0; i <= d->reads; i++) {
+        const Place p = i < d->reads ? d->read[i] : d->write[0];
+        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i == d->reads};
+    }
+}
+
+static void run_gather(Machine *m, Doing *d)
+{
+    const Op *o = d->at->op;
+    if (!d->datas)
+        d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : o->write[0].next ? unit_at(m, d->at->visit + 1) : d->at->unit);
+    find_writes(m, d);
+    use_stream(m, d, number('g', d->data[0].number, 0), false);
+}
+
+static void run_reduce(Machine *m, Doing *d)
+{
+    find_writes(m, d);
+    const int unit = m->failed ? 0 : d->write[0].index;
+    const bool last = d->at->op->when == WHEN_LAST;
+    const uint64_t n = d->data[0].number, a = m->sum[0][unit], b = m->sum[1][unit];
+    if (n == 0 || (last ? n != m->all[unit] : n != a && n != b && n != a + b))
+        reject(m, STEP_UNITS, "%s[%d] is not the gradients of unit %d: %s", name_of(m, d->data[0].value), d->data[0].index, unit,
+               sum_fault(m, unit, d->data[0].record));
+    use_stream(m, d, n * SUM_FACTOR, d->at->op->adds[0] || (m->sequence > 0 && !last));
+    if (!m->failed) /* spent: neither reduced again nor added to */
+        store(m, (Record){.number = number('r', n, 0), .chunk = -1, .op = m->now, .value = d->read[0].value, .begin = d->read[0].item->offset,
+                          .end = d->read[0].item->offset + d->read[0].item->bytes});
+}
+
+/* Parameters, moments and rounded parameters: as the step found them; afterwards, new. */
+static void check_state(Machine *m, int unit, bool after)
+{
+    for (int v = 0; v < m->step->values.n; v++) {
+        const ValueKind k = m->step->values.at[v].kind;
+        const Record *other, *r = NULL;
+        if (k != VALUE_STATE && (k != VALUE_ROUNDED || !after))
+            continue;
+        const Place p = place_at(m, v, unit);
+        if (!m->failed && (!(r = held(m, p.item, &other)) || r->number != state_number(v, unit, after)))
+            reject(m, STEP_UNITS, "%s[%d] is not what %s", name_of(m, v), unit, after ? "the optimizer makes of it once" : "the step found");
+    }
+}
+
+static void fill_state(Machine *m, int unit, bool after)
+{
+    for (int v = 0; v < m->step->values.n; v++) {
+        const ValueKind k = m->step->values.at[v].kind;
+        if (k != VALUE_STATE && (k != VALUE_ROUNDED || after))
+            continue;
+        const Place p = place_at(m, v, unit);
+        if (!m->failed)
+            store(m, (Record){.number = state_number(v, unit, after), .chunk = -1, .op = m->now, .value = v, .begin = p.item->offset,
+                              .end = p.item->offset + p.item->bytes});
+    }
+}
+
+static void run_optimizer(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    if (m->sequence < m->sequences - 1)
+        reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
+    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != (m->alone ? 1 : SUM_FACTOR) * m->all[unit])
+        reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
+    check_state(m, unit, false);
+    fill_state(m, unit, true);
+    for (int i = 0; i < d->writes && !m->failed; i++)
+        store(m, record_of(m, &d->write[i], state_number(d->write[i].value, unit, true), d->at->op->adds[i]));
+}
+
+/* ---- all of it ---- */
+
+/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's. */
+static bool is_skipped(const Machine *m, const StepOp *o)
+{
+    return o->op->kind == OP_GATHER && !o->op->embedding && o->visit + o->op->write[0].next > 2 * m->layers + 1;
+}
+
+static void run(Machine *m, int t)
+{
+    Doing d = {.at = &m->flow->op[t]};
+    const OpKind k = d.at->op->kind;
+    const Rule *r = rule_of(k);
+    m->now = t;
+    take_all(m, &d);
+    if (m->failed)
+        return;
+    if (k == OP_GATHER && d.datas <= 1) {
+        run_gather(m, &d);
+        return;
+    }
+    if (k == OP_REDUCE && d.datas == 1) {
+        run_reduce(m, &d);
+        return;
+    }
+    find_writes(m, &d);
+    if (m->failed)
+        return;
+    if (r)
+        run_rule(m, &d, r);
+    else if (k == OP_ZERO)
+        run_zero(m, &d);
+    else if (k == OP_WAIT)
+        return; /* for what it reads */
+    else if (k == OP_OPTIMIZER)
+        run_optimizer(m, &d);
+    else
+        reject(m, STEP_VALUES, "it does not have the operands of its kind");
+}
+
+static void run_all(Machine *m)
+{
+    for (int u = 0; u < m->layers + 2; u++)
+        fill_state(m, u, false);
+    for (m->sequence = 0; m->sequence < m->sequences; m->sequence++) {
+        read_forward(m);
+        for (int t = 0; t < m->flow->ops && !m->failed; t++)
+            if (!is_skipped(m, &m->flow->op[t]) && op_runs(m->flow->op[t].op, m->sequence, m->sequences))
+                run(m, t);
+    }
+    m->now = -1;
+    if (m->under.n)
+        reject(m, STEP_STREAMS, "compute has not waited for %s", op_text(m, m->under.at[m->under.n - 1].op));
+    for (int u = 0; u < m->layers + 2 && !m->failed; u++)
+        check_state(m, u, true);
+}
+
+bool step_verify(Arena *a, Diags *d, const Flow *f)
+{
+    const Program *p = f->step->program;
+    const int values = f->step->values.n, units = p->model.layers + 2;
+    Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units, .now = -1,
+                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = p->cluster.world == 1};
+    m.item = NEW_ARRAY(a, const Item *, values * m.span);
+    m.shared = NEW_ARRAY(a, int, values);
+    m.sum[0] = NEW_ARRAY(a, uint64_t, units);
+    m.sum[1] = NEW_ARRAY(a, uint64_t, units);
+    m.all = NEW_ARRAY(a, uint64_t, units);
+    find_items(&m);
+    check_places(&m);
+    if (!m.failed)
+        run_all(&m);
+    return !m.failed;
+}
+
+void print_step_proofs(Text *out)
+{
+#define X(id, number, name) text_printf(out, "proof %d: %s: holds\n", number, name);
+    STEP_PROOFS(X)
+#undef X
+}

@@ -1,0 +1,152 @@
+/* step_verify_memory.c: the packed memory as stretches, places, and what the weights' stream may be using. */
+#include "step_verify.h"
+
+#include <string.h>
+
+/* ---- memory ---- */
+
+bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
+
+/* What the whole place holds as one; NULL with *other, what is in its way: NULL where nothing is there. */
+const Record *held(const Machine *m, const Item *i, const Record **other)
+{
+    const Record *r = NULL;
+    int64_t found = 0;
+    *other = NULL;
+    for (int k = 0; k < m->memory.n; k++) {
+        const Stretch *s = &m->memory.at[k];
+        if (!overlap(s->begin, s->end, i->offset, i->offset + i->bytes))
+            continue;
+        if (s->record->begin != i->offset || s->record->end != i->offset + i->bytes || (r && r != s->record))
+            *other = s->record;
+        r = s->record;
+        found += (s->end < r->end ? s->end : r->end) - s->begin;
+    }
+    return *other || found < i->bytes ? NULL : r;
+}
+
+void store(Machine *m, Record r)
+{
+    Record *kept = NEW(m->arena, Record);
+    *kept = r;
+    m->spare.n = 0;
+    for (int k = 0; k < m->memory.n; k++) {
+        const Stretch s = m->memory.at[k];
+        const int64_t first = s.end < r.begin ? s.end : r.begin, last = s.begin > r.end ? s.begin : r.end;
+        if (s.begin < first)
+            *vec_push(m->arena, &m->spare) = (Stretch){s.begin, first, s.record};
+        if (last < s.end)
+            *vec_push(m->arena, &m->spare) = (Stretch){last, s.end, s.record};
+    }
+    *vec_push(m->arena, &m->spare) = (Stretch){r.begin, r.end, kept};
+    const Stretches old = m->memory;
+    m->memory = m->spare;
+    m->spare = old;
+}
+
+/* ---- places ---- */
+
+bool in_place(const Machine *m, OpKind k)
+{
+    return k == OP_SWIGLU_BACK || (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
+}
+
+/* Where an operation works in place, one of the two values may have no item of its own. */
+static void share(Machine *m, const bool *placed)
+{
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < m->step->block[b].ops.n; i++)
+            for (int j = 0; j < 2 && in_place(m, m->step->block[b].ops.at[i].kind); j++) {
+                const Op *o = &m->step->block[b].ops.at[i];
+                const int from = o->read[j].value, to = o->write[j].value;
+                if (from >= 0 && to >= 0 && placed[from] != placed[to])
+                    m->shared[placed[from] ? to : from] = placed[from] ? from : to;
+            }
+}
+
+void find_items(Machine *m)
+{
+    bool *placed = NEW_ARRAY(m->arena, bool, m->step->values.n);
+    for (int i = 0; i < m->step->values.n; i++)
+        m->shared[i] = i;
+    for (int i = 0; i < m->flow->items; i++) {
+        const Item *x = &m->flow->item[i];
+        placed[x->value] = true;
+        for (int k = 0; k < m->span; k++) {
+            const Item **at = &m->item[x->value * m->span + k];
+            if (x->index == k || (x->index < 0 && !*at))
+                *at = x;
+        }
+    }
+    share(m, placed);
+}
+
+/* Visits are embedding, layers, head, layers backwards, embedding. */
+int unit_at(const Machine *m, int visit)
+{
+    return visit <= m->layers + 1 ? visit : 2 * m->layers + 2 - visit;
+}
+
+int index_of(const Machine *m, const StepOp *o, Operand x)
+{
+    switch (m->step->values.at[x.value].index) {
+    case INDEX_LAYER:
+    case INDEX_BOUNDARY: return o->layer + x.next;
+    case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_UNIT: return o->op->embedding ? 0 : x.next ? unit_at(m, o->visit + x.next) : o->unit;
+    default: return 0;
+    }
+}
+
+Place place_at(Machine *m, int value, int index)
+{
+    const Item *i = index >= 0 && index < m->span ? m->item[m->shared[value] * m->span + index] : NULL;
+    if (!i)
+        reject(m, STEP_VALUES, "%s[%d] has no place", name_of(m, value), index);
+    return (Place){value, index, i};
+}
+
+/* Multiples of the alignment, inside what the packing claims, which is no more than they need. */
+void check_places(Machine *m)
+{
+    const Flow *f = m->flow;
+    int64_t end = 0;
+    m->now = -1;
+    for (int i = 0; i < f->items; i++) {
+        const Item *x = &f->item[i];
+        const Value *v = &m->step->values.at[x->value];
+        const int64_t room = (x->bytes + f->align - 1) / f->align * f->align;
+        if (x->bytes != step_bytes(m->step, v, v->index == INDEX_VISIT ? unit_at(m, x->index) : x->index < 0 ? 0 : x->index))
+            reject(m, STEP_VALUES, "the place of %s[%d] is not as large as the value", v->name, x->index);
+        if (x->offset < 0 || x->offset % f->align || x->offset + room > f->packed)
+            reject(m, STEP_VALUES, "the place of %s[%d] at %lld is not aligned, or not inside the %lld bytes of the packing", v->name,
+                   x->index, (long long)x->offset, (long long)f->packed);
+        end = x->offset + room > end ? x->offset + room : end;
+    }
+    if (end != f->packed)
+        reject(m, STEP_VALUES, "the packing claims %lld bytes, and its items take %lld", (long long)f->packed, (long long)end);
+}
+
+/* ---- streams ---- */
+
+/* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
+void wait_for(Machine *m, Place p)
+{
+    int done = 0;
+    for (int i = 0; i < m->under.n; i++)
+        if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
+            done = i + 1;
+    m->under.n -= done;
+    if (done)
+        memmove(m->under.at, m->under.at + done, sizeof *m->under.at * (size_t)m->under.n);
+}
+
+void check_apart(Machine *m, Place p, bool writes)
+{
+    for (int i = 0; i < m->under.n; i++) {
+        const Under *u = &m->under.at[i];
+        if (overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
+            reject(m, STEP_STREAMS, "it %s %s[%d], where %s may still be %s %s[%d]", writes ? "writes" : "reads", name_of(m, p.value),
+                   p.index, op_text(m, u->op), u->writes ? "writing" : "reading", name_of(m, u->value), u->index);
+    }
+}

@@ -1,0 +1,557 @@
+/* verify_replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
+ *
+ * The trace is replayed on an abstract rank in relative coordinates (plan.h), which stands for every rank: slots hold
+ * named chunks, a read of a slot demands that its arrival was waited for and that nothing was put there since, a fill
+ * demands that readers and sends were waited for, and partial sums are sets of the pairs that were added. An exchange
+ * changes how one tensor is laid out; laid out by heads it has no chunks, and a pair of whole tensors is every pair.
+ *
+ * Why no wait can be part of a cycle, also when a send blocks until its receive is posted: all ranks run the same
+ * operations in the same order, operation i of one rank meets operation i of another, and every wait is for an operation
+ * before it. Take the rank that is furthest behind: what it waits for lies before its own place, and the peers are
+ * at least as far, so they have posted their side; it can go on.
+ */
+#include "verify.h"
+
+#include <string.h>
+
+typedef struct Pairs { uint64_t *bits; } Pairs; /* set of relative pairs kv - q */
+/* content: number of the fill, 0 never; pending: a sum that arrived and is not yet added. */
+typedef struct Slot { int content; bool used, pending; } Slot;
+typedef struct Held { bool here; int pool, slot, content; const Instance *from; } Held; /* pool < 0: home */
+typedef struct Arrived { int pool, slot; Pairs sum; } Arrived;
+
+typedef struct Machine {
+    Arena *arena;
+    Diags *diags;
+    const Schedule *s;
+    const Choice *choice;
+    const Instance *now;       /* NULL: the end */
+    size_t words;              /* of a Pairs */
+    Slot **slot;               /* [pool][slot] */
+    int *uses;                 /* [pool] */
+    int fills;
+    Held *held[TENSOR_COUNT];  /* [chunk] copies, and partial sums computed here */
+    Pairs *own[TENSOR_COUNT];  /* [chunk] pairs in the partial sum computed here (home: in all) */
+    Vec(Arrived) *arrived[TENSOR_COUNT]; /* [chunk] */
+    const Instance *heads[TENSOR_COUNT]; /* what laid the tensor out by heads; NULL: it is laid out by tokens */
+    Pairs share[TENSOR_COUNT]; /* pairs in the sum that is laid out by heads */
+    bool strayed[TENSOR_COUNT]; /* a partial sum was ever away from home */
+    const Instance **computed; /* [kv - q] where the pair was computed */
+    bool *read;                /* [trace] copies: what it brought was read */
+    bool failed;
+} Machine;
+
+/* What a direction computes. */
+static const TensorId results[2][2] = {{T_O}, {T_DQ, T_DKV}};
+
+static void fail(Machine *m, Span at, Proof proof, const char *fmt, va_list ap)
+{
+    Text t = {0};
+    text_vprintf(&t, fmt, ap);
+    diag_error(m->diags, at, "proof %d (%s) fails: %s", proof, proof_names[proof], t.at);
+    text_free(&t);
+    m->failed = true;
+}
+
+/* At the operation that runs, or at the end of all, at the direction. */
+static void __attribute__((format(printf, 3, 4))) reject(Machine *m, Proof proof, const char *fmt, ...)
+{
+    const Instance *i = m->now;
+    va_list ap;
+    va_start(ap, fmt);
+    fail(m, i ? i->node->stmt->span : phase_of(m->choice, m->s->backward)->span, proof, fmt, ap);
+    va_end(ap);
+    if (i)
+        diag_note(m->diags, i->node->stmt->span, "at every rank, in `%s`", instance_text(m->arena, m->s, i));
+}
+
+/* At a statement as such. */
+static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const Node *n, Proof proof, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fail(m, n->stmt->span, proof, fmt, ap);
+    va_end(ap);
+}
+
+/* Another operation that matters: "first here, in `attend Q[r] with KV[r], at s = 0`". */
+static void note(Machine *m, const Instance *i, const char *before, const char *after)
+{
+    if (i)
+        diag_note(m->diags, i->node->stmt->span, "%s`%s`%s", before, instance_text(m->arena, m->s, i), after);
+}
+
+static const char *name_of(Machine *m, TensorId t, int chunk)
+{
+    return chunk_name(m->arena, m->choice, t, chunk);
+}
+
+/* ---- sets of pairs ---- */
+
+static bool has_pair(Pairs p, int d)
+{
+    return p.bits && (p.bits[d / 64] >> (d % 64) & 1);
+}
+
+static void add_pair(Machine *m, Pairs *p, int d)
+{
+    if (!p->bits)
+        p->bits = NEW_ARRAY(m->arena, uint64_t, m->words);
+    p->bits[d / 64] |= (uint64_t)1 << (d % 64);
+}
+
+static bool is_empty(const Machine *m, Pairs p)
+{
+    for (size_t w = 0; p.bits && w < m->words; w++)
+        if (p.bits[w])
+            return false;
+    return true;
+}
+
+/* Adds b to a; a pair in both would be counted twice. */
+static void add_sum(Machine *m, TensorId t, Pairs *a, Pairs b)
+{
+    for (size_t w = 0; b.bits && w < m->words && !m->failed; w++) {
+        if (!b.bits[w])
+            continue;
+        if (!a->bits)
+            a->bits = NEW_ARRAY(m->arena, uint64_t, m->words);
+        if (a->bits[w] & b.bits[w])
+            reject(m, PROOF_SUMS, "a part of %s is added twice", tensor_name(t));
+        a->bits[w] |= b.bits[w];
+    }
+}
+
+/* ---- what is where ---- */
+
+/* Whether the operation leaves the chunk here, or adds to it. */
+static bool brings(const Machine *m, const Instance *i, TensorId t, int chunk)
+{
+    const Node *n = i->node;
+    if (n->kind == N_COMPUTE)
+        return !n->ref[0].whole && ((t == T_DQ && i->chunk[0] == chunk) || (t == T_DKV && i->chunk[1] == chunk));
+    return n->kind != N_EXCHANGE && n->ref[0].tensor == t && rel_sub(m->choice, i->chunk[0], i->hop) == chunk;
+}
+
+static void note_later(Machine *m, TensorId t, int chunk)
+{
+    const Trace *trace = &m->s->trace;
+    for (const Instance *i = m->now + 1; i < trace->at + trace->n; i++) {
+        if (!brings(m, i, t, chunk))
+            continue;
+        note(m, i, "", tensor_accumulates(t) ? " adds to it, but later"
+                                             : " brings it, but later: statements run in the order of the text, except that "
+                                               "a pass of Q or KV goes before the computing of its own block");
+        return;
+    }
+    diag_note(m->diags, m->now->node->stmt->span, "no statement %s %s here", tensor_accumulates(t) ? "adds to" : "brings",
+              name_of(m, t, chunk));
+}
+
+static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
+{
+    enum { MOST = 4 };
+    Text here = {0};
+    int n = 0;
+    for (int c = 0; c < m->choice->ranks; c++)
+        if (m->held[t][c].here && n++ < MOST)
+            text_printf(&here, "%s%s", n == 1 ? "" : ", ", name_of(m, t, c));
+    if (n > MOST)
+        text_printf(&here, " and %d more", n - MOST);
+    reject(m, proof, "%s is not here; this rank holds %s", name_of(m, t, chunk), n ? here.at : "none");
+    note_later(m, t, chunk);
+    text_free(&here);
+}
+
+/* Laid out by heads a tensor has no chunks. */
+static bool has_chunks(Machine *m, TensorId t, Proof proof)
+{
+    if (!m->heads[t])
+        return true;
+    reject(m, proof, "it names a chunk of %s, which is laid out by heads", tensor_name(t));
+    note(m, m->heads[t], "since ", "");
+    return false;
+}
+
+/* ---- slots ---- */
+
+/* The chunk must be where it was put, and its arrival waited for. */
+static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof missing)
+{
+    const Held *h = &m->held[t][chunk];
+    if (!has_chunks(m, t, missing))
+        return;
+    if (!h->here) {
+        reject_absent(m, missing, t, chunk);
+        return;
+    }
+    if (h->pool < 0)
+        return;
+    if (m->slot[h->pool][h->slot].content != h->content)
+        reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d], which a later chunk has overwritten", name_of(m, t, chunk),
+               m->s->pool[h->pool].name, h->slot);
+    else if (wait && !(m->now->node->waits & wait))
+        reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d] without waiting for its arrival", name_of(m, t, chunk),
+               m->s->pool[h->pool].name, h->slot);
+    m->read[h->from - m->s->trace.at] = true;
+}
+
+/* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
+static Held fill_slot(Machine *m, TensorId t, int pool)
+{
+    const Pool *p = &m->s->pool[pool];
+    int k = m->uses[pool]++ % p->slots;
+    if (p->tensor != t)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d], which has the size of %s, with %s", p->name, k, tensor_name(p->tensor),
+               tensor_name(t));
+    Slot *slot = &m->slot[pool][k];
+    if (slot->used && !(m->now->node->waits & WAIT_FREE))
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] without waiting until its last content is read and sent", p->name, k);
+    else if (slot->pending)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] before the sum that arrived there is added", p->name, k);
+    *slot = (Slot){.content = ++m->fills, .used = true};
+    return (Held){true, pool, k, m->fills, m->now};
+}
+
+/* The send of one operation may be under way while what it receives lands: not in the same slot. */
+static void check_apart(Machine *m, Held sent, Held filled)
+{
+    if (!m->failed && sent.here && sent.pool == filled.pool && sent.slot == filled.slot)
+        reject(m, PROOF_SLOTS, "it fills slot %s[%d] while it sends what is there", m->s->pool[sent.pool].name, sent.slot);
+}
+
+/* ---- passes ---- */
+
+static void run_copy(Machine *m)
+{
+    const Instance *i = m->now;
+    TensorId t = i->node->ref[0].tensor;
+    Held sent = m->held[t][i->chunk[0]];
+    int there = rel_sub(m->choice, i->chunk[0], i->hop);
+    Held *h = &m->held[t][there];
+    check_read(m, t, i->chunk[0], WAIT_ARRIVED, PROOF_MESSAGES);
+    if (m->failed)
+        return;
+    if (h->here && (h->pool < 0 || m->slot[h->pool][h->slot].content == h->content))
+        reject(m, PROOF_MESSAGES, "%s, which it brings, is already there", name_of(m, t, there));
+    *h = fill_slot(m, t, i->node->pool);
+    check_apart(m, sent, *h);
+}
+
+/* Own partial sum and what arrived for the chunk, together; both are then empty. The operation that runs must wait for these. */
+static Pairs take_sum(Machine *m, TensorId t, int chunk, unsigned wait)
+{
+    Pairs sum = {0};
+    add_sum(m, t, &sum, m->own[t][chunk]);
+    for (int j = 0; j < m->arrived[t][chunk].n && !m->failed; j++) {
+        const Arrived *a = &m->arrived[t][chunk].at[j];
+        m->slot[a->pool][a->slot].pending = false;
+        if (m->now && !(m->now->node->waits & wait))
+            reject(m, PROOF_SLOTS, "it sends %s without waiting for the partial sum that arrives for it", tensor_name(t));
+        add_sum(m, t, &sum, a->sum);
+    }
+    m->arrived[t][chunk].n = 0;
+    m->own[t][chunk] = (Pairs){0};
+    return sum;
+}
+
+/* This rank's own partial sum of the chunk, in a slot unless it is at home. */
+static void touch_sum(Machine *m, TensorId t, int chunk)
+{
+    Held *h = &m->held[t][chunk];
+    if (!h->here && m->s->partial_pool[t] >= 0)
+        *h = fill_slot(m, t, m->s->partial_pool[t]);
+    m->strayed[t] |= chunk != 0;
+}
+
+static void run_sum(Machine *m)
+{
+    const Instance *i = m->now;
+    TensorId t = i->node->ref[0].tensor;
+    int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
+    if (!has_chunks(m, t, PROOF_MESSAGES))
+        return;
+    if (i->node->waits & WAIT_HOME)
+        m->own[t][0] = take_sum(m, t, 0, WAIT_HOME);
+    if (m->arrived[t][chunk].n)
+        touch_sum(m, t, chunk); /* what arrived is added to a sum of its own */
+    Held sent = m->held[t][chunk];
+    if (sent.here && chunk != 0) {
+        check_read(m, t, chunk, 0, PROOF_MESSAGES);
+        if (!m->failed && !(i->node->waits & WAIT_COMPUTED))
+            reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it", tensor_name(t));
+        m->held[t][chunk].here = false;
+    }
+    if (m->failed)
+        return;
+    Pairs sum = take_sum(m, t, chunk, WAIT_MERGED);
+    if (!m->failed && is_empty(m, sum)) {
+        reject(m, PROOF_MESSAGES, "nothing has been added to %s here", name_of(m, t, chunk));
+        note_later(m, t, chunk);
+    }
+    if (m->failed)
+        return;
+    Held h = fill_slot(m, t, i->node->pool);
+    check_apart(m, sent, h);
+    m->strayed[t] |= there != 0;
+    m->slot[h.pool][h.slot].pending = true;
+    *vec_push(m->arena, &m->arrived[t][there]) = (Arrived){h.pool, h.slot, sum};
+}
+
+/* ---- computing ---- */
+
+/* The table of what is computed: each pair once, by chunks or with all others. */
+static void enter_pair(Machine *m, int pair)
+{
+    const Instance *before = m->computed[pair];
+    if (before) {
+        reject(m, PROOF_PAIRS, "the pair of %s and %s is computed a second time", name_of(m, T_Q, 0), name_of(m, T_KV, pair));
+        note(m, before, "first here, in ", "");
+    }
+    m->computed[pair] = m->now;
+}
+
+static void add_result(Machine *m, TensorId t, int chunk, int pair)
+{
+    if (m->failed)
+        return;
+    touch_sum(m, t, chunk);
+    if (m->held[t][chunk].here)
+        check_read(m, t, chunk, 0, PROOF_SUMS);
+    add_pair(m, &m->own[t][chunk], pair);
+}
+
+static void run_pair(Machine *m)
+{
+    const Instance *i = m->now;
+    int pair = rel_sub(m->choice, i->chunk[1], i->chunk[0]);
+    enter_pair(m, pair);
+    if (!m->failed)
+        check_read(m, T_Q, i->chunk[0], WAIT_ARRIVED_Q, PROOF_PAIRS);
+    if (!m->failed)
+        check_read(m, T_KV, i->chunk[1], WAIT_ARRIVED_KV, PROOF_PAIRS);
+    for (int j = 0; j <= m->s->backward; j++)
+        add_result(m, results[m->s->backward][j], i->chunk[j], pair);
+}
+
+static void read_whole(Machine *m, TensorId t)
+{
+    if (m->failed)
+        return;
+    if (m->heads[t])
+        m->read[m->heads[t] - m->s->trace.at] = true;
+    else
+        reject(m, PROOF_PAIRS, "it takes all of %s, which is laid out by tokens: `exchange %s tokens -> heads;` is missing before it",
+               tensor_name(t), tensor_name(t));
+}
+
+static void run_whole(Machine *m)
+{
+    for (int d = 0; d < m->choice->ranks && !m->failed; d++)
+        enter_pair(m, d);
+    read_whole(m, T_Q);
+    read_whole(m, T_KV);
+    for (int j = 0; j <= m->s->backward; j++) {
+        TensorId t = results[m->s->backward][j];
+        for (int d = 0; d < m->choice->ranks; d++)
+            add_pair(m, &m->share[t], d);
+        m->heads[t] = m->now;
+    }
+}
+
+static void run_exchange(Machine *m)
+{
+    const Node *n = m->now->node;
+    TensorId t = n->ref[0].tensor;
+    bool to_heads = n->stmt->tokens_to_heads, sum = tensor_accumulates(t);
+    if (!m->heads[t] != to_heads) {
+        reject(m, PROOF_MESSAGES, "%s is laid out by %s already", tensor_name(t), to_heads ? "heads" : "tokens");
+        note(m, m->heads[t], "since ", "");
+    } else if (sum && to_heads) {
+        reject(m, PROOF_MESSAGES, "%s is laid out by heads where it is computed so, and by nothing else", tensor_name(t));
+    }
+    m->heads[t] = to_heads ? m->now : NULL;
+    for (int c = 1; c < m->choice->ranks && !sum; c++)
+        m->held[t][c].here = false;
+    add_sum(m, t, &m->own[t][0], m->share[t]);
+    m->share[t] = (Pairs){0};
+}
+
+static void run_instance(Machine *m)
+{
+    const Node *n = m->now->node;
+    if (n->kind == N_COMPUTE && n->ref[0].whole)
+        run_whole(m);
+    else if (n->kind == N_COMPUTE)
+        run_pair(m);
+    else if (n->kind == N_EXCHANGE)
+        run_exchange(m);
+    else if (tensor_accumulates(n->ref[0].tensor))
+        run_sum(m);
+    else
+        run_copy(m);
+}
+
+/* ---- the end ---- */
+
+static const Node *find_node(const Node *n, NodeKind kind, TensorId t)
+{
+    const Node *found = NULL;
+    for (; n && !found; n = n->next)
+        found = n->kind == kind && n->ref[0].tensor == t ? n : find_node(n->body, kind, t);
+    return found;
+}
+
+/* The statement that would compute the pair, as the direction's others are written. */
+static const char *missing_statement(Machine *m, int pair)
+{
+    const char *verb = m->s->backward ? "grad" : "attend";
+    if (m->heads[T_Q] && m->heads[T_KV])
+        return arena_printf(m->arena, "%s Q with KV;", verb);
+    bool queries = false;
+    for (int d = 0; d < m->choice->ranks; d++)
+        queries |= m->computed[d] && m->computed[d]->chunk[0] != 0;
+    return arena_printf(m->arena, "%s %s with %s;", verb, name_of(m, T_Q, queries ? rel_sub(m->choice, 0, pair) : 0),
+                        name_of(m, T_KV, queries ? 0 : pair));
+}
+
+static void check_pairs(Machine *m)
+{
+    int missing = 0, first = 0;
+    for (int d = m->choice->ranks - 1; d >= 0; d--)
+        if (!m->computed[d]) {
+            missing++;
+            first = d;
+        }
+    if (missing)
+        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, m->choice->ranks, missing == 1 ? "is" : "are",
+               missing_statement(m, first));
+}
+
+static void reject_away(Machine *m, TensorId t, int chunk)
+{
+    const Trace *trace = &m->s->trace;
+    bool returned = find_node(m->s->body, N_RETURN, t);
+    reject(m, PROOF_SUMS, "a part of %s stays at a rank that does not own it%s%s%s", name_of(m, t, chunk),
+           returned ? "" : ": `return ", returned ? "" : tensor_name(t), returned ? "" : ";` is missing");
+    for (const Instance *i = trace->at + trace->n - 1; i >= trace->at; i--)
+        if (brings(m, i, t, chunk)) {
+            note(m, i, "", " adds to it");
+            return;
+        }
+}
+
+static void check_home(Machine *m, TensorId t)
+{
+    if (m->heads[t]) {
+        reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing", tensor_name(t), tensor_name(t));
+        note(m, m->heads[t], "since ", "");
+        return;
+    }
+    Pairs home = take_sum(m, t, 0, 0);
+    for (int c = 1; c < m->choice->ranks && !m->failed; c++)
+        if (m->arrived[t][c].n || !is_empty(m, m->own[t][c]))
+            reject_away(m, t, c);
+    for (int d = 0; d < m->choice->ranks && !m->failed; d++)
+        if (!has_pair(home, d))
+            reject(m, PROOF_SUMS, "a part of %s never reaches its owner", tensor_name(t));
+}
+
+/* ---- what nothing uses ---- */
+
+/* A copy that comes is read, by computing or by a pass. */
+static void check_copies_used(Machine *m)
+{
+    for (int i = 0; i < m->s->trace.n && !m->failed; i++) {
+        const Instance *x = m->now = &m->s->trace.at[i];
+        TensorId t = x->node->ref[0].tensor;
+        if (m->read[i] || x->node->kind == N_COMPUTE || tensor_accumulates(t))
+            continue;
+        if (x->node->kind == N_EXCHANGE)
+            reject(m, PROOF_MESSAGES, "nothing reads %s as it lays it out", tensor_name(t));
+        else
+            reject(m, PROOF_MESSAGES, "nothing reads %s, which it brings", name_of(m, t, rel_sub(m->choice, x->chunk[0], x->hop)));
+    }
+}
+
+/* Passes and returns of sums that are all at home do nothing, and so leave no trace; one rank has no other place for them. */
+static void check_sums_used(Machine *m, const Node *n, const Node **returned)
+{
+    for (; n && !m->failed; n = n->next) {
+        TensorId t = n->ref[0].tensor;
+        bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t] : n->kind == N_PASS && n->stays && !m->strayed[t];
+        if (idle && m->choice->ranks > 1) {
+            reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at home%s", tensor_name(t),
+                        returned[t] ? " already" : "");
+            if (returned[t])
+                diag_note(m->diags, returned[t]->stmt->span, "since this");
+        }
+        if (n->kind == N_RETURN)
+            returned[t] = n;
+        check_sums_used(m, n->body, returned);
+    }
+}
+
+static void check_end(Machine *m)
+{
+    const Node *returned[TENSOR_COUNT] = {NULL};
+    m->now = NULL;
+    check_pairs(m);
+    for (int j = 0; j <= m->s->backward && !m->failed; j++)
+        check_home(m, results[m->s->backward][j]);
+    if (!m->failed)
+        check_copies_used(m);
+    if (!m->failed)
+        check_sums_used(m, m->s->body, returned);
+}
+
+/* ---- set-up ---- */
+
+static Machine machine_make(Arena *a, Diags *d, const Schedule *s)
+{
+    Machine m = {.arena = a, .diags = d, .s = s, .choice = s->choice};
+    size_t ranks = (size_t)s->choice->ranks;
+    m.words = (ranks + 63) / 64;
+    m.computed = NEW_ARRAY(a, const Instance *, ranks);
+    m.read = NEW_ARRAY(a, bool, s->trace.n ? s->trace.n : 1);
+    m.uses = NEW_ARRAY(a, int, s->pools ? s->pools : 1);
+    m.slot = NEW_ARRAY(a, Slot *, s->pools ? s->pools : 1);
+    for (int p = 0; p < s->pools; p++)
+        m.slot[p] = NEW_ARRAY(a, Slot, s->pool[p].slots);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        m.held[t] = NEW_ARRAY(a, Held, ranks);
+        m.held[t][0] = (Held){.here = true, .pool = -1};
+        m.own[t] = NEW_ARRAY(a, Pairs, ranks);
+        m.arrived[t] = arena_alloc(a, sizeof(*m.arrived[t]) * ranks);
+    }
+    return m;
+}
+
+static bool streams_apart(Machine *m, const Node *n, const Node **owner)
+{
+    for (; n && !m->failed; n = n->next) {
+        if (n->channel >= 0 && owner[n->channel]) {
+            reject_node(m, n, PROOF_LINKS, "it shares stream %d with another transfer that may be under way", n->channel);
+            diag_note(m->diags, owner[n->channel]->stmt->span, "the other one");
+        } else if (n->channel >= 0) {
+            owner[n->channel] = n;
+        }
+        streams_apart(m, n->body, owner);
+    }
+    return !m->failed;
+}
+
+bool verify_schedule(Arena *a, Diags *d, const Schedule *s)
+{
+    Machine m = machine_make(a, d, s);
+    const Node **owner = NEW_ARRAY(a, const Node *, s->channels + 1);
+    if (!streams_apart(&m, s->body, owner))
+        return false;
+    for (int i = 0; i < s->trace.n && !m.failed; i++) {
+        m.now = &s->trace.at[i];
+        run_instance(&m);
+    }
+    if (!m.failed)
+        check_end(&m);
+    return !m.failed;
+}

@@ -1,0 +1,157 @@
+/* burst_step_cuda.h: a step's operations on a device, by the names and parameters of burst_step_host.h.
+ *
+ * Computing runs on the compute stream in order. A gather or a reduction runs on the weights' stream, after all that computing was
+ * given before it; computing waits where it needs what that stream brought. Whose memory they may still use is the packing's matter.
+ * Rotation and SwiGLU's backward work in place; what is by heads on the host is by tokens here, but for fp32 gradients.
+ */
+#ifndef BURST_STEP_H
+#define BURST_STEP_H
+
+#include "burst_gpu.h"
+
+typedef BurstGpu BurstExec;
+typedef BurstBf16 BurstAct;
+typedef int32_t BurstPosition;
+typedef struct BurstOrder { BurstMark from, here; } BurstOrder; /* where computing was, and the end of what followed */
+typedef BurstOrder BurstArrival;
+typedef BurstGpuWeights BurstShards;
+
+static inline int burst_op_part(BurstExec *e, int part)
+{
+    return burst_gpu_part(e, burst_gpu_compute(e), part, 0, 0);
+}
+
+static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table, BurstAct *x)
+{
+    return burst_gpu_embed(e, n, hidden, token, table, x);
+}
+
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable)
+{
+    return burst_gpu_embed_back(e, n, hidden, token, dx, dtable);
+}
+
+static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w, BurstAct *y,
+                                   float *rstd)
+{
+    return burst_gpu_rmsnorm(e, n, hidden, x, w, eps, y, rstd);
+}
+
+static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd, const BurstAct *dy,
+                                        const BurstAct *w, BurstAct *dx, bool add, float *dw, void *scratch)
+{
+    return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (float *)scratch);
+}
+
+static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x, const BurstAct *w,
+                                  const BurstAct *add, BurstAct *y)
+{
+    return burst_gpu_linear(e, n, in, out * tensors, x, w, add, y);
+}
+
+static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *x,
+                                     float *dw)
+{
+    return burst_gpu_linear_dw(e, n, in, out * tensors, dy, x, dw);
+}
+
+static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *w,
+                                     BurstAct *dx, bool add)
+{
+    return burst_gpu_linear_dx(e, n, in, out * tensors, dy, w, dx, add);
+}
+
+/* x and y are one place. */
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
+                                const BurstAct *x, BurstAct *y)
+{
+    return x == y ? burst_gpu_rope(e, n, heads, d, theta, position, y) : BURST_E_PLAN;
+}
+
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
+                                     const float *dy, BurstAct *dx)
+{
+    return burst_gpu_rope_back(e, n, heads, d, theta, position, dy, dx);
+}
+
+/* Only fp32 gradients are by heads. */
+static inline int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y)
+{
+    return burst_gpu_rope_back(e, n, heads, d, 0, NULL, x, y);
+}
+
+static inline int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y)
+{
+    return burst_gpu_swiglu(e, n, ffn, gate_up, y);
+}
+
+static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
+                                       BurstAct *d_gate_up)
+{
+    return burst_gpu_swiglu_back(e, n, ffn, gate_up, dy, d_gate_up);
+}
+
+static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o, float *delta)
+{
+    return burst_gpu_delta(e, n, heads, d, o, d_o, delta);
+}
+
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
+                                const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                                void *scratch)
+{
+    return burst_gpu_loss(e, n, hidden, vocab, x, w, label, weight, scale, loss, dx, dw, scratch);
+}
+
+static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)
+{
+    return burst_gpu_zero(e, x, (size_t)count * sizeof *x);
+}
+
+/* The weights' stream goes on when computing is here, with this part. */
+static inline int burst_op_begin(BurstExec *e, int part, int unit, BurstOrder *o)
+{
+    BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
+    BURST_TRY(burst_gpu_after(e, burst_gpu_weights(e), &o->from));
+    return burst_gpu_part(e, burst_gpu_weights(e), part, unit, 0);
+}
+
+static inline int burst_op_end(BurstExec *e, BurstOrder *o)
+{
+    BURST_TRY(burst_gpu_part(e, burst_gpu_weights(e), BURST_P_IDLE, 0, 0));
+    return burst_gpu_mark(e, burst_gpu_weights(e), &o->here);
+}
+
+static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
+{
+    BURST_TRY(burst_op_begin(e, BURST_P_GATHER, unit, a));
+    BURST_TRY(burst_gpu_gather(e, shard, elements, full));
+    return burst_op_end(e, a);
+}
+
+static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
+{
+    (void)unit;
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    return burst_gpu_after(e, burst_gpu_compute(e), &a->here);
+}
+
+static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add, BurstOrder *o)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_reduce(e, full, elements, shard, add));
+    return burst_op_end(e, o);
+}
+
+static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
+{
+    return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
+}
+
+static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
+{
+    return burst_gpu_weights_update(e, p, w, step, norm);
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* burst_step_host.h: a step's operations on the host. burst_step_cuda.h has the same names with the same parameters, so that one
+ * printed step serves both.
+ *
+ * Shapes are of burst_rt.h's functions, which these call: [n][width] by tokens, [heads][n][head_dim] by heads. Products of one input
+ * by several tensors that follow each other lie one after the other here, and side by side in a row on a device.
+ */
+#ifndef BURST_STEP_H
+#define BURST_STEP_H
+
+#include "burst_rt.h"
+
+#include <string.h>
+
+typedef BurstCtx BurstExec;        /* what runs operations */
+typedef float BurstAct;            /* of activations and gathered weights */
+typedef int64_t BurstPosition;
+typedef BurstGather BurstArrival;  /* of a gathered unit */
+typedef BurstWeights BurstShards;
+typedef struct BurstOrder { int unused; } BurstOrder; /* between computing and reductions: they run one after the other */
+
+static inline int burst_op_part(BurstExec *e, int part)
+{
+    burst_part(e, part, 0, 0);
+    return BURST_OK;
+}
+
+static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *table, BurstAct *x)
+{
+    (void)e;
+    burst_embed(n, hidden, token, table, x);
+    return BURST_OK;
+}
+
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable)
+{
+    (void)e;
+    burst_embed_back(n, hidden, token, dx, dtable);
+    return BURST_OK;
+}
+
+static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x, const BurstAct *w, BurstAct *y,
+                                   float *rstd)
+{
+    (void)e;
+    burst_rmsnorm(n, hidden, x, w, eps, y, rstd);
+    return BURST_OK;
+}
+
+static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd, const BurstAct *dy,
+                                        const BurstAct *w, BurstAct *dx, bool add, float *dw, void *scratch)
+{
+    (void)e, (void)scratch;
+    if (!add)
+        memset(dx, 0, (size_t)(n * hidden) * sizeof *dx);
+    burst_rmsnorm_back(n, hidden, x, w, rstd, dy, dx, dw);
+    return BURST_OK;
+}
+
+/* add: NULL, or what the product is added to. */
+static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x, const BurstAct *w,
+                                  const BurstAct *add, BurstAct *y)
+{
+    (void)e;
+    if (add)
+        memcpy(y, add, (size_t)(n * out * tensors) * sizeof *y);
+    for (int64_t t = 0; t < tensors; t++)
+        burst_linear(n, in, out, x, w + t * in * out, y + t * n * out, add != NULL);
+    return BURST_OK;
+}
+
+static inline int burst_op_linear_dw(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *x,
+                                     float *dw)
+{
+    (void)e;
+    for (int64_t t = 0; t < tensors; t++)
+        burst_linear_dw(n, in, out, dy + t * n * out, x, dw + t * in * out);
+    return BURST_OK;
+}
+
+static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *dy, const BurstAct *w,
+                                     BurstAct *dx, bool add)
+{
+    (void)e;
+    for (int64_t t = 0; t < tensors; t++)
+        burst_linear_dx(n, in, out, dy + t * n * out, w + t * in * out, dx, add || t > 0);
+    return BURST_OK;
+}
+
+static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
+                                const BurstAct *x, BurstAct *y)
+{
+    (void)e;
+    burst_rope_to_heads(n, heads, d, theta, position, x, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
+                                     const float *dy, BurstAct *dx)
+{
+    (void)e;
+    burst_rope_back(n, heads, d, theta, position, dy, dx);
+    return BURST_OK;
+}
+
+static inline int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, const BurstAct *x, BurstAct *y)
+{
+    (void)e;
+    burst_tokens_to_heads(n, heads, d, x, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y)
+{
+    (void)e;
+    burst_heads_to_tokens(n, heads, d, x, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y)
+{
+    (void)e;
+    burst_swiglu(n * ffn, gate_up, gate_up + n * ffn, y);
+    return BURST_OK;
+}
+
+/* d_gate_up may be gate_up. */
+static inline int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
+                                       BurstAct *d_gate_up)
+{
+    (void)e;
+    burst_swiglu_back(n * ffn, gate_up, gate_up + n * ffn, dy, d_gate_up, d_gate_up + n * ffn);
+    return BURST_OK;
+}
+
+static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o, float *delta)
+{
+    (void)e;
+    burst_attend_delta(heads * n, d, o, d_o, delta);
+    return BURST_OK;
+}
+
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
+                                const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
+                                void *scratch)
+{
+    (void)e;
+    burst_loss(n, hidden, vocab, x, w, label, weight, scale, loss, dx, dw, (float *)scratch);
+    return BURST_OK;
+}
+
+static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)
+{
+    (void)e;
+    memset(x, 0, (size_t)count * sizeof *x);
+    return BURST_OK;
+}
+
+static inline BurstGroup burst_op_world(const BurstExec *e)
+{
+    const BurstGroup g = {0, 1, burst_world(e)};
+    return g;
+}
+
+/* Starts; the unit is in full from burst_op_arrived on. */
+static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
+{
+    (void)unit;
+    return burst_gather_start(e, burst_op_world(e), shard, elements, full, a);
+}
+
+static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
+{
+    burst_doing(e, "gather of weights");
+    burst_part(e, BURST_P_GATHER, unit, 0);
+    BURST_TRY(burst_gather_wait(e, a));
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
+}
+
+/* shard (+)= this rank's part of the sum of all ranks' full, which is spent. */
+static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add, BurstOrder *o)
+{
+    (void)o;
+    burst_doing(e, "reduction of gradients");
+    burst_part(e, BURST_P_REDUCE, unit, 0);
+    if (!add)
+        memset(shard, 0, (size_t)elements * sizeof *shard);
+    BURST_TRY(burst_reduce_scatter(e, burst_op_world(e), full, elements, shard));
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
+}
+
+/* The last reduction is done. */
+static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
+{
+    (void)e, (void)o;
+    return BURST_OK;
+}
+
+static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
+{
+    return burst_weights_update(e, p, w, step, norm);
+}
+
+#endif

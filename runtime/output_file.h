@@ -1,0 +1,20 @@
+/* output_file.h: a file that is written whole or stays as it was. For the compiler and for programs: no BurstCtx. */
+#ifndef BURST_OUTPUT_FILE_H
+#define BURST_OUTPUT_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* part NULL: written through. */
+typedef struct OutputFile { FILE *file; char *part, *target; } OutputFile;
+
+/* Opens `path` for writing; 0, or -1 with errno. Where there is nothing or a regular file, the text goes to a temporary file
+ * beside it, and a symbolic link is followed first; a file keeps its mode. Devices, FIFOs and open files by the names of /proc
+ * (as /dev/stdout is one) are written through. */
+int output_open(OutputFile *o, const char *path);
+/* Closes. keep: the temporary file takes its name, else it goes. 0, or -1 with errno: then the file is as it was. */
+int output_close(OutputFile *o, bool keep);
+/* Where symbolic links lead, whether there is anything or not; the caller's to free. NULL with errno. */
+char *output_follow(const char *path);
+
+#endif

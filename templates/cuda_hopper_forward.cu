@@ -1,0 +1,504 @@
+/* cuda_hopper_forward.cu: attention forward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
+ *
+ * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the
+ * first loads, by the copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are
+ * the probabilities as the left side of P V. The scores of key tile i + 1 are asked for before P V of tile i, so that the
+ * softmax runs beside products, of this warpgroup and, where they take turns, of the others. Next to queries and keys lie
+ * what a consumer has to know of them (tile, head, entry of the list, positions), so that consumers read no global memory.
+ * The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge.
+ */
+#define BURST_FORM 90
+#include "cuda_hopper.cuh"
+
+// @insert masks
+
+/* A launch: what the pair is, and its tensors as the copy engine sees them. */
+typedef struct BurstForwardLaunch {
+    CUtensorMap q, k, v;
+    BurstForward p;
+    int total; /* tiles of all heads */
+} BurstForwardLaunch;
+
+/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (docs/performance.md). */
+template <int D, class MASK> struct BurstForwardLayout {
+    static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K, STAGES = 2;
+    static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
+    static constexpr bool TURNS = D == 64;
+    static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
+    static constexpr int Q_BYTES = BM * D * 2, K_BYTES = BN * D * 2;
+    static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, K_TOKENS = burst::token_ints<MASK>(BN) * 4;
+    static constexpr int KEYS = STAGES * (2 * K_BYTES + K_TOKENS + 4 + 4 * 8), QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
+    static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
+    static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
+    static constexpr int Q_INTS = V + STAGES * K_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
+    static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* tile, head, count of a query tile; tile -1: no more */
+    static constexpr int ENTRY = TILE + Q_STAGES * 16;
+    static constexpr int Q_FULL = ENTRY + STAGES * 4, Q_EMPTY = Q_FULL + Q_STAGES * 8;
+    static constexpr int K_FULL = Q_EMPTY + Q_STAGES * 8, K_EMPTY = K_FULL + STAGES * 8;
+    static constexpr int V_FULL = K_EMPTY + STAGES * 8, V_EMPTY = V_FULL + STAGES * 8, BYTES = V_EMPTY + STAGES * 8;
+};
+
+namespace burst {
+
+/* ---- the producer: one warp; its first lane asks for copies ---- */
+template <class L> struct ForwardProducer {
+    int lane;
+    Stage<L::Q_STAGES> q;
+    Stage<L::STAGES> k, v;
+};
+
+/* Keys of the list's entry, with their tokens where the tile is partial. */
+template <class L, class MASK>
+static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w, int entry,
+                                                      int kv)
+{
+    const uint32_t base = shared_address(shared), full = base + L::K_FULL + w.k.at * 8;
+    const int first = entry / 2 * L::BN;
+    barrier_wait(base + L::K_EMPTY + w.k.at * 8, w.k.parity ^ 1);
+    if (!MASK::ALL && entry & 1) {
+        copy_tokens_warp<L::BN, MASK>(base + L::K_INTS + w.k.at * L::K_TOKENS, a.p.k_tokens, first, w.lane);
+        barrier_copies(full);
+    }
+    __syncwarp();
+    if (w.lane == 0) {
+        ((volatile int32_t *)(shared + L::ENTRY))[w.k.at] = entry;
+        barrier_expect(full, L::K_BYTES);
+        tensor_load(base + L::K + w.k.at * L::K_BYTES, &a.k, first, kv, full);
+    }
+    w.k.next();
+}
+
+template <class L>
+static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &a, uint32_t base, ForwardProducer<L> &w, int entry, int kv)
+{
+    const uint32_t full = base + L::V_FULL + w.v.at * 8;
+    barrier_wait(base + L::V_EMPTY + w.v.at * 8, w.v.parity ^ 1);
+    if (w.lane == 0) {
+        barrier_expect(full, L::K_BYTES);
+        tensor_load(base + L::V + w.v.at * L::K_BYTES, &a.v, entry / 2 * L::BN, kv, full);
+    }
+    w.v.next();
+}
+
+template <class L, class MASK>
+static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w, int tile,
+                                                      int head, int count)
+{
+    const uint32_t base = shared_address(shared), full = base + L::Q_FULL + w.q.at * 8;
+    barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
+    if (!MASK::ALL) {
+        copy_tokens_warp<L::BM, MASK>(base + L::Q_INTS + w.q.at * L::Q_TOKENS, a.p.q_tokens, tile * L::BM, w.lane);
+        barrier_copies(full);
+    }
+    __syncwarp();
+    if (w.lane == 0) {
+        volatile int32_t *const of = (volatile int32_t *)(shared + L::TILE) + w.q.at * 4;
+        of[0] = tile, of[1] = head, of[2] = count;
+        barrier_expect(full, L::Q_BYTES);
+        tensor_load(base + L::Q + w.q.at * L::Q_BYTES, &a.q, tile * L::BM, head, full);
+    }
+    w.q.next();
+}
+
+/* The next tile's number; first lane only. The one who asks last leaves the counter as it was. */
+static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a)
+{
+    const int before = atomicAdd(a.p.lists.taken, 1);
+    if (before == a.total - 1)
+        *(volatile int32_t *)a.p.lists.taken = 0;
+    return (int)gridDim.x + before;
+}
+
+/* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block would hold a long
+ * tile while others are free. */
+template <class L, class MASK>
+static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
+                                                           int number)
+{
+    const Place place = place_of(number, a.p.lists.rows, a.p.q_heads, a.p.section);
+    const BurstTileList of = list_of(a.p.lists, place.tile);
+    const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
+    const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
+    int entry = of.first, next = 0;
+    if (L::Q_STAGES == 1 && of.count) /* K needs not wait for the last tile's Q */
+        forward_load_k<L, MASK>(a, shared, w, entry, kv);
+    forward_load_q<L, MASK>(a, shared, w, of.tile, place.head, of.count);
+    if (L::Q_STAGES == 2 && of.count)
+        forward_load_k<L, MASK>(a, shared, w, entry, kv);
+    for (int i = 1; i < of.count; i++) {
+        const int after = __ldg(list + i);
+        if (i == of.count - 1 && w.lane == 0)
+            next = forward_ask(a);
+        forward_load_k<L, MASK>(a, shared, w, after, kv);
+        forward_load_v(a, shared_address(shared), w, entry, kv);
+        entry = after;
+    }
+    if (of.count)
+        forward_load_v(a, shared_address(shared), w, entry, kv);
+    if (of.count < 2 && w.lane == 0)
+        next = forward_ask(a);
+    return __shfl_sync(0xffffffffu, next, 0);
+}
+
+template <class L, class MASK> static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch &a, unsigned char *shared)
+{
+    const uint32_t base = shared_address(shared);
+    ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
+    for (int number = (int)blockIdx.x; number < a.total;)
+        number = forward_produce_tile<L, MASK>(a, shared, w, number);
+    barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
+    if (w.lane == 0) {
+        ((volatile int32_t *)(shared + L::TILE))[w.q.at * 4] = -1;
+        barrier_arrive(base + L::Q_FULL + w.q.at * 8);
+    }
+}
+
+/* ---- a consumer: a thread's part of 64 rows, rows lane/4 and lane/4 + 8 of its warp's 16 ---- */
+template <int D, int BN> struct ForwardState {
+    float o[D / 2], s[BN / 2];
+    uint32_t p[BN / 4];
+    float m[2], l[2], shrink[2]; /* m: what exponents are taken from; l: this lane's part of the sum */
+    bool moved; /* m of one of the warp's rows, in this tile: then O and l were made before it */
+};
+
+template <class L> struct ForwardConsumer {
+    int me, lane, row; /* row: the first of the thread's two, of the tile */
+    Stage<L::Q_STAGES> q;
+    Stage<L::STAGES> k, v;
+};
+
+/* The running state of rows first + row and + 8. */
+template <int D, int BN>
+static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row, int lane)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const bool there = !(p.flags & BURST_FIRST) && row + half * 8 < p.q_tokens.n;
+        const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
+        const float lse = there ? p.lse[at] : -CUDART_INF_F;
+        w.m[half] = __fdividef(lse, p.scale);
+        w.l[half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++)
+            w.o[j * 4 + half * 2] = w.o[j * 4 + half * 2 + 1] = 0;
+        if (there) {
+            const float *const from = p.o + at * D + lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++) {
+                const float2 x = *(const float2 *)(from + j * 8);
+                w.o[j * 4 + half * 2] = x.x, w.o[j * 4 + half * 2 + 1] = x.y;
+            }
+        }
+    }
+}
+
+/* Asks for S = Q K^T. */
+template <int D, int BM, int BN> static __device__ __forceinline__ void forward_scores(float (&s)[BN / 2], uint32_t q, uint32_t k)
+{
+    const uint64_t a = descriptor(q, 16), b = descriptor(k, 16);
+    products_begin();
+#pragma unroll
+    for (int x = 0; x < D / 16; x++)
+        Wgmma<BN>::template shared<0, 0>(s, a + inner_columns<BM>(x), b + inner_columns<BN>(x), x > 0);
+    products_end();
+}
+
+/* Asks for O += P V. */
+template <int D, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t v)
+{
+    const uint64_t b = descriptor(v, BN * 128);
+    hold(w.o);
+    products_begin();
+#pragma unroll
+    for (int x = 0; x < BN / 16; x++)
+        Wgmma<D>::template registers<1>(w.o, w.p + x * 4, b + inner_rows(x), 1);
+    products_end();
+}
+
+/* -inf where the mask drops a pair or the column is no key. keys: from the tile's first on. */
+template <int BM, int BN, class MASK>
+static __device__ __forceinline__ void forward_mask(float (&s)[BN / 2], const int32_t *q_ints, const int32_t *k_ints, int row, int lane,
+                                                    int keys)
+{
+    int32_t q_value[2][BURST_MAX_TABLES];
+    token_values<BM, MASK>(q_ints, row, q_value[0]);
+    token_values<BM, MASK>(q_ints, row + 8, q_value[1]);
+    const int32_t q_position[2] = {q_ints[row], q_ints[row + 8]};
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        const int key0 = j * 8 + lane % 4 * 2;
+        const int2 both = *(const int2 *)(k_ints + key0);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int key = key0 + e % 2;
+            int32_t k_value[BURST_MAX_TABLES];
+            token_values<BN, MASK>(k_ints, key, k_value);
+            const bool keep =
+                (key < keys) & (MASK::ALL || MASK::keep(q_position[e / 2], e % 2 ? both.y : both.x, q_value[e / 2], k_value) != 0);
+            s[j * 4 + e] = keep ? s[j * 4 + e] : -CUDART_INF_F;
+        }
+    }
+}
+
+/* This lane's largest score of a row. */
+template <int D, int BN> static __device__ __forceinline__ float forward_largest(const ForwardState<D, BN> &w, int half)
+{
+    float top[2] = {-CUDART_INF_F, -CUDART_INF_F};
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++)
+        top[j % 2] = fmaxf(top[j % 2], fmaxf(w.s[j * 4 + half * 2], w.s[j * 4 + half * 2 + 1]));
+    return fmaxf(top[0], top[1]);
+}
+
+/* What a row's exponents are taken from. A row without keys so far keeps m = -inf and gets p = 0. */
+static __device__ __forceinline__ float forward_shift(float m, float scale_log2)
+{
+    return m == -CUDART_INF_F ? 0.0f : __fmul_rn(m, scale_log2);
+}
+
+/* Moves a row's m to its maximum. Both products are rounded, or an m that stays would shrink l by a little more or less than 1
+ * in each tile. */
+template <int D, int BN>
+static __device__ __forceinline__ void forward_follow(ForwardState<D, BN> &w, int half, float most, float scale_log2)
+{
+    const float old = w.m[half];
+    w.m[half] = fmaxf(quad_max(most), old);
+    w.shrink[half] = exp2_fast(__fmul_rn(old, scale_log2) - forward_shift(w.m[half], scale_log2));
+    w.l[half] *= w.shrink[half];
+}
+
+/* Scores to probabilities. m follows a row's maximum only when that has grown by more than 2^8, as it does in a few tiles: sums
+ * and O have the same m, so the result is exact, and otherwise no lane need ask another (shuffles queue behind the products
+ * that this warp has asked for). A tile's sum is made from zero and then added: a long row of small ones would be lost. */
+template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
+{
+    const float most[2] = {forward_largest(w, 0), forward_largest(w, 1)};
+    w.moved = __any_sync(0xffffffffu, ((most[0] - w.m[0]) * scale_log2 > 8.0f) | ((most[1] - w.m[1]) * scale_log2 > 8.0f));
+    if (w.moved)
+        forward_follow(w, 0, most[0], scale_log2), forward_follow(w, 1, most[1], scale_log2);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float shift = forward_shift(w.m[half], scale_log2);
+        float sum[2] = {0, 0};
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &s = w.s[j * 4 + half * 2 + e];
+                s = exp2_fast(fmaf(s, scale_log2, -shift));
+                sum[e] += s;
+            }
+        w.l[half] += sum[0] + sum[1];
+    }
+}
+
+/* P as the left side of P V, and O to where m has moved. */
+template <int D, int BN> static __device__ __forceinline__ void forward_pack(ForwardState<D, BN> &w)
+{
+#pragma unroll
+    for (int i = 0; i < BN / 4; i++)
+        w.p[i] = pack(w.s[i * 2], w.s[i * 2 + 1]);
+    if (!w.moved)
+        return;
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        w.o[i] *= w.shrink[i / 2 % 2];
+}
+
+/* The state, or with BURST_LAST the result, of rows first + row and + 8. */
+template <int D, int BN>
+static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head, int row, int lane)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float l = quad_sum(w.l[half]), part = l == 0 ? 0.0f : __fdividef(1.0f, l);
+        const bool there = row + half * 8 < p.q_tokens.n;
+        const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
+        if (there && lane % 4 == 0)
+            p.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * p.scale + logf(l);
+        if (p.flags & BURST_LAST) {
+            __nv_bfloat16 *const out = p.out.at + head * p.out.head + (row + half * 8) * p.out.row + lane % 4 * 8;
+#pragma unroll
+            for (int j = 0; j < D / 8; j += 4) {
+                uint32_t x[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    x[i] = pack(w.o[(j + i) * 4 + half * 2] * part, w.o[(j + i) * 4 + half * 2 + 1] * part);
+                quad_transpose(x, lane);
+                if (there)
+                    *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
+            }
+        } else if (there) {
+            float *const o = p.o + at * D + lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < D / 8; j++)
+                *(float2 *)(o + j * 8) = make_float2(w.o[j * 4 + half * 2] * part, w.o[j * 4 + half * 2 + 1] * part);
+        }
+    }
+}
+
+/* After S is there: the mask where the tile is partial, K released, softmax. */
+template <class L, class MASK, int D>
+static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+                                                           ForwardConsumer<L> &c, int entry)
+{
+    hold(w.s);
+    if (entry & 1) {
+        const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
+        const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
+        forward_mask<L::BM, L::BN, MASK>(w.s, q_ints, k_ints, c.row, c.lane, a.p.k_tokens.n - entry / 2 * L::BN);
+        __syncwarp();
+    }
+    if (c.lane == 0)
+        barrier_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8);
+    c.k.next();
+    forward_softmax(w, a.p.scale * 1.44269504f);
+}
+
+/* After P V is there: V released. */
+template <class L, int D>
+static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c)
+{
+    products_wait<0>();
+    hold(w.o);
+    if (c.lane == 0)
+        barrier_arrive(base + L::V_EMPTY + c.v.at * 8);
+    c.v.next();
+}
+
+/* The list of one tile; `count` at least 1. */
+template <class L, class MASK, int D>
+static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+                                                    ForwardConsumer<L> &c, int count)
+{
+    const uint32_t base = shared_address(shared), q = base + L::Q + c.q.at * L::Q_BYTES + c.me * 8192;
+    const volatile int32_t *const entries = (const volatile int32_t *)(shared + L::ENTRY);
+    barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
+    int entry = entries[c.k.at];
+    forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    products_wait<0>();
+    forward_take_scores<L, MASK>(w, a, shared, c, entry);
+    forward_pack(w);
+    for (int i = 1; i < count; i++) {
+        barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
+        entry = entries[c.k.at];
+        if (L::TURNS)
+            named_sync(1 + c.me, 256);
+        hold(w.o);
+        forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+        barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
+        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+        if (L::TURNS)
+            named_arrive(1 + (c.me == L::CONSUMERS - 1 ? 0 : c.me + 1), 256);
+        products_wait<1>();
+        forward_take_scores<L, MASK>(w, a, shared, c, entry);
+        forward_take_values(w, base, c);
+        hold(w.s); /* P is packed here, not while the last P is still read */
+        forward_pack(w);
+    }
+}
+
+/* The last P V; Q, of which the scores were the last reader, is released before it. */
+template <class L, int D>
+static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, int count)
+{
+    __syncwarp();
+    if (c.lane == 0)
+        barrier_arrive(base + L::Q_EMPTY + c.q.at * 8);
+    if (count) {
+        barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
+        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+        forward_take_values(w, base, c);
+    }
+}
+
+template <int D, class MASK>
+static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch &a, unsigned char *shared, int me)
+{
+    using L = BurstForwardLayout<D, MASK>;
+    const uint32_t base = shared_address(shared);
+    const int lane = (int)threadIdx.x % 32;
+    ForwardConsumer<L> c = {me, lane, me * 64 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4, {}, {}, {}};
+    if (L::TURNS && me == L::CONSUMERS - 1)
+        named_arrive(1, 256);
+    for (;; c.q.next()) {
+        barrier_wait(base + L::Q_FULL + c.q.at * 8, c.q.parity);
+        const volatile int32_t *const of = (const volatile int32_t *)(shared + L::TILE) + c.q.at * 4;
+        const int tile = of[0], head = of[1], count = of[2];
+        if (tile < 0)
+            return;
+        ForwardState<D, L::BN> w;
+        forward_seed(w, a.p, head, tile * L::BM + c.row, lane);
+        if (count)
+            forward_walk<L, MASK>(w, a, shared, c, count);
+        forward_finish<L>(w, base, c, count);
+        forward_write(w, a.p, head, tile * L::BM + c.row, lane);
+    }
+}
+
+template <class L> static __device__ __forceinline__ void forward_barriers(uint32_t base)
+{
+    for (int i = 0; i < L::Q_STAGES; i++) {
+        barrier_make(base + L::Q_FULL + i * 8, 1);
+        barrier_make(base + L::Q_EMPTY + i * 8, L::CONSUMERS * 4);
+    }
+    for (int i = 0; i < L::STAGES; i++) {
+        barrier_make(base + L::K_FULL + i * 8, 1);
+        barrier_make(base + L::K_EMPTY + i * 8, L::CONSUMERS * 4);
+        barrier_make(base + L::V_FULL + i * 8, 1);
+        barrier_make(base + L::V_EMPTY + i * 8, L::CONSUMERS * 4);
+    }
+    barriers_made();
+}
+
+} // namespace burst
+
+template <int D, class MASK>
+static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, 1)
+    burst_forward_kernel(const __grid_constant__ BurstForwardLaunch a)
+{
+    using namespace burst;
+    using L = BurstForwardLayout<D, MASK>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int warpgroup = group_number<128>();
+    if (threadIdx.x == 0)
+        forward_barriers<L>(shared_address(shared));
+    __syncthreads();
+    if (warpgroup == 0) {
+        registers_down<L::FEW>();
+        if (threadIdx.x < 32)
+            forward_produce<L, MASK>(a, shared);
+    } else {
+        registers_up<L::MANY>();
+        forward_consume<D, MASK>(a, shared, warpgroup - 1);
+    }
+}
+
+/* Raises the kernel's shared-memory limit: once per device, at start-up. */
+template <int D, class MASK> static cudaError_t burst_forward_setup(void)
+{
+    return cudaFuncSetAttribute(burst_forward_kernel<D, MASK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BurstForwardLayout<D, MASK>::BYTES);
+}
+
+/* Folds the pair into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
+ * first or the last of its query chunk. */
+template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, int multiprocessors, cudaStream_t stream)
+{
+    using L = BurstForwardLayout<D, MASK>;
+    BurstForwardLaunch a;
+    memset(&a, 0, sizeof a);
+    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
+    a.p = p;
+    a.total = p.lists.rows * p.q_heads;
+    const int kv_heads = (p.q_head0 + p.q_heads - 1) / p.group - p.kv_head0 + 1;
+    if (a.total == 0)
+        return cudaSuccess;
+    cudaError_t e = burst_rows_map(&a.q, p.q, D, p.q_tokens.n, p.q_heads, L::BM);
+    e = e != cudaSuccess ? e : burst_rows_map(&a.k, p.k, D, p.k_tokens.n, kv_heads, L::BN);
+    e = e != cudaSuccess ? e : burst_rows_map(&a.v, p.v, D, p.k_tokens.n, kv_heads, L::BN);
+    if (e != cudaSuccess)
+        return e;
+    burst_forward_kernel<D, MASK><<<a.total < multiprocessors ? a.total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    return cudaGetLastError();
+}

@@ -1,0 +1,1 @@
+// @insert host_masks

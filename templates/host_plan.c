@@ -1,0 +1,3 @@
+const BurstPlan burst_plan = {
+    // @insert plan_fields
+};

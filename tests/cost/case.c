@@ -1,0 +1,76 @@
+/* case.c: see case.h. */
+#include "case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static char topo_path[64], model_path[64]; /* of this process */
+
+const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false, 0, 0, 0, 0, 0};
+
+static void write_texts(const Case *k)
+{
+    const int groups = k->data ? k->data : 1;
+    Text topo = {0}, model = {0};
+    text_printf(&topo, "nic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; nics %d of card; }\n"
+                       "  link nvlink { bandwidth %d GB/s; latency 2 us; }\n}\n"
+                       "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n", k->gbps ? k->gbps : 200,
+                k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus, k->link ? k->link : 300);
+    text_printf(&model, "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
+                        "  ffn swiglu 4096; norm rmsnorm 1e-5; rope 10000; vocab 32000; tied no;\n}\n"
+                        "attention { default %s; }\nsequence %s;\nlayout { data %d; }\ntrain { batch %d; }\n",
+                k->layers, k->heads, k->kv_heads, k->mask, k->sequence, groups, k->batch ? k->batch : groups);
+    snprintf(topo_path, sizeof topo_path, "cost_case_%d.topo", (int)getpid());
+    snprintf(model_path, sizeof model_path, "cost_case_%d.burst", (int)getpid());
+    assert_int_equal(text_write_file(&topo, topo_path), 0);
+    assert_int_equal(text_write_file(&model, model_path), 0);
+    text_free(&topo);
+    text_free(&model);
+}
+
+static void two_levels(Choice *c, const Case *k)
+{
+    bool two = c->schedule->coords == 2;
+    choice_shape(c, c->schedule->coords, (const int[]){two ? k->nodes : c->ranks, c->ranks / k->nodes});
+}
+
+static Recompute recompute_named(const char *name)
+{
+    int r = 0;
+    while (strcmp(recompute_names[r], name) != 0)
+        assert_true(++r < RECOMPUTES);
+    return (Recompute)r;
+}
+
+Draft make(Arena *a, const Case *k)
+{
+    write_texts(k);
+    Diags *d = diags_new(a);
+    FrontEnd in = {.topo_path = topo_path, .model_path = model_path, .stock_dir = STOCK_DIR, .target = &targets[k->cuda ? TARGET_CUDA : TARGET_C]};
+    const Program *p = front_end(a, d, &in);
+    if (!p)
+        diags_print(d, stdout);
+    assert_non_null(p);
+    remove(topo_path);
+    remove(model_path);
+    const int groups = k->data ? k->data : 1;
+    Choice c = {.data = groups, .ranks = p->cluster.world / groups, .partition = k->partition, .travel = k->travel,
+                .recompute = recompute_named(k->recompute)};
+    for (int i = 0; i < p->schedule_count; i++)
+        if (strcmp(p->schedules[i]->name, k->schedule) == 0)
+            c.schedule = p->schedules[i];
+    assert_non_null(c.schedule);
+    two_levels(&c, k);
+    Draft t = draft_make(a, d, p, &c);
+    diags_print(d, stdout);
+    assert_non_null(t.forward);
+    return t;
+}
+
+void close_to(double got, double expected, double tolerance)
+{
+    if (!(fabs(got - expected) <= tolerance * fabs(expected)))
+        fail_msg("got %.12g, expected %.12g", got, expected);
+}

@@ -1,0 +1,267 @@
+/* The search as a whole: what it takes, and what it finds where the layout leaves data open. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "burst.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+static const double slower = 10, larger = 4;
+#else
+static const double slower = 1, larger = 1;
+#endif
+
+typedef struct Case { int nodes, gpus; const char *sequence, *mask, *layout, *train; bool lengths; } Case;
+
+static const Program *program(Arena *a, Diags *d, const Case *k)
+{
+    Text topo = {0}, model = {0};
+    text_printf(&topo, "cluster c { nodes %d { gpus %d of h200; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; latency 2 us; } }\n",
+                k->nodes, k->gpus, k->gpus);
+    text_printf(&model, "table doc per token%s;\nmask mine = %s;\nmodel m {\n  layers 32; hidden 4096; heads 32; kv_heads 8; head_dim 128;\n"
+                        "  ffn swiglu 14336; vocab 128256;\n}\nattention { default mine; }\nsequence %s;\nlayout { %s }\ntrain { steps 10; %s }\n",
+                k->lengths ? " lengths 512 .. 32Ki" : "", k->mask, k->sequence, k->layout, k->train);
+    assert_int_equal(text_write_file(&topo, "search_case.topo"), 0);
+    assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
+    text_free(&topo);
+    text_free(&model);
+    FrontEnd in = {.topo_path = "search_case.topo", .model_path = "search_case.burst", .stock_dir = STOCK_DIR};
+    return front_end(a, d, &in);
+}
+
+static Found found(Arena *a, Diags *d, const Case *k)
+{
+    const Program *p = program(a, d, k);
+    Found f = p ? search(a, d, p) : (Found){0};
+    if (!f.plan)
+        diags_print(d, stdout);
+    assert_non_null(f.plan);
+    return f;
+}
+
+/* In a process of its own, whose processor time and memory can be told. */
+static struct rusage use_of(const Case *k)
+{
+    struct rusage use = {0};
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        Arena *a = arena_new();
+        Diags *d = diags_new(a);
+        const Program *p = program(a, d, k);
+        _exit(!p || !search(a, d, p).plan);
+    }
+    assert_int_equal(wait4(child, &status, 0, &use), child);
+    assert_int_equal(status, 0);
+    return use;
+}
+
+/* Each pair of ranks is counted once for each partition, however many candidates share it, and at no more than a bounded
+ * effort: 32 ranks, all layouts. On a busy machine these take 6, 1 and 0.1 s. */
+static void pairs_are_counted_once(void **state)
+{
+    (void)state;
+    static const Case cases[] = {
+        {4, 8, "1Mi", "bigbird(64, 1, 3, 16)", "data 1;", "", false},
+        {4, 8, "1Mi", "document", "data 1;", "", true},
+        {4, 8, "1Mi", "strided(128, 128)", "data 1;", "", false},
+    };
+    static const double most[] = {12, 4, 2};
+    for (int i = 0; i < countof(cases); i++) {
+        struct rusage use = use_of(&cases[i]);
+        double seconds = (double)use.ru_utime.tv_sec + 1e-6 * (double)use.ru_utime.tv_usec;
+        printf("%s: %.2f s\n", cases[i].mask, seconds);
+        assert_true(seconds < most[i] * slower);
+    }
+}
+
+/* 16 candidates of 2048 ranks, about 100 MB each: what one took is gone before the next. */
+static void candidates_leave_no_memory_behind(void **state)
+{
+    (void)state;
+    struct rusage use = use_of(&(Case){256, 8, "2Mi", "causal", "data 1;", "", false});
+    printf("2048 ranks: %.0f MB\n", (double)use.ru_maxrss / 1e3);
+    assert_true((double)use.ru_maxrss * 1e3 < 500e6 * larger);
+}
+
+/* ---- data ---- */
+
+static const Choice *chosen(const Found *f)
+{
+    return &plan_draft(f->plan)->choice;
+}
+
+/* The step of the case with another layout, INFINITY where none works; fitting: one more where one does. */
+static double step_given(const Case *k, const char *layout, int *fitting)
+{
+    Case given = *k;
+    given.layout = layout;
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    const Program *p = program(a, d, &given);
+    const Found f = p ? search(a, d, p) : (Found){0};
+    const double step = f.plan ? f.cost.step : INFINITY;
+    *fitting += f.plan != NULL;
+    arena_free(a);
+    return step;
+}
+
+/* The least step over all numbers of groups, each given in the text; how many fit. */
+static double least_given(const Case *k, int64_t batch, int *fitting)
+{
+    const int world = k->nodes * k->gpus;
+    double least = INFINITY;
+    *fitting = 0;
+    for (int data = 1; data <= world; data++) {
+        if (world % data || batch % data)
+            continue;
+        char layout[64];
+        snprintf(layout, sizeof layout, "data %d; %s", data, k->layout);
+        least = fmin(least, step_given(k, layout, fitting));
+    }
+    return least;
+}
+
+/* Left open, or auto, the search finds what the best of all texts with a number gives; what it leaves untried cannot be better. */
+static void open_data_is_the_best_of_all(void **state)
+{
+    (void)state;
+    static const struct { Case k; int64_t batch; } cases[] = {
+        {{2, 8, "64Ki", "causal", "", "batch 16;", false}, 16},
+        {{2, 8, "64Ki", "causal", "data auto;", "batch 12;", false}, 12}, /* 1, 2 or 4 groups */
+        {{2, 4, "256Ki", "window(4Ki)", "partition zigzag;", "batch 8;", false}, 8}, /* memory refuses small groups */
+        {{3, 4, "32Ki", "full", "schedule ring;", "batch 6;", false}, 6},
+        {{4, 8, "16Ki", "block_local(1Ki)", "recompute full;", "batch 1;", false}, 1},
+        {{16, 8, "128Ki", "causal", "", "batch 64;", false}, 64},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        Case given = cases[i].k;
+        given.layout = strcmp(given.layout, "data auto;") == 0 ? "" : given.layout;
+        int fitting;
+        const double least = least_given(&given, cases[i].batch, &fitting);
+        Arena *a = arena_new();
+        Found f = found(a, diags_new(a), &cases[i].k);
+        const Choice *c = chosen(&f);
+        printf("%d: %.3f ms of %d data x %d ranks, least of %d: %.3f ms\n", i, f.cost.step * 1e3, c->data, c->ranks, fitting, least * 1e3);
+        assert_true(f.cost.step <= least * 1.0011 && f.cost.step >= least * (1 - 1e-9));
+        assert_int_equal(c->data * c->ranks, cases[i].k.nodes * cases[i].k.gpus);
+        assert_int_equal(cases[i].batch % c->data, 0);
+        arena_free(a);
+    }
+}
+
+/* 1024 H200, 256Ki tokens, 128 sequences: a sequence for 8 ranks each, not 1024 ranks for each sequence, which take 75 s. */
+static void batch_is_shared_by_groups(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    Found f = found(a, diags_new(a), &(Case){128, 8, "256Ki", "causal", "", "batch 128;", false});
+    assert_int_equal(chosen(&f)->data, 128);
+    assert_true(f.cost.step < 27);
+    assert_non_null(strstr(f.table, "not tried"));
+    arena_free(a);
+}
+
+/* Ranks of a sequence that are given leave one number of groups; without a batch each of them has a sequence. */
+static void data_follows_from_context(void **state)
+{
+    (void)state;
+    static const struct { const char *layout, *train; int data, ranks; } cases[] = {
+        {"context 4;", "", 4, 4},       {"context 4;", "batch 8;", 4, 4}, {"heads 2;", "", 8, 2},
+        {"context 8; heads 1;", "", 2, 8}, {"", "", 1, 16},                {"data 2;", "batch 4;", 2, 8},
+        {"context 1; heads 16;", "", 1, 16},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        Arena *a = arena_new();
+        Found f = found(a, diags_new(a), &(Case){2, 8, "32Ki", "causal", cases[i].layout, cases[i].train, false});
+        assert_int_equal(chosen(&f)->data, cases[i].data);
+        assert_int_equal(chosen(&f)->ranks, cases[i].ranks);
+        assert_int_equal(plan_draft(f.plan)->program->train.batch % cases[i].data, 0);
+        arena_free(a);
+    }
+}
+
+/* ---- all choices ---- */
+
+/* The least step over layouts that are written out whole, and how many of them work. */
+static double least_written(const Case *k, int *fitting)
+{
+    static const char *const schedules[] = {"ring", "burst", "ulysses"}, *const partitions[] = {"contiguous", "zigzag", "striped"},
+                      *const travels[] = {"keys", "queries"}, *const recomputes[] = {"none", "selective", "full"};
+    double least = INFINITY;
+    for (int i = 0; i < 3 * 3 * 2 * 3; i++) {
+        char layout[128];
+        snprintf(layout, sizeof layout, "data 1; schedule %s; partition %s; travel %s; recompute %s;", schedules[i % 3],
+                 partitions[i / 3 % 3], travels[i / 9 % 2], recomputes[i / 18]);
+        least = fmin(least, step_given(k, layout, fitting));
+    }
+    return least;
+}
+
+/* Where all fits, recomputing is never faster, so that what is decided by need is the best too. */
+static void open_layout_is_the_best_of_all(void **state)
+{
+    (void)state;
+    static const Case cases[] = {
+        {1, 4, "32Ki", "causal", "data 1; partition auto;", "", false}, {2, 4, "64Ki", "window(2Ki)", "data 1;", "", false},
+        {2, 2, "8Ki", "full", "data 1;", "", false}, {4, 2, "256Ki", "causal", "data 1;", "", false},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        int fitting = 0;
+        const double least = least_written(&cases[i], &fitting);
+        Arena *a = arena_new();
+        Found f = found(a, diags_new(a), &cases[i]);
+        printf("%d: %.3f ms, least of %d: %.3f ms\n", i, f.cost.step * 1e3, fitting, least * 1e3);
+        assert_true(fitting > 0 && f.cost.step <= least * 1.0011);
+        arena_free(a);
+    }
+}
+
+/* What is printed as the layout chooses the same when it is given, and leaves nothing open. */
+static void printed_layout_chooses_the_same(void **state)
+{
+    (void)state;
+    static const Case cases[] = {
+        {1, 8, "64Ki", "causal", "", "", false},           {2, 4, "16Ki", "window(1Ki)", "schedule ulysses;", "", false},
+        {2, 4, "64Ki", "full", "data 1; schedule ring; partition blocks(512); travel queries;", "", false},
+        {2, 4, "64Ki", "causal", "data 1; schedule burst; partition blocks(4Ki);", "", false},
+        {1, 4, "512Ki", "causal", "data 1;", "", false},   {2, 2, "32Ki", "causal", "", "batch 4;", false},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        Arena *a = arena_new();
+        Found f = found(a, diags_new(a), &cases[i]);
+        const char *layout = choice_text(a, chosen(&f));
+        printf("%d: %s\n", i, layout);
+        assert_memory_equal(layout, "layout { ", 9);
+        Case again = cases[i];
+        again.layout = arena_copy(a, layout + 9, strlen(layout) - 11);
+        Found g = found(a, diags_new(a), &again);
+        assert_string_equal(choice_text(a, chosen(&g)), layout);
+        assert_true(g.cost.step == f.cost.step && g.cost.memory == f.cost.memory);
+        const char *row = strchr(g.table, '\n') + 1;
+        assert_true(strchr(row, '\n')[1] == 0 && strstr(row, "chosen"));
+        arena_free(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_are_counted_once),
+        cmocka_unit_test(candidates_leave_no_memory_behind),
+        cmocka_unit_test(open_data_is_the_best_of_all),
+        cmocka_unit_test(batch_is_shared_by_groups),
+        cmocka_unit_test(data_follows_from_context),
+        cmocka_unit_test(open_layout_is_the_best_of_all),
+        cmocka_unit_test(printed_layout_chooses_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

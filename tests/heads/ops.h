@@ -1,0 +1,177 @@
+/* ops.h: the operations of a step on a device, as plain loops from their definitions, queued as computing (burst_gpu.h). */
+#pragma once
+#include "streams.h"
+
+#include <cmath>
+
+static inline double value_of(BurstBf16 x) { return __bfloat162float(x); }
+static inline BurstBf16 rounded(double x) { return __float2bfloat16((float)x); }
+
+static inline int compute(BurstGpu *g, std::function<void()> run)
+{
+    burst_gpu_compute(g)->queue.push_back(Op{std::move(run)});
+    return BURST_OK;
+}
+
+int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * hidden; i++)
+            x[i] = table[(int64_t)token[i / hidden] * hidden + i % hidden];
+    });
+}
+
+int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * hidden; i++)
+            dtable[(int64_t)token[i / hidden] * hidden + i % hidden] += (float)value_of(dx[i]);
+    });
+}
+
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+{
+    return compute(g, [=] {
+        for (int64_t at = 0; at < n * out; at++) {
+            double sum = add ? value_of(add[at]) : 0;
+            for (int64_t i = 0; i < in; i++)
+                sum += value_of(x[at / out * in + i]) * value_of(w[at % out * in + i]);
+            y[at] = rounded(sum);
+        }
+    });
+}
+
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+{
+    return compute(g, [=] {
+        for (int64_t at = 0; at < n * in; at++) {
+            double sum = add ? value_of(dx[at]) : 0;
+            for (int64_t o = 0; o < out; o++)
+                sum += value_of(dy[at / in * out + o]) * value_of(w[o * in + at % in]);
+            dx[at] = rounded(sum);
+        }
+    });
+}
+
+int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+{
+    return compute(g, [=] {
+        for (int64_t at = 0; at < (int64_t)out * in; at++)
+            for (int64_t t = 0; t < n; t++)
+                dw[at] += (float)(value_of(dy[t * out + at / in]) * value_of(x[t * in + at % in]));
+    });
+}
+
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+{
+    return compute(g, [=] {
+        for (int64_t t = 0; t < n; t++) {
+            double sum = 0;
+            for (int i = 0; i < hidden; i++)
+                sum += value_of(x[t * hidden + i]) * value_of(x[t * hidden + i]);
+            rstd[t] = (float)(1 / std::sqrt(sum / hidden + eps));
+            for (int i = 0; i < hidden; i++)
+                y[t * hidden + i] = rounded(value_of(x[t * hidden + i]) * rstd[t] * value_of(w[i]));
+        }
+    });
+}
+
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd, const BurstBf16 *dy,
+                           const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch)
+{
+    return compute(g, [=] {
+        for (int i = 0; i < hidden; i++)
+            scratch[i] = 0; /* the partial sums of a device's blocks */
+        for (int64_t t = 0; t < n; t++) {
+            const double r = rstd[t];
+            double along = 0;
+            for (int i = 0; i < hidden; i++) {
+                along += value_of(dy[t * hidden + i]) * value_of(w[i]) * value_of(x[t * hidden + i]);
+                scratch[i] += (float)(value_of(dy[t * hidden + i]) * value_of(x[t * hidden + i]) * r);
+            }
+            for (int i = 0; i < hidden; i++)
+                dx[t * hidden + i] = rounded((add ? value_of(add[t * hidden + i]) : 0) + r * value_of(dy[t * hidden + i]) * value_of(w[i]) -
+                                             r * r * r * along / hidden * value_of(x[t * hidden + i]));
+        }
+        for (int i = 0; i < hidden; i++)
+            dw[i] += scratch[i];
+    });
+}
+
+/* Of row i and head h: where its columns are in x, and their gradients or rotated values in y [n][heads * d]. */
+template <class In> static void turn(int64_t n, int heads, int d, double theta, const int32_t *position, int direction, const In &x, BurstBf16 *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int h = 0; h < heads; h++)
+            for (int j = 0; j < d / 2; j++) {
+                const double angle = theta ? direction * position[i] * std::pow(theta, -2.0 * j / d) : 0;
+                const double a = x(i, h, j), b = x(i, h, j + d / 2);
+                y[(i * heads + h) * d + j] = rounded(a * std::cos(angle) - b * std::sin(angle));
+                y[(i * heads + h) * d + j + d / 2] = rounded(a * std::sin(angle) + b * std::cos(angle));
+            }
+}
+
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x)
+{
+    return compute(g, [=] {
+        turn(n, heads, d, theta, position, 1, [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, x);
+    });
+}
+
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy, BurstBf16 *dx)
+{
+    return compute(g, [=] {
+        turn(n, heads, d, theta, position, -1, [=](int64_t i, int h, int j) { return (double)dy[(h * n + i) * d + j]; }, dx);
+    });
+}
+
+int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * ffn; i++) {
+            const BurstBf16 *gate = gu + i / ffn * 2 * ffn + i % ffn;
+            a[i] = rounded(value_of(gate[0]) / (1 + std::exp(-value_of(gate[0]))) * value_of(gate[ffn]));
+        }
+    });
+}
+
+int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, const BurstBf16 *da, BurstBf16 *dgu)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * ffn; i++) {
+            const int64_t at = i / ffn * 2 * ffn + i % ffn;
+            const double x = value_of(gu[at]), up = value_of(gu[at + ffn]), s = 1 / (1 + std::exp(-x)), d = value_of(da[i]);
+            dgu[at] = rounded(d * up * s * (1 + x * (1 - s)));
+            dgu[at + ffn] = rounded(d * x * s);
+        }
+    });
+}
+
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                   const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+{
+    return compute(g, [=] {
+        float *p = (float *)scratch; /* the logits of a tile */
+        for (int64_t t = 0; t < n; t++) {
+            const double counts = label[t] < 0 ? 0 : weight[t];
+            double sum = 0;
+            for (int v = 0; v < vocab; v++) {
+                double logit = 0;
+                for (int i = 0; i < hidden; i++)
+                    logit += value_of(x[t * hidden + i]) * value_of(w[v * hidden + i]);
+                p[v] = (float)std::exp(logit);
+                sum += p[v];
+            }
+            *loss_sum += counts > 0 ? -counts * std::log(p[label[t]] / sum) : 0;
+            for (int i = 0; i < hidden; i++) {
+                double d = 0;
+                for (int v = 0; v < vocab; v++) {
+                    const double dl = scale * counts * (p[v] / sum - (v == label[t]));
+                    d += dl * value_of(w[v * hidden + i]);
+                    dw[v * hidden + i] += (float)(dl * value_of(x[t * hidden + i]));
+                }
+                dx[t * hidden + i] = rounded(d);
+            }
+        }
+    });
+}

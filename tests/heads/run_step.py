@@ -1,0 +1,90 @@
+"""The step of emitted CUDA programs without a GPU: the text's own functions, on streams of this process (step.cc).
+
+    python3 run_step.py --burstc BURSTC --cxx CXX --cc CC --root ROOT --work FOLDER
+"""
+import argparse
+import pathlib
+import re
+import sys
+
+import run_heads
+from run_heads import HERE, cut, function, run, template
+
+POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
+SEQUENCES = 2
+
+
+def model(ranks, recompute, tied):
+    return f"""import "masks";
+model test {{ layers 3; hidden 64; heads 2; kv_heads 1; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; }}
+attention {{ default causal; }}
+sequence 10;
+layout {{ data 1; schedule ulysses; partition zigzag; recompute {recompute}; }}
+train {{ batch {SEQUENCES}; }}
+"""
+
+
+def program(text, root, tied):
+    """What step.cc includes: that of ranks.cc, and the step around its attention."""
+    base = run_heads.program(text, root)
+    begin = base.index("static int plan_take(")
+    layers = [cut(text, r"^static const BurstTensor plan_embedding.*?^static const BurstUnit plan_units.*?^\};$", "units"),
+              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), template(text, "steps.c"),
+              function(text, "plan_begin"), "static int plan_end(BurstCtx *, PlanState *, double *)\n{\n    return BURST_OK;\n}\n"]
+    for helper in ("plan_act", "plan_floats", "plan_bytes"):
+        base = base.replace(function(text, helper), "")
+    places = re.findall(r"^static const int64_t plan_at_\w+\[\] = \{.*?\};$", text, re.M | re.S)
+    blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\(", text, re.M)]
+    begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
+    arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
+    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + "\n".join(places) + "\n"
+    split = base.index('#include "kernels.h"')
+    return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
+            function(text, "plan_sequence_step"))
+
+
+def check(args, ranks, recompute, tied):
+    folder = args.work / f"step_{ranks}_{recompute}_{tied}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.topo").write_text(run_heads.topology(ranks))
+    (folder / "a.burst").write_text(model(ranks, recompute, tied))
+    code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", "-o", folder / "a.cu"])
+    if code:
+        return text
+    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root, tied))
+    code, text = run_heads.build(args, [f"-I{folder}", f"-I{args.root}/tests/reference", HERE / "step.cc", args.work / "step_streams.o",
+                                        *args.objects, "-o", folder / "step"])
+    if code:
+        return text
+    code, text = run([folder / "step"])
+    if not code and ranks > 1 and recompute == "full":
+        code, without = run([folder / "step", "--without-waits"])
+        text += f"without waits: {without}"
+    print(f"{ranks} ranks, recompute {recompute}, tied {tied}: {text.strip()}", flush=True)
+    return text if code else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--burstc", "--cxx", "--cc"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--root", required=True, type=pathlib.Path)
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--flags", nargs="*", default=[], help="for the compilers, beside their usual ones")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    args.objects = [args.work / "model64.o", args.work / "attention64.o"]
+    code, text = run_heads.build(args, ["-c", HERE / "streams.cc", "-o", args.work / "step_streams.o"])
+    for name in ("model64", "attention64"):
+        done, said = run([args.cc, "-std=c17", "-O2", *args.flags, "-c", args.root / f"tests/reference/{name}.c", "-o", args.work / f"{name}.o"])
+        code, text = code or done, text + said
+    if code:
+        sys.exit(text)
+    failures = [text for text in (check(args, *point) for point in POINTS) if text]
+    for text in failures:
+        print(f"FAILED: {text}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+/* case.c: see case.h. */
+#include "case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t seed = 1;
+
+int draw(int n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((seed >> 33) % (uint64_t)n);
+}
+
+static bool causal(int64_t q, int64_t k, const void *ctx)
+{
+    (void)ctx;
+    return k <= q;
+}
+
+static Program random_program(bool cuda)
+{
+    const int kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
+    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = 1 + draw(3)}};
+    p.layout.data.value = p.cluster.world;
+    p.train.batch = p.cluster.world * (1 + draw(2));
+    p.model = (Model){.layers = 1 + draw(4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
+                      .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
+                      .tied = draw(2)};
+    p.sequence = 4 + draw(6);
+    return p;
+}
+
+static void draw_batch(Case *c)
+{
+    const int64_t rows = c->n * c->sequences;
+    c->token = NEW_ARRAY(c->arena, int32_t, rows);
+    c->label = NEW_ARRAY(c->arena, int32_t, rows);
+    c->label_weight = NEW_ARRAY(c->arena, double, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        c->token[i] = draw(c->shape.vocab);
+        c->label[i] = draw(c->shape.vocab);
+        c->label_weight[i] = (1 + draw(4)) / 2.0; /* none is 0: all rows count, so that mutants show */
+    }
+}
+
+static double *unit_flat(const Case *c, double *flat, int unit)
+{
+    int64_t at = 0;
+    for (int u = 0; u < unit; u++)
+        at += c->step->units.at[u == 0 ? 0 : u > c->shape.layers ? 2 : 1].elements;
+    return flat + at;
+}
+
+/* The oracle's weights lie unit by unit too, in the same order. */
+static void reference(Case *c)
+{
+    Tensor64 *t = NEW_ARRAY(c->arena, Tensor64, tensor64_count(&c->shape));
+    const int64_t all = tensor64_table(&c->shape, t);
+    Mask64 *mask = NEW_ARRAY(c->arena, Mask64, c->shape.layers);
+    for (int l = 0; l < c->shape.layers; l++)
+        mask[l].keep = causal;
+    c->flat = NEW_ARRAY(c->arena, double, all);
+    c->wanted = NEW_ARRAY(c->arena, double, all);
+    for (int64_t i = 0; i < all; i++)
+        c->flat[i] = (draw(2001) - 1000) / 1000.0;
+    for (int i = 0; i < c->sequences; i++) {
+        const Batch64 b = {c->n, c->token + i * c->n, c->label + i * c->n, c->label_weight + i * c->n, mask};
+        c->loss += model64_sequence(&c->shape, c->flat, &b, c->scale, c->wanted);
+    }
+}
+
+/* Each value in upper or not, and of those in lower or not; x is in both. What rotation may overwrite cannot be saved. */
+static Saving random_saving(Arena *a, int layers)
+{
+    static const char *const names[] = {"h1", "rstd1", "q", "k", "v", "o", "lse", "x_mid", "h2", "rstd2", "gate_up", "ffn"};
+    Saving s = {" x ", " x ", draw(layers + 1)};
+    for (int i = 0; i < countof(names); i++) {
+        const int both = draw(3);
+        s.upper = both ? arena_printf(a, "%s%s ", s.upper, names[i]) : s.upper;
+        s.lower = both == 1 ? arena_printf(a, "%s%s ", s.lower, names[i]) : s.lower;
+    }
+    return s;
+}
+
+static Choice random_choice(Arena *a, const Program *p, int i)
+{
+    const int rule = i % (RECOMPUTES + 2);
+    Choice c = {.data = p->cluster.world, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
+    c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
+    c.sharding = (Sharding)draw(SHARDINGS);
+    if (rule >= RECOMPUTES)
+        c.saving = random_saving(a, p->model.layers);
+    return c;
+}
+
+void set_layout(Case *c, Choice choice)
+{
+    const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
+    c->choice = choice;
+    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program), 0);
+    c->flow = step_flow(c->arena, c->step);
+    step_pack(c->arena, c->flow, 4);
+}
+
+Case *make_case(bool cuda, int i)
+{
+    Arena *a = arena_new();
+    Case *c = NEW(a, Case);
+    c->arena = a;
+    c->program = random_program(cuda);
+    const Model *m = &c->program.model;
+    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied};
+    c->n = c->program.sequence;
+    c->sequences = (int)(c->program.train.batch / c->program.cluster.world);
+    c->scale = 0.25;
+    draw_batch(c);
+    set_layout(c, random_choice(a, &c->program, i));
+    reference(c);
+    const int units = step_units(c->step);
+    c->param = NEW_ARRAY(a, double *, units);
+    c->grad = NEW_ARRAY(a, double *, units);
+    for (int u = 0; u < units; u++) {
+        c->param[u] = unit_flat(c, c->flat, u);
+        c->grad[u] = NEW_ARRAY(a, double, c->step->units.at[u == 0 ? 0 : u > m->layers ? 2 : 1].elements);
+    }
+    return c;
+}
+
+static const Unit *unit_of(const Case *c, int unit)
+{
+    return &c->step->units.at[unit == 0 ? 0 : unit > c->shape.layers ? 2 : 1];
+}
+
+void want_last(Case *c)
+{
+    for (int u = 0; u < step_units(c->step); u++)
+        memcpy(unit_flat(c, c->wanted, u), c->grad[u], (size_t)unit_of(c, u)->elements * sizeof(double));
+}
+
+/* Relative L2 of loss and all gradients; 1e300 where a number is none, or the run was lost. */
+static double error_once(Case *c, const Flow *f, bool late)
+{
+    Run r = {.flow = f, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
+             .param = c->param, .grad = c->grad, .late = late};
+    double off = 0, size = 0;
+    for (int u = 0; u < step_units(c->step); u++)
+        memset(c->grad[u], 0, (size_t)unit_of(c, u)->elements * sizeof(double));
+    if (!step_run(&r))
+        return 1e300;
+    for (int u = 0; u < step_units(c->step); u++) {
+        const double *wanted = unit_flat(c, c->wanted, u);
+        for (int64_t i = 0; i < unit_of(c, u)->elements; i++) {
+            off += (c->grad[u][i] - wanted[i]) * (c->grad[u][i] - wanted[i]);
+            size += wanted[i] * wanted[i];
+        }
+    }
+    off += (r.loss - c->loss) * (r.loss - c->loss);
+    const double error = sqrt(off / (size + 1e-30));
+    return isnan(error) ? 1e300 : error;
+}
+
+double error_of(Case *c, const Flow *f)
+{
+    return fmax(error_once(c, f, false), error_once(c, f, true));
+}

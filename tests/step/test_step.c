@@ -1,0 +1,272 @@
+/* test_step.c: the step as data, executed in its packed memory, against the dense float64 model; and mutants of it. */
+#include "case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void steps_are_right(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        const double error = error_of(c, c->flow);
+        if (!(error < 1e-9))
+            fail_msg("case %d: gradients are off by %g", i, error);
+        arena_free(c->arena);
+    }
+}
+
+/* Every rule of recomputation, sharding and number of chunks computes what `none` computes. */
+static void layouts_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
+        assert_true(error_of(c, c->flow) < 1e-9);
+        want_last(c);
+        for (int r = 0; r < RECOMPUTES; r++)
+            for (int s = 0; s < SHARDINGS; s++)
+                for (int chunks = 1; chunks <= 4; chunks++) {
+                    set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .recompute = (Recompute)r, .sharding = (Sharding)s,
+                                           .ffn_chunks = chunks});
+                    const double error = error_of(c, c->flow);
+                    if (!(error < 1e-12))
+                        fail_msg("case %d: recompute %d, sharding %d, %d chunks: off by %g", i, r, s, chunks, error);
+                }
+        arena_free(c->arena);
+    }
+}
+
+/* ---- what is saved by need ---- */
+
+static void on_device(Case *c)
+{
+    static Device d = {.target = &targets[TARGET_C], .matmul = 100, .hbm = 10, .attention_forward = 50};
+    static const NodeGroup group = {.nodes = 1, .gpus = 4, .device = &d};
+    c->program.cluster.groups = &group;
+    c->program.cluster.group_count = 1;
+    c->program.cluster.target = &targets[TARGET_C];
+}
+
+static double saved_bytes(const Case *c, Saving v)
+{
+    double bytes = 0;
+    for (int i = 0; i < c->step->values.n; i++) {
+        const Value *x = &c->step->values.at[i];
+        const int layers = saves(v.lower, x->name) ? c->shape.layers : saves(v.upper, x->name) ? c->shape.layers - v.from : 0;
+        assert_true(!saves(v.lower, x->name) || saves(v.upper, x->name));
+        bytes += x->kind != VALUE_ACTIVATION || strcmp(x->name, "x") == 0 ? 0 : (double)layers * (double)step_bytes(c->step, x, 1);
+    }
+    return bytes;
+}
+
+static int made_again(Case *c, Saving v)
+{
+    Choice k = c->choice;
+    int n = 0;
+    k.saving = v;
+    k.ffn_chunks = 1;
+    set_layout(c, k);
+    for (int t = 0; t < c->flow->ops; t++)
+        n += c->flow->op[t].op->again;
+    return n;
+}
+
+/* More bytes save more, up to what none saves, and never more than the bytes; what they save is a step that verifies. */
+static void need_decides(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        Case *c = make_case(i % 2, 0);
+        on_device(c);
+        const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
+        const Units units = units_make(c->arena, &c->program);
+        set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
+        const Saving none = saving_of(&c->choice), all = saving_at(c->arena, &c->program, part, units, 50, 1);
+        const double most = saved_bytes(c, all);
+        const int least = made_again(c, none);
+        double last = 0;
+        int last_again = 1 << 30;
+        for (int eighth = 0; eighth <= 8; eighth++) {
+            const Saving v = saving_at(c->arena, &c->program, part, units, 50, eighth / 8.0);
+            const double bytes = saved_bytes(c, v);
+            const int again = made_again(c, v);
+            const double error = error_of(c, c->flow);
+            if (bytes < last || bytes > most * eighth / 8 + 0.5 || again > last_again || !(error < 1e-9))
+                fail_msg("case %d, %d/8: saves %s, from layer %d on%s, %g bytes (before: %g, of %g), %d made again (before: %d), off by %g", i, eighth, v.lower, v.from, v.upper,
+                         bytes, last, most, again, last_again, error);
+            last = bytes;
+            last_again = again;
+        }
+        assert_int_equal(last_again, least);
+        arena_free(c->arena);
+    }
+}
+
+/* Where attention takes all the time its outputs are saved first; where it takes none, last. */
+static void time_a_byte_decides(void **state)
+{
+    (void)state;
+    Case *c = make_case(true, 0);
+    on_device(c);
+    const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
+    const Units units = units_make(c->arena, &c->program);
+    for (int sixteenth = 1; sixteenth < 16; sixteenth++) {
+        const Saving slow = saving_at(c->arena, &c->program, part, units, 1e9, sixteenth / 16.0);
+        const Saving fast = saving_at(c->arena, &c->program, part, units, 0, sixteenth / 16.0);
+        assert_true(saves(slow.upper, "lse") || strcmp(slow.upper, " x ") == 0);
+        assert_false(saves(fast.upper, "lse"));
+    }
+    arena_free(c->arena);
+}
+
+/* Of every packing: what is in use at once lies apart, and little is lost. The lower bound is the live bytes' peak. */
+static void packing_is_tight(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        const Flow *f = c->flow;
+        for (int x = 0; x < f->items; x++)
+            for (int y = 0; y < x; y++)
+                for (int t = 0; t < f->ops; t++)
+                    if (item_live(&f->item[x], t) && item_live(&f->item[y], t))
+                        assert_true(f->item[x].offset + f->item[x].bytes <= f->item[y].offset ||
+                                    f->item[y].offset + f->item[y].bytes <= f->item[x].offset);
+        assert_true(f->packed >= f->live_peak);
+        arena_free(c->arena);
+    }
+}
+
+/* ---- mutants ---- */
+
+/* One operation less of the unrolled step; the places stay. */
+static void lost_operations_show(void **state)
+{
+    (void)state;
+    int mutants = 0;
+    for (int i = 0; i < 6; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        const bool cuda = c->program.target == &targets[TARGET_CUDA];
+        for (int t = 0; t < c->flow->ops; t++, mutants++) {
+            Op nothing = *c->flow->op[t].op;
+            StepOp *ops = NEW_ARRAY(c->arena, StepOp, c->flow->ops);
+            memcpy(ops, c->flow->op, sizeof(StepOp) * (size_t)c->flow->ops);
+            const bool in_place = cuda && (nothing.kind == OP_LAYOUT || (nothing.kind == OP_LAYOUT_BACK && ops[t].op->read[0].value >= 0));
+            const bool last_gather = nothing.kind == OP_GATHER && !nothing.embedding &&
+                                     ops[t].visit + nothing.write[0].next > 2 * c->shape.layers + 1;
+            nothing.kind = OP_ZERO; /* without operands: nothing */
+            for (int j = 0; j < OP_READS; j++)
+                nothing.read[j].value = -1;
+            for (int j = 0; j < OP_WRITES; j++)
+                nothing.write[j].value = -1;
+            ops[t].op = &nothing;
+            Flow f = *c->flow;
+            f.op = ops;
+            if (!in_place && !last_gather && c->flow->op[t].op->kind != OP_WAIT && error_of(c, &f) < 1e-9)
+                fail_msg("case %d: without operation %d (%s) nothing changes", i, t, op_name(c->flow->op[t].op->kind));
+        }
+        arena_free(c->arena);
+    }
+    assert_true(mutants > 500);
+}
+
+/* Operations between which both are in use: of one operation alone, one may be read before the other is written. */
+static int together(const Flow *f, const Item *x, const Item *y)
+{
+    int n = 0;
+    for (int t = 0; t + 1 < f->ops; t++)
+        n += item_live(x, t) && item_live(y, t) && item_live(x, t + 1) && item_live(y, t + 1);
+    return n;
+}
+
+/* x at a place that y needs at the same time: over its beginning, or over its end. Of a unit's tensors some are read early and
+ * some late, so that one of the two may be harmless. */
+static double overlap_error(Case *c, int x, int y)
+{
+    Flow f = *c->flow;
+    double worst = 0;
+    for (int end = 0; end < 2; end++) {
+        f.item = NEW_ARRAY(c->arena, Item, f.items);
+        memcpy(f.item, c->flow->item, sizeof(Item) * (size_t)f.items);
+        const int64_t shift = end ? f.item[y].bytes - f.item[x].bytes : 0;
+        f.item[x].offset = f.item[y].offset + (f.item[y].offset + shift < 0 ? 0 : shift);
+        worst = fmax(worst, error_of(c, &f));
+    }
+    return worst;
+}
+
+/* The weights' stream does one thing after the other: what a gather reads may be where a later one writes, and a shard where
+ * its sum was. What the optimizer rounds last, no operation of this step reads. */
+static bool in_order(ValueKind a, ValueKind b)
+{
+    return (a == VALUE_ROUNDED && (b == VALUE_WEIGHT || b == VALUE_SUM)) || (a == VALUE_SUM && b == VALUE_SHARD) || (a == VALUE_ROUNDED && b == VALUE_SHARD);
+}
+
+/* Of a chunk some rows of one may be read before rows of the other are written in their place. */
+static bool row_by_row(const Case *c, const Value *a, const Value *b)
+{
+    return c->step->chunks > 1 && a->dim[0] == DIM_TOKENS && b->dim[0] == DIM_TOKENS;
+}
+
+/* Of the embedding some rows are read alone, those of the batch's tokens. */
+static bool of_embedding(const Item *i, const Value *v) { return v->kind == VALUE_WEIGHT && i->index == 0; }
+
+/* Weights that last the step are gathered in its first sequence and, where gradients last too, shards are made in the last one:
+ * lifetimes are those of any sequence. */
+static bool of_other_sequences(const Case *c, ValueKind a, ValueKind b)
+{
+    return c->choice.sharding == SHARDING_ZERO1 && ((a == VALUE_WEIGHT && b == VALUE_SHARD) || (a == VALUE_SHARD && b == VALUE_WEIGHT));
+}
+
+/* A sum that its visit reduces, and a unit that is gathered in a later one: the same stream, one after the other. */
+static bool of_later_visit(const Case *c, const Item *sum, const Item *weight)
+{
+    const Value *a = &c->step->values.at[sum->value], *b = &c->step->values.at[weight->value];
+    const int visit = sum->index < 0 ? c->shape.layers + 1 : sum->index; /* a tied sum is the head's */
+    return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && a->index != INDEX_UNIT && b->index == INDEX_VISIT && weight->index >= visit + 2;
+}
+
+static void overlaps_show(void **state)
+{
+    (void)state;
+    int mutants = 0;
+    for (int i = 0; i < 6; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        for (int x = 0; x < c->flow->items; x++)
+            for (int y = 0; y < c->flow->items; y++) {
+                const Item *a = &c->flow->item[x], *b = &c->flow->item[y];
+                const Value *va = &c->step->values.at[a->value], *vb = &c->step->values.at[b->value];
+                if (x == y || of_later_visit(c, a, b) || of_later_visit(c, b, a) || of_other_sequences(c, va->kind, vb->kind) || of_embedding(a, va) || of_embedding(b, vb) || row_by_row(c, va, vb) ||
+                    in_order(va->kind, vb->kind) || in_order(vb->kind, va->kind) || together(c->flow, a, b) < 2 || va->kind == VALUE_STATE ||
+                    vb->kind == VALUE_STATE || draw(16))
+                    continue;
+                mutants++;
+                if (overlap_error(c, x, y) < 1e-9)
+                    fail_msg("case %d: %s[%d] in the place of %s[%d] changes nothing", i, va->name, a->index, vb->name, b->index);
+            }
+        arena_free(c->arena);
+    }
+    assert_true(mutants > 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_right),
+        cmocka_unit_test(layouts_agree),
+        cmocka_unit_test(need_decides),
+        cmocka_unit_test(time_a_byte_decides),
+        cmocka_unit_test(packing_is_tight),
+        cmocka_unit_test(lost_operations_show),
+        cmocka_unit_test(overlaps_show),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* test_verify.c: the step's verifier against the executor: it accepts every right step, and rejects every mutant of the
+ * unrolled step, or of the places, that computes wrong numbers in either order of the streams.
+ *
+ * The verifier also rejects what the executor takes for right, for these reasons (STEP_VERIFY_LIST prints each):
+ * - an operation writes where it reads, and does not work element by element (the executor copies operands out);
+ * - an item lies on parameters or moments that the executor never reads again, or the optimizer runs twice;
+ * - `adds` is flipped, and the executor's definition of the operation does not look at it;
+ * - a race of the streams that shows in neither order of the executor, or a stream that nobody waits for at the end;
+ * - an operation reads something wrong, and nobody reads what it makes; or it belongs to another visit's unit;
+ * - the right content lies there by chance, under another value's name.
+ */
+#include "case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool accepted(Case *c, const Flow *f, char **why)
+{
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    const bool ok = step_verify(a, d, f);
+    assert_int_equal(ok, diags_errors(d) == 0);
+    *why = arena_printf(c->arena, "%s", diags_first(d));
+    arena_free(a);
+    return ok;
+}
+
+static void right_steps_are_accepted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 120; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        char *why;
+        Flow *f = step_flow(c->arena, c->step);
+        step_pack(c->arena, f, 1 + draw(16));
+        if (!accepted(c, c->flow, &why) || !accepted(c, f, &why))
+            fail_msg("case %d: %s", i, why);
+        arena_free(c->arena);
+    }
+}
+
+/* The lifetimes of one sequence do not do for two: shards and rounded parameters must last. */
+static void two_sequences_need_their_own_places(void **state)
+{
+    (void)state;
+    int refused = 0;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        char *why;
+        c->step->sequences = 3 - c->sequences;
+        refused += c->sequences == 1 && !accepted(c, c->flow, &why);
+        arena_free(c->arena);
+    }
+    assert_true(refused > 0);
+}
+
+static void wrong_packings_are_rejected(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        Flow f = *c->flow;
+        char *why;
+        f.packed += i % 3 == 0 ? f.align : -f.align;
+        assert_false(accepted(c, &f, &why));
+        f = *c->flow;
+        f.item[draw(f.items)].bytes += 4;
+        assert_false(accepted(c, &f, &why));
+        arena_free(c->arena);
+    }
+}
+
+static Item *item_named(const Flow *f, const char *name)
+{
+    for (int i = 0; i < f->items; i++)
+        if (f->item[i].value == step_value(f->step, name))
+            return &f->item[i];
+    return NULL;
+}
+
+/* The executor copies operands out, and cannot see it. Of one layer, so that nothing else is in the way. */
+static void rotation_in_place_is_rejected_on_the_host(void **state)
+{
+    (void)state;
+    for (int found = 0; found < 3;) {
+        Case *c = make_case(false, 0);
+        if (c->shape.layers == 1) {
+            char *why;
+            item_named(c->flow, "q_flat")->offset = item_named(c->flow, "q")->offset;
+            assert_false(accepted(c, c->flow, &why));
+            assert_non_null(strstr(why, "it writes q[0] where it reads q_flat[0]"));
+            found++;
+        }
+        arena_free(c->arena);
+    }
+}
+
+/* ---- mutants ---- */
+
+typedef struct Mutant { Flow flow; StepOp *op; const char *what; bool made; } Mutant;
+
+/* Operations as they are, with room for one more; all items are in use throughout, so that memory is worth what was last
+ * written to it: lifetimes are those of the right step. */
+static Mutant copy_of(Case *c)
+{
+    Mutant m = {.flow = *c->flow};
+    m.op = NEW_ARRAY(c->arena, StepOp, m.flow.ops + 1);
+    memcpy(m.op, c->flow->op, sizeof(StepOp) * (size_t)m.flow.ops);
+    m.flow.op = m.op;
+    m.flow.item = NEW_ARRAY(c->arena, Item, m.flow.items);
+    memcpy(m.flow.item, c->flow->item, sizeof(Item) * (size_t)m.flow.items);
+    Range *always = NEW(c->arena, Range);
+    *always = (Range){0, m.flow.ops};
+    for (int i = 0; i < m.flow.items; i++)
+        m.flow.item[i].live.at = always, m.flow.item[i].live.n = 1;
+    return m;
+}
+
+static Op *own_op(Case *c, Mutant *m, int t)
+{
+    Op *o = NEW(c->arena, Op);
+    *o = *m->op[t].op;
+    m->op[t].op = o;
+    return o;
+}
+
+static void drop(Case *c, Mutant *m, int t)
+{
+    (void)c;
+    memmove(&m->op[t], &m->op[t + 1], sizeof(StepOp) * (size_t)(m->flow.ops-- - t - 1));
+    m->made = true;
+}
+
+static void insert_at(Mutant *m, int t, StepOp o)
+{
+    memmove(&m->op[t + 1], &m->op[t], sizeof(StepOp) * (size_t)(m->flow.ops++ - t));
+    m->op[t] = o;
+    m->made = true;
+}
+
+static void twice(Case *c, Mutant *m, int t)
+{
+    (void)c;
+    insert_at(m, t + 1 + (draw(2) ? draw(m->flow.ops - t) : 0), m->op[t]);
+}
+
+static void swap(Case *c, Mutant *m, int t)
+{
+    (void)c;
+    const int u = draw(2) ? t + 1 : draw(m->flow.ops);
+    if (u == t || u >= m->flow.ops)
+        return;
+    const StepOp o = m->op[t];
+    m->op[t] = m->op[u], m->op[u] = o;
+    m->made = true;
+}
+
+static void move(Case *c, Mutant *m, int t)
+{
+    const StepOp o = m->op[t];
+    drop(c, m, t);
+    insert_at(m, draw(m->flow.ops + 1), o);
+}
+
+static bool alike(const Case *c, int a, int b)
+{
+    const Value *x = &c->step->values.at[a], *y = &c->step->values.at[b];
+    return a != b && x->kind != VALUE_INPUT && y->kind != VALUE_INPUT && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && x->element == y->element && x->index == y->index;
+}
+
+static void other_value(Case *c, Mutant *m, int t)
+{
+    Op *o = own_op(c, m, t);
+    Operand *x = draw(2) ? &o->read[draw(4)] : &o->write[draw(3)];
+    const int value = draw(c->step->values.n);
+    if (x->value < 0 || !alike(c, x->value, value))
+        return;
+    x->value = value;
+    m->made = true;
+}
+
+static void other_layer(Case *c, Mutant *m, int t)
+{
+    const int layer = draw(c->shape.layers + 1);
+    m->made = layer != m->op[t].layer;
+    m->op[t].layer = layer;
+}
+
+static void next_layer(Case *c, Mutant *m, int t)
+{
+    Op *o = own_op(c, m, t);
+    Operand *x = draw(2) ? &o->read[draw(4)] : &o->write[draw(3)];
+    m->made = x->value >= 0;
+    x->next = !x->next;
+}
+
+static void flip_adds(Case *c, Mutant *m, int t)
+{
+    Op *o = own_op(c, m, t);
+    const int i = draw(3);
+    m->made = o->write[i].value >= 0;
+    o->adds[i] = !o->adds[i];
+}
+
+static void other_chunk(Case *c, Mutant *m, int t)
+{
+    while (t < m->flow.ops && !m->op[t].op->chunked)
+        t++;
+    if (t == m->flow.ops || c->step->chunks == 1)
+        return;
+    m->op[t].chunk = (m->op[t].chunk + 1 + draw(c->step->chunks - 1)) % c->step->chunks;
+    m->made = true;
+}
+
+/* Of what runs in one sequence alone, or of what then does. */
+static void other_sequence(Case *c, Mutant *m, int t)
+{
+    while (c->sequences > 1 && t < m->flow.ops && m->op[t].op->when == WHEN_ALWAYS && op_stream(m->op[t].op->kind) != STREAM_WEIGHTS)
+        t++;
+    if (c->sequences == 1 || t == m->flow.ops)
+        return;
+    Op *o = own_op(c, m, t);
+    o->when = (When)((o->when + 1 + draw(2)) % 3);
+    m->made = true;
+}
+
+/* Of a unit as large, so that the executor's operands stay as they are. */
+static void other_visit(Case *c, Mutant *m, int t)
+{
+    const int visit = draw(2 * c->shape.layers + 3), head = c->shape.layers + 1, last = 2 * head;
+    const OpKind k = m->op[t].op->kind;
+    const int at = m->op[t].visit, unit = visit <= head ? visit : last - visit;
+    if (visit == at || m->op[t].block == BLOCK_OPTIMIZER || (k != OP_GATHER && unit != m->op[t].unit && (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))
+        return;
+    m->op[t].visit = visit;
+    if (k != OP_GATHER && draw(2))
+        m->op[t].unit = unit;
+    m->made = true;
+}
+
+static void stream_op(Case *c, Mutant *m, int t)
+{
+    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_visit, next_layer};
+    while (t < m->flow.ops && op_stream(m->op[t].op->kind) != STREAM_WEIGHTS)
+        t++;
+    if (t < m->flow.ops)
+        how[draw(countof(how))](c, m, t);
+}
+
+/* An item at the begin or at the end of another, and lifetimes as they are. */
+static void overlap(Case *c, Mutant *m, int t)
+{
+    Item *x = &m->flow.item[draw(m->flow.items)], *y = &m->flow.item[draw(m->flow.items)];
+    const int64_t end = y->offset + y->bytes - x->bytes;
+    (void)t;
+    for (int i = 0; i < m->flow.items; i++)
+        m->flow.item[i].live = c->flow->item[i].live;
+    m->made = x != y && x->offset != y->offset;
+    x->offset = draw(2) && end >= 0 ? end : y->offset;
+}
+
+static const struct { const char *name; void (*make)(Case *, Mutant *, int); int times; } kinds[] = {
+    {"dropped", drop, 4},           {"swapped", swap, 6},           {"moved", move, 6},        {"done twice", twice, 6},
+    {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
+    {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
+};
+
+typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;
+
+static int by_proof[16]; /* rejected mutants */
+
+static void judge(Case *c, Mutant *m, int kind, int i, int t, Count *n)
+{
+    char *why;
+    const bool right = error_of(c, &m->flow) < 1e-9, ok = accepted(c, &m->flow, &why);
+    n->made++;
+    n->wrong += !right;
+    n->rejected += !ok;
+    by_proof[ok ? 0 : atoi(why + strlen("proof ")) % countof(by_proof)]++;
+    n->strict += right && !ok;
+    n->accepted += ok;
+    if (right && !ok && getenv("STEP_VERIFY_LIST"))
+        print_message("right: %s %d.%d: %s\n", kinds[kind].name, i, t, why);
+    if (!right && ok)
+        fail_msg("case %d: %s at operation %d (%s) is wrong, and accepted", i, kinds[kind].name, t, op_name(c->flow->op[t].op->kind));
+}
+
+static void wrong_mutants_are_rejected(void **state)
+{
+    (void)state;
+    Count n[countof(kinds)] = {0};
+    const int cases = getenv("STEP_VERIFY_CASES") ? atoi(getenv("STEP_VERIFY_CASES")) : 24;
+    for (int i = 0; i < cases; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        for (int k = 0; k < countof(kinds); k++)
+            for (int j = 0; j < kinds[k].times; j++) {
+                const int t = draw(c->flow->ops);
+                Mutant m = copy_of(c);
+                kinds[k].make(c, &m, t);
+                if (m.made)
+                    judge(c, &m, k, i, t, &n[k]);
+            }
+        arena_free(c->arena);
+    }
+    for (int k = 0; k < countof(kinds); k++) {
+        print_message("%-14s %5d mutants, %5d wrong, %5d rejected, %4d of these right; %4d accepted\n", kinds[k].name, n[k].made, n[k].wrong,
+                      n[k].rejected, n[k].strict, n[k].accepted);
+        assert_true(n[k].wrong > cases / 4);
+    }
+#define X(id, number, name) print_message("proof %d: %d mutants\n", number, by_proof[number]); assert_true(by_proof[number] > 0);
+    STEP_PROOFS(X)
+#undef X
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_steps_are_accepted),
+        cmocka_unit_test(two_sequences_need_their_own_places),
+        cmocka_unit_test(wrong_packings_are_rejected),
+        cmocka_unit_test(rotation_in_place_is_rejected_on_the_host),
+        cmocka_unit_test(wrong_mutants_are_rejected),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
