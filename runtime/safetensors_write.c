@@ -389,12 +389,13 @@ static int finish(BurstCtx *c, const BurstPlan *p, const Out *o)
     BURST_TRY(write_json(c, o, "config.json", config_make(p, o->dtype)));
     if (o->files > 1)
         BURST_TRY(write_json(c, o, "model.safetensors.index.json", index_of(p, o)));
-    path_of(o, ".lock", path);
-    unlink(path);
     BURST_TRY(sync_folder(c, o->part));
     snprintf(path, sizeof path, "%.*s", (int)(strlen(o->part) - strlen(part_end)), o->part);
     if (rename(o->part, path) != 0)
         return io_failed(c, "rename a folder to", o->folder);
+    /* Only now: without its lock, another export would take a whole .part for one that was interrupted, and clear it. */
+    snprintf(path + strlen(path), sizeof path - strlen(path), "/.lock");
+    unlink(path);
     return sync_parent(c, o);
 }
 
