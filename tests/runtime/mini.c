@@ -57,17 +57,6 @@ static int start(BurstCtx *c, void *state, BurstWeights *w)
     return BURST_OK;
 }
 
-/* Linked in place of rename: MINI_RENAME_MS holds a finished file or folder back, so that a test sees the moment before. */
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to)
-{
-    const char *wait = getenv("MINI_RENAME_MS");
-    if (wait)
-        usleep((useconds_t)atoi(wait) * 1000);
-    return __real_rename(from, to);
-}
-
 /* What goes wrong, and in which step of which rank. */
 static void misbehave(int rank, int64_t step, BurstStep *result)
 {

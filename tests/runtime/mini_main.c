@@ -1,9 +1,22 @@
 /* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment chooses the shape:
- * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6. */
+ * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6,
+ * MINI_RENAME_MS=1000. */
 #include "mini.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+/* Linked in place of rename: MINI_RENAME_MS holds a finished file or folder back, so that a test sees the moment before. */
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    const char *wait = getenv("MINI_RENAME_MS");
+    if (wait)
+        usleep((useconds_t)atoi(wait) * 1000);
+    return __real_rename(from, to);
+}
 
 int main(int argc, char **argv)
 {
