@@ -36,7 +36,8 @@ extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_K
     X(CALL, "call") X(INDEX, "index") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file")   \
     X(SETTING, "setting") X(MASK, "mask") X(SCHEDULE, "schedule") X(COORD, "coordinate")                 \
     X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend")          \
-    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") X(LATER, "later")
+    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") \
+    X(COLLECTIVE, "collective") X(LATER, "later")
 typedef enum AstKind {
 #define X(id, name) A_##id,
     AST_KINDS(X)
@@ -51,6 +52,7 @@ typedef struct AstList { Ast *first, *last; int n; } AstList;
  *   COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body statements
  *   FOR: args are the bounds;  IF: args is the condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates
  *   EXCHANGE: args chunks and the word before the arrow, more the word behind it and the coordinate
+ *   COLLECTIVE: `gather` or `scatter`, args chunks, more the coordinate
  *   REQUIRE: its condition in args;  LATER: a statement of a later version, its words in args */
 struct Ast {
     AstKind kind;

@@ -234,13 +234,80 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->span, "exchange stands outside of loops and conditions");
 }
 
+/* ---- gather and scatter: each rank of a ring with each other one ---- */
+
+static const Expr *variable_plus(Scheduler *s, const Expr *x, int var, Span at)
+{
+    Expr *v = NEW(s->c->arena, Expr), *sum = NEW(s->c->arena, Expr);
+    *v = (Expr){.op = E_VAR, .value = var, .span = at};
+    *sum = (Expr){.op = E_ADD, .a = x, .b = v, .span = at};
+    return x ? sum : v;
+}
+
+static int coordinate_over(Scheduler *s, const Ast *a)
+{
+    const SchedText *t = s->text;
+    const Ast *over = a->more.first;
+    for (int i = 0; over && i < t->coords; i++)
+        if (strcmp(t->coord_name[i], over->text) == 0)
+            return i;
+    if (over)
+        unknown_word(s->c, over->span, over->text, t->coord_name, t->coords, "coordinate");
+    else if (t->coords > 1)
+        diag_error(s->c->diags, a->span, "over which coordinate? Write %s ... over %s;", a->text, t->coord_name[t->coords - 1]);
+    s->failed |= over || t->coords > 1;
+    return 0;
+}
+
+static void check_collected(Scheduler *s, const ChunkRef *ref, bool gathers)
+{
+    const bool copy = ref->tensor == T_Q || ref->tensor == T_KV;
+    if (copy != gathers)
+        fault(s, ref->span, arena_printf(s->c->arena, gathers ? "%s is a sum: `scatter %s;` brings the parts of a sum to its owners"
+                                                              : "%s is a copy: `gather %s;` brings copies to all ranks",
+                                         tensor_names[ref->tensor], tensor_names[ref->tensor]));
+}
+
+/* `gather KV over b;` is `for s in 1 .. B - 1 { pass KV[a, b] to (a, b + s); }`, and `scatter dKV over b;` is
+ * `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: straight to each of the ring, one after the other. */
+static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
+{
+    const bool gathers = strcmp(a->text, "gather") == 0;
+    const int over = coordinate_over(s, a);
+    Stmt *pass = NEW(s->c->arena, Stmt);
+    Expr *one = NEW(s->c->arena, Expr), *last = NEW(s->c->arena, Expr);
+    *pass = (Stmt){.kind = S_PASS, .span = a->span};
+    chunks(s, pass, a->args.first, NULL);
+    once_each(s, pass);
+    out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
+    if (out->var < 0)
+        return;
+    *one = (Expr){.op = E_CONST, .value = 1, .span = a->span};
+    *last = (Expr){.op = E_SUB, .a = variable_plus(s, NULL, MAX_COORDS + over, a->span), .b = one, .span = a->span};
+    out->var_name = a->text;
+    out->lo = one;
+    out->hi = last;
+    out->body = pass;
+    for (int i = 0; i < s->text->coords; i++) {
+        const Expr *own = variable_plus(s, NULL, i, a->span), *away = variable_plus(s, own, out->var, a->span);
+        pass->to[i] = i == over ? away : own;
+        for (int j = 0; j < pass->nrefs; j++) {
+            const Expr *at = pass->refs[j].whole ? own : pass->refs[j].index[i];
+            pass->refs[j].index[i] = i == over && !gathers ? variable_plus(s, at, out->var, a->span) : at;
+        }
+    }
+    for (int j = 0; j < pass->nrefs; j++) {
+        check_collected(s, &pass->refs[j], gathers);
+        pass->refs[j].whole = false;
+    }
+}
+
 /* Statements that a later version plans, and what serves today. */
 static void refuse(Scheduler *s, const Ast *a)
 {
     static const struct { const char *word, *use; } later[] = {
-        {"gather", "pass in a loop, as ring.sched does"}, {"scatter", "pass in a loop, as ring.sched does"},
-        {"stage", "chunks in device memory"},             {"fetch", "chunks in device memory"},
-        {"use", "the statements of that schedule"},       {"exchange", "one `exchange ... ->` for each direction"},
+        {"stage", "chunks in device memory"},       {"fetch", "chunks in device memory"},
+        {"use", "the statements of that schedule"}, {"exchange", "one `exchange ... ->` for each direction"},
     };
     for (int i = 0; i < countof(later); i++)
         if (strcmp(later[i].word, a->text) == 0)
@@ -254,7 +321,7 @@ static Stmt *statement(Scheduler *s, const Ast *a)
         {A_FOR, S_FOR, for_statement},           {A_IF, S_IF, if_statement},
         {A_ATTEND, S_ATTEND, compute_statement}, {A_GRAD, S_GRAD, compute_statement},
         {A_PASS, S_PASS, pass_statement},        {A_RETURN, S_RETURN, return_statement},
-        {A_EXCHANGE, S_EXCHANGE, exchange_statement},
+        {A_EXCHANGE, S_EXCHANGE, exchange_statement}, {A_COLLECTIVE, S_FOR, collective_statement},
     };
     for (int i = 0; i < countof(kinds); i++) {
         if (kinds[i].kind != a->kind)

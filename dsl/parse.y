@@ -39,12 +39,12 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text);
 
 %token MASK "mask" SCHEDULE "schedule" OVER "over" OF "of" PIECES "pieces" FORWARD "forward" BACKWARD "backward"
 %token FOR "for" IN "in" IF "if" ATTEND "attend" GRAD "grad" WITH "with" PASS "pass" TO "to" RETURN "return"
-%token EXCHANGE "exchange" LATER "statement" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
+%token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
 %token DOTDOT ".." ARROW "->" BIARROW "<->" LE "<=" GE ">=" EQ "==" NE "!="
 %token IDENT "a name"
 %token <node> NUMBER "a number" STRING "a string"
 
-%type <node> item setting value punct name word call mask schedule pieces coord phase stmt ref expr primary
+%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary
 %type <list> items settings values values1 block params names coords phases stmts stmt_block refs words exprs later
 %type <list> exchanged over
 
@@ -125,6 +125,11 @@ word: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
     | PIECES                                { $$ = ast_word(p, A_NAME, @1); }
     | EXCHANGE                              { $$ = ast_word(p, A_NAME, @1); }
     | LATER                                 { $$ = ast_word(p, A_NAME, @1); }
+    | COLLECTIVE                            { $$ = ast_word(p, A_NAME, @1); }
+    ;
+
+title: name
+    | COLLECTIVE                            { $$ = ast_word(p, A_NAME, @1); }
     ;
 
 name: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
@@ -183,7 +188,7 @@ primary: NUMBER
     ;
 
 /* ---- schedules ---- */
-schedule: SCHEDULE name OVER '(' coords ')' pieces '{' phases '}'
+schedule: SCHEDULE title OVER '(' coords ')' pieces '{' phases '}'
                                             { $$ = $2; $$->kind = A_SCHEDULE; $$->args = $5; $$->more = ast_list($7);
                                               $$->body = $9; $$->has_body = true; $$->span = span_join(@1, @7); }
     | SCHEDULE error '{' phases '}'         { $$ = ast_word(p, A_SCHEDULE, @1); $$->body = $4; $$->has_body = true; yyerrok; }
@@ -245,6 +250,7 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
     | EXCHANGE exchanged ARROW name over ';'   { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
                                               $$->more = ast_concat(ast_list($4), $5); $$->span = @$; }
     | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
+    | COLLECTIVE refs over ';'              { $$ = ast_word(p, A_COLLECTIVE, @1); $$->args = $2; $$->more = $3; $$->span = @$; }
     | LATER later ';'                       { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     ;
 

@@ -33,7 +33,8 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
 }
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
-MESHED = {1: ["near", "doubling"], 2: ["double_ring"], 3: ["three_level"]}  # schedules of so many coordinates
+MESHED = {1: ["near", "doubling", "biring", "gather"], 2: ["double_ring"], 3: ["three_level"]}  # schedules of so many coordinates
+KEYS_ONLY = ("doubling", "gather")
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),
     ("ring", "queries", "striped", 1, 7, 4, 1, 64, 8191),
@@ -83,8 +84,8 @@ def points():
             yield Point(schedule, travel, partition, 2, 2, 4, 2, head_dim, 61)
     for mesh, travel in itertools.product(MESHES, ("keys", "queries")):
         for schedule in MESHED[len(mesh)]:
-            if (schedule, travel) == ("doubling", "queries"):
-                continue  # it lets keys travel only
+            if travel == "queries" and schedule in KEYS_ONLY:
+                continue
             at = next(turn)
             heads, kv_heads = RATIOS[at % len(RATIOS)]
             length = LENGTHS[(at + at // len(RATIOS)) % len(LENGTHS)]

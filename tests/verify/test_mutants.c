@@ -179,12 +179,13 @@ static void ulysses(void **state)
     check_schedule("ulysses", shapes, countof(shapes));
 }
 
-static void near_and_doubling(void **state)
+static void other_rings(void **state)
 {
     (void)state;
+    static const char *const names[] = {"near", "doubling", "biring", "gather"};
     static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
-    check_schedule("near", shapes, countof(shapes));
-    check_schedule("doubling", shapes, countof(shapes));
+    for (int i = 0; i < countof(names); i++)
+        check_schedule(names[i], shapes, countof(shapes));
 }
 
 static void three_level(void **state)
@@ -201,7 +202,7 @@ int main(void)
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
         cmocka_unit_test(ulysses),
-        cmocka_unit_test(near_and_doubling),
+        cmocka_unit_test(other_rings),
         cmocka_unit_test(three_level),
         cmocka_unit_test(mutants_of_mutants),
     };

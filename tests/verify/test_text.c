@@ -235,6 +235,8 @@ static void more_coordinates(void **state)
     static const Shape one[] = {{1, 1}, {1, 2}, {1, 4}, {1, 5}};
     check_texts("near", one, countof(one));
     check_texts("doubling", one, countof(one));
+    check_texts("biring", one, countof(one));
+    check_texts("gather", one, countof(one));
     check_texts("double_ring", two, countof(two));
     check_texts("three_level", three, countof(three));
 }
