@@ -240,10 +240,24 @@ const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* choices.c */
 enum { MAX_COORDS = 8 };
 typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
+/* How the tokens of a sequence are shared out to ranks of different speed. */
+#define SHARES_ROWS(X) /* id, what a rank's tokens are in proportion to: its speed at */ \
+    X(EQUAL, "equal") X(STEP, "the step") X(ATTENTION, "attention") X(REST, "all but attention") X(GIVEN, "given")
+typedef enum SharesKind {
+#define X(id, name) SHARES_##id,
+    SHARES_ROWS(X)
+#undef X
+    SHARES_KINDS
+} SharesKind;
+enum { MOST_SHARE = 1000 };
+typedef struct GivenShare { const char *device; /* NULL: of the next rank */ int share; Span span; } GivenShare;
+typedef struct GivenShares { int n; const GivenShare *at; } GivenShares; /* by rank, or by device */
 typedef struct Layout {
     Setting data, context, heads, tensor;
     Sizes sizes; /* of context as several coordinates, `4 x 8`; n 0: as a number, or not said */
     Setting partition, block; /* PartitionKind; block size for blocks(B) */
+    Setting shares; /* SharesKind */
+    GivenShares given_shares;
     Setting travel, recompute;
     Setting weights, ffn_chunks; /* Sharding; how many */
     Saving saving; /* `recompute save(...)`; upper NULL: none */
@@ -360,9 +374,12 @@ typedef struct Partition {
     int ranks;      /* G: ranks that share one sequence */
     int64_t sequence;
     int64_t max_tokens; /* of any rank */
+    const int64_t *before; /* [ranks + 1]: the shares of the ranks before each; NULL: all are equal */
     const PosSet *of; /* [ranks] */
 } Partition;
-const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks);
+const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks); /* equal shares */
+/* share: [ranks] a rank's tokens in proportion, from 1 to MOST_SHARE; NULL: equal. */
+const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks, const int *share);
 void print_partition(const Partition *p, Text *out);
 /* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`, closed
  * forms whose length does not depend on ranks or tokens. */

@@ -148,13 +148,14 @@ typedef struct LayerKind { /* layers with the same mask; indices: forward, backw
 } LayerKind;
 typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what is recomputed */ } BlockTime;
 typedef struct StepParts {
-    int ranks;            /* simulated */
+    int first, ranks;     /* of the group, in the world; simulated */
     const int *rank;      /* [ranks] their ranks in the group */
     int busiest;          /* of them: computes most in attention */
     int kinds;
     LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
     double *pairs;        /* [ranks] of all layers */
     double mean_pairs;    /* of all ranks of the group, simulated or not */
+    double *speed, mean_speed; /* [ranks] of attention, in that of the group's first rank; of all ranks */
     double flops;         /* of the step, all ranks */
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
     /* a step, from cost_stream.c */
@@ -168,6 +169,8 @@ typedef struct Recorder Recorder;
 StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left out. */
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);
+/* Seconds that a token of a sequence takes on a rank: attention of all layers, and all else; once each. pairs: as of cost_least. */
+void cost_token(const Program *p, Units units, const double *pairs, int rank, double seconds[2]);
 double parts_compute(const StepParts *p);                    /* a step: busy seconds of the rank that computes most */
 double cost_imbalance(const StepParts *p); /* pairs of the rank with the most / mean */
 

@@ -42,10 +42,46 @@ static int find_kind(const StepModel *m, RankKind k)
     return i;
 }
 
+static bool mixed(const Cluster *c)
+{
+    for (int g = 1; g < c->group_count; g++)
+        if (c->groups[g].device != c->groups[0].device)
+            return true;
+    return false;
+}
+
+/* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less, since the speed at one
+ * operation, 1 / (flops / matmul + bytes / hbm), is concave in both rates. */
+static const Device *mean_device(Arena *a, const Cluster *c)
+{
+    Device *mean = NEW(a, Device);
+    *mean = *c->groups[0].device;
+    mean->matmul = mean->hbm = 0;
+    for (int r = 0; r < c->world; r++) {
+        const Device *d = cluster_group_of(c, r)->device;
+        mean->matmul += d->matmul * cost_rate_share(c, r) / c->world;
+        mean->hbm += d->hbm / c->world;
+    }
+    return mean;
+}
+
+/* partition NULL: of a cluster of different devices, perfect balance. */
+static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ranks)
+{
+    if (part || !mixed(m->cluster))
+        return false;
+    m->rank_kind = NEW(a, RankKind);
+    *(RankKind *)m->rank_kind = (RankKind){mean_device(a, m->cluster), 1, (double)m->program->sequence / ranks};
+    m->rank_kinds = 1;
+    return true;
+}
+
 /* partition NULL: tokens are spread evenly. own: the rank whose parts are stated. */
 static void add_rank_kinds(Arena *a, StepModel *m, const Partition *part, int ranks, int own)
 {
     Vec(RankKind) kinds = {0};
+    if (add_mean_kind(a, m, part, ranks))
+        return;
     for (int r = 0; r < m->cluster->world; r++) {
         const double tokens = part ? (double)part->of[r % ranks].tokens : (double)m->program->sequence / ranks;
         const RankKind k = rank_kind_of(m->cluster, r, tokens);
@@ -117,6 +153,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
         l->time[backward] = attention_simulate(a, &l->input[backward]);
     }
     p->rank = l->input[0].rank;
+    p->first = l->input[0].first;
     for (int r = 0; r < p->ranks; r++)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
@@ -140,14 +177,33 @@ static void find_busiest(StepParts *p)
         p->busiest = rank_busy(p, r, false) > rank_busy(p, p->busiest, false) ? r : p->busiest;
 }
 
+/* Attention's rate of a rank of the group, in that of the group's first rank. */
+static double rank_speed(const StepParts *p, const Cluster *c, int rank)
+{
+    const int first = p->first;
+    return cluster_group_of(c, first + rank)->device->attention_backward / cluster_group_of(c, first)->device->attention_backward;
+}
+
+static void rate_ranks(Arena *a, StepParts *p, const Draft *d)
+{
+    const Cluster *c = &d->program->cluster;
+    p->speed = NEW_ARRAY(a, double, p->ranks);
+    for (int r = 0; r < p->ranks; r++)
+        p->speed[r] = rank_speed(p, c, p->rank[r]);
+    for (int r = 0; r < d->choice.ranks; r++)
+        p->mean_speed += rank_speed(p, c, r);
+    p->mean_speed /= d->choice.ranks;
+}
+
 /* ---- sums ---- */
 
 double cost_imbalance(const StepParts *p)
 {
-    double most = p->mean_pairs; /* of groups simulated in part the most may lie elsewhere */
+    const double mean = p->mean_pairs / p->mean_speed;
+    double most = mean; /* of groups simulated in part the most may lie elsewhere */
     for (int r = 0; r < p->ranks; r++)
-        most = fmax(most, p->pairs[r]);
-    return p->mean_pairs > 0 ? most / p->mean_pairs : 1;
+        most = fmax(most, p->pairs[r] / p->speed[r]);
+    return mean > 0 ? most / mean : 1;
 }
 
 static void sum_busy(StepParts *p, int ranks)
@@ -198,8 +254,8 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
         if (p->kind[k].layers)
             attention_kind(a, p, d, k);
     find_busiest(p);
-    const int first = p->kind[program->layer_mask[0]].input[0].first;
-    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, first + p->rank[p->busiest]);
+    rate_ranks(a, p, d);
+    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, p->first + p->rank[p->busiest]);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
     stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);
@@ -212,6 +268,28 @@ StepParts step_parts(Arena *a, const Draft *d)
     StepParts p;
     step_record(a, d, INFINITY, &p, NULL);
     return p;
+}
+
+/* ---- a token ---- */
+
+void cost_token(const Program *p, Units units, const double *pairs, int rank, double seconds[2])
+{
+    Arena *a = arena_new();
+    const Choice c = {.data = 1, .ranks = p->cluster.world};
+    const StepModel m = model_make(a, p, &c, NULL, units, 0);
+    const RankKind k = rank_kind_of(&p->cluster, rank, 1);
+    seconds[0] = seconds[1] = 0;
+    for (int i = 0; i < m.ops; i++) {
+        const StepOp *o = &m.op[i];
+        const bool backward = o->op->kind == OP_ATTENTION_BACK;
+        Work w = op_work(m.step, o->op, o->block, o->unit);
+        w.fixed = 0;
+        seconds[1] += work_seconds(k, w);
+        if (op_work_kind(o->op->kind) == WORK_ATTENTION)
+            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence * p->model.head_dim * p->model.heads /
+                          ((backward ? k.device->attention_backward : k.device->attention_forward) * k.share);
+    }
+    arena_free(a);
 }
 
 /* ---- the least ---- */

@@ -190,6 +190,30 @@ static const char *choice_partition_text(Arena *a, const Choice *c)
     return partition_text(a, c->partition, c->block);
 }
 
+/* ---- shares ---- */
+
+static int count_shares(const Program *p)
+{
+    (void)p;
+    return SHARES_KINDS;
+}
+
+/* Left open, by the speed of ranks that differ; an all-to-all shares out attention by heads, and only the rest by tokens. */
+static bool take_shares(const Program *p, Choice *c, int n)
+{
+    const Setting *given = &p->layout.shares;
+    c->shares = (SharesKind)n;
+    if (!given->is_auto)
+        return given->value == n;
+    return n == SHARES_EQUAL || (n != SHARES_GIVEN && (n == SHARES_REST || !choice_exchanges(c)) && shares_differ(p, c));
+}
+
+static const char *choice_shares_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->shares_text;
+}
+
 /* ---- recompute ---- */
 
 static bool by_need(const Program *p)
@@ -286,6 +310,8 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "heads", .why_not = heads_why_not, .text = heads_text},
     {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .why_not = travel_why_not, .text = travel_text},
     {.name = "partition", .column = 13, .count = count_partitions, .take = take_partition, .text = choice_partition_text},
+    {.name = "shares", .column = 20, .if_several = true, .count = count_shares, .take = take_shares, .why_not = shares_why_not,
+     .text = choice_shares_text},
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
      .text = chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute, .text = recompute_text,

@@ -16,6 +16,9 @@ typedef struct Choice {
     int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
     PartitionKind partition;
     int64_t block;
+    SharesKind shares;
+    const int *share;        /* [ranks] tokens in proportion, once shares.c has found them; NULL: equal */
+    const char *shares_text; /* as a layout has it, with `share` */
     const SchedText *schedule;
     Travel travel;
     Recompute recompute;
@@ -30,7 +33,7 @@ void choice_shape(Choice *c, int coords, const int *size); /* the last coordinat
 bool choice_exchanges(const Choice *c); /* by heads, in either direction; verify accepts none that is by heads in one alone */
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 9 };
+enum { DIMENSIONS = 10 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -238,6 +241,13 @@ bool cost_is_of_program(const Program *p);
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, Units units, const double *pairs, int data);
 void print_cost(const Plan *p, const Cost *c, Text *out);
+
+/* ---- shares.c: ranks of different speed have different shares of a sequence ---- */
+typedef struct Speeds Speeds; /* of the cluster's devices */
+Speeds *shares_speeds(Arena *a, const Program *p, Units units, const double *pairs); /* pairs: as of cost_least */
+bool shares_differ(const Program *p, const Choice *c); /* ranks that share a sequence are on different devices */
+void shares_take(Arena *a, const Program *p, Speeds *s, Choice *c); /* decides share and shares_text */
+const char *shares_why_not(Arena *a, const Program *p, const Choice *c);
 
 void print_trace(Arena *a, const Plan *p, Text *out); /* emit_watching.c: the predicted step, for Perfetto */
 

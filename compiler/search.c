@@ -22,7 +22,7 @@ typedef struct Candidate {
     bool less_tried;       /* and one was tried */
     size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
-typedef struct Parted { const Partition *partition; PairCounts **counts; } Parted;
+typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 typedef struct Searcher {
@@ -32,6 +32,7 @@ typedef struct Searcher {
     MaskMap **maps;
     Vec(Parted) parted;
     Units units;
+    Speeds *speeds; /* once shares are asked for */
     Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
     Vec(Candidate) open; /* of one of these: what is to be tried */
     Vec(Candidate) all;  /* what was tried, what is simpler first */
@@ -49,18 +50,24 @@ static MaskMap **make_maps(Arena *a, const Program *p)
     return maps;
 }
 
+static bool same_partition(const Choice *x, const Choice *y)
+{
+    return x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
+           (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
+}
+
 /* The partition that the choice wants, with its counts: made once. */
 static const Parted *parted_for(Searcher *s, const Choice *c)
 {
     for (int i = 0; i < s->parted.n; i++)
-        if (s->parted.at[i].partition->kind == c->partition && s->parted.at[i].partition->ranks == c->ranks)
+        if (same_partition(&s->parted.at[i].choice, c))
             return &s->parted.at[i];
-    const Partition *p = partition_make(s->arena, c->partition, c->block, s->program->sequence, c->ranks);
+    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks, c->share);
     PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
         counts[m] = pair_counts(s->arena, s->maps[m], p);
     Parted *made = vec_push(s->arena, &s->parted);
-    *made = (Parted){p, counts};
+    *made = (Parted){*c, p, counts};
     return made;
 }
 
@@ -98,6 +105,23 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     return t;
 }
 
+/* Unmasked pairs of the sequence, by mask. */
+static const double *sequence_pairs(Searcher *s)
+{
+    const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
+    double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
+    for (int m = 0; m < s->program->mask_count; m++)
+        pairs[m] = (double)pair_whole(parted_for(s, &one)->counts[m]).pairs;
+    return pairs;
+}
+
+static Speeds *speeds_of(Searcher *s)
+{
+    if (!s->speeds)
+        s->speeds = shares_speeds(s->arena, s->program, s->units, sequence_pairs(s));
+    return s->speeds;
+}
+
 /* ---- the candidates: every combination of what the rows of layout.c have to try ---- */
 
 enum { DATA = 0 };
@@ -125,6 +149,7 @@ static void choose_data(Searcher *s)
 static void decide(Searcher *s, Candidate x, int row)
 {
     if (row == DIMENSIONS) {
+        shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
         *vec_push(s->arena, &s->open) = x;
         return;
@@ -473,16 +498,6 @@ static void try_data(Searcher *s, const Candidate *data)
     think_of(s, data);
     for (int i = 0; i < s->open.n; i++)
         try_by_need(s, s->open.at[i]);
-}
-
-/* Unmasked pairs of the sequence, by mask. */
-static const double *sequence_pairs(Searcher *s)
-{
-    const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
-    double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
-    for (int m = 0; m < s->program->mask_count; m++)
-        pairs[m] = (double)pair_whole(parted_for(s, &one)->counts[m]).pairs;
-    return pairs;
 }
 
 static void try_all(Searcher *s)

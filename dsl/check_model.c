@@ -416,6 +416,7 @@ static const Field layout_fields[] = {
     {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
     {"placement", take_choice, 0, 0},
     {"partition", take_partition, 0, 0},
+    {"shares", take_shares, 0, 0},
     {"schedule", take_schedule, 0, 0},
     {"travel", take_travel, 0, 0},
     {"weights", take_weights, 0, 0},
@@ -491,6 +492,7 @@ static void check_layout(Checker *c, Layout *l)
     if (!world)
         return;
     check_factors(c, l, world);
+    check_shares(c, l, world);
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
         diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
                    (long long)l->heads.value, p->model.heads);
@@ -557,7 +559,7 @@ static void check_travel(Checker *c, const Layout *l)
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
-    Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic,
+    Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
                 .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
     if (c->layout) {
         l.span = c->layout->span;

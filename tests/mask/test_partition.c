@@ -11,27 +11,39 @@
 #include "compile_text.h"
 #include "random_expr.h"
 
+static int64_t before(const Partition *p, int64_t rank)
+{
+    return p->before ? p->before[rank] : rank;
+}
+
+/* The rank with share number i of all. */
+static int sharer(const Partition *p, int64_t i)
+{
+    int r = 0;
+    while (i >= before(p, r + 1))
+        r++;
+    return r;
+}
+
 /* Which rank owns a position: the definitions, token by token. */
 static int owner(const Partition *p, int64_t position)
 {
-    const int64_t n = p->sequence, g = p->ranks, b = p->block;
-    int64_t begin, length;
-    switch (p->kind) {
-    case PART_STRIPED:
-        return (int)(position % g);
-    case PART_ZIGZAG:
-        for (int64_t i = 0; i < 2 * g; i++)
-            if (position >= i * n / (2 * g) && position < (i + 1) * n / (2 * g))
-                return (int)(i < g ? i : 2 * g - 1 - i);
+    const int64_t n = p->sequence, all = before(p, p->ranks), b = p->kind == PART_BLOCKS ? p->block : all;
+    int64_t begin = 0, length = n;
+    if (p->kind == PART_STRIPED && position < n / b * b)
+        return sharer(p, position % all);
+    if (p->kind == PART_STRIPED && !p->before)
+        return (int)(position % all);
+    if (p->kind == PART_ZIGZAG) {
+        for (int64_t i = 0; i < 2 * all; i++)
+            if (position >= i * n / (2 * all) && position < (i + 1) * n / (2 * all))
+                return sharer(p, i < all ? i : 2 * all - 1 - i);
         return -1;
-    case PART_BLOCKS:
-        begin = position / b * b, length = n - begin < b ? n - begin : b;
-        break;
-    default:
-        begin = 0, length = n;
     }
-    for (int64_t r = 0; r < g; r++)
-        if (position - begin >= r * length / g && position - begin < (r + 1) * length / g)
+    if (p->kind != PART_CONTIGUOUS)
+        begin = position / b * b, length = n - begin < b ? n - begin : b;
+    for (int64_t r = 0; r < p->ranks; r++)
+        if (position - begin >= before(p, r) * length / all && position - begin < before(p, r + 1) * length / all)
             return (int)r;
     return -1;
 }
@@ -69,9 +81,18 @@ static void check_partition(const Partition *p)
     }
     assert_int_equal(total, p->sequence);
     assert_int_equal(most, p->max_tokens);
-    if (p->kind != PART_BLOCKS)
+    if (p->kind != PART_BLOCKS && !p->before)
         assert_true(most - least <= (p->kind == PART_ZIGZAG ? 2 : 1));
     free(seen);
+}
+
+static const int *random_shares(Rx *r, int ranks)
+{
+    int *share = NEW_ARRAY(r->arena, int, ranks);
+    const int most = (int)rx_between(r, 1, 9);
+    for (int i = 0; i < ranks; i++)
+        share[i] = (int)rx_between(r, 1, most);
+    return share;
 }
 
 static void every_token_has_one_rank(void **state)
@@ -81,7 +102,9 @@ static void every_token_has_one_rank(void **state)
     for (int i = 0; i < 4000; i++) {
         const PartitionKind kind = (PartitionKind)(i % PART_KINDS);
         const int64_t n = rx_between(&r, 1, rx_one_in(&r, 4) ? 12 : 400), block = rx_between(&r, 1, rx_one_in(&r, 4) ? 500 : 40);
-        const Partition *p = partition_make(r.arena, kind, block, n, (int)rx_between(&r, 1, 40));
+        const int ranks = (int)rx_between(&r, 1, 40);
+        const int *share = rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL;
+        const Partition *p = partition_shared(r.arena, kind, block, n, ranks, share);
         assert_int_equal(p->kind, kind);
         check_partition(p);
     }
@@ -94,7 +117,9 @@ static void hulls_are_exact(void **state)
     Rx r = {.arena = arena_new(), .state = 22};
     for (int i = 0; i < 20000; i++) {
         const int64_t n = rx_between(&r, 20, 300);
-        const Partition *p = partition_make(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60), n, (int)rx_between(&r, 1, 6));
+        const int ranks = (int)rx_between(&r, 1, 6);
+        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60), n, ranks,
+                                              rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL);
         const PosSet *s = &p->of[rx_between(&r, 0, p->ranks - 1)];
         if (!s->tokens)
             continue;
@@ -150,6 +175,22 @@ static void emitted_c_agrees(void **state)
         check_emitted(partition_make(a, kind, 64, 997, 7));
         check_emitted(partition_make(a, kind, 3, 5, 9)); /* ranks without a token */
         check_emitted(partition_make(a, kind, 4096, 257, 1));
+        check_emitted(partition_shared(a, kind, 64, 997, 5, (const int[]){3, 3, 1, 1, 2}));
+        check_emitted(partition_shared(a, kind, 10, 1000, 2, (const int[]){1000, 1})); /* striped: less than a turn */
+    }
+    arena_free(a);
+}
+
+/* Tokens in proportion, as near as whole tokens allow. */
+static void tokens_are_in_proportion(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    static const int share[] = {3, 3, 1, 1, 2};
+    for (PartitionKind kind = 0; kind < PART_KINDS; kind++) {
+        const Partition *p = partition_shared(a, kind, 1000, 100000, 5, share);
+        for (int r = 0; r < p->ranks; r++)
+            assert_int_equal(p->of[r].tokens, 10000 * share[r]);
     }
     arena_free(a);
 }
@@ -159,12 +200,18 @@ static void emitted_c_is_quiet_and_short(void **state)
 {
     (void)state;
     Arena *a = arena_new();
+    int two_kinds[4096];
+    for (int r = 0; r < 4096; r++)
+        two_kinds[r] = r < 2048 ? 7 : 3;
     for (PartitionKind kind = 0; kind < PART_KINDS; kind++) {
         Text small = {0}, large = {0};
         text_add(&small, "#include <stdint.h>\n");
         partition_emit_c(partition_make(a, kind, 16, 64, 2), &small);
         partition_emit_c(partition_make(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096), &large);
         assert_true(large.n < small.n + 200);
+        large.n = 0;
+        partition_emit_c(partition_shared(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096, two_kinds), &large);
+        assert_true(large.n < small.n + 1400);
         dlclose(compile_text(small.at, "unused_partition", "-Wall -Wextra -Werror"));
         text_free(&small);
         text_free(&large);
@@ -192,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_token_has_one_rank), cmocka_unit_test(hulls_are_exact),
+        cmocka_unit_test(tokens_are_in_proportion),
         cmocka_unit_test(emitted_c_agrees),         cmocka_unit_test(emitted_c_is_quiet_and_short),
         cmocka_unit_test(printed_form_is_stable),
     };

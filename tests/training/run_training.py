@@ -41,17 +41,29 @@ class Layout(typing.NamedTuple):
     recompute: str = "none"
     weights: str = "zero3"
     chunks: int = 1
+    shares: str = ""
+    fast: int = 0  # of the nodes, so many with devices twice as fast as the others'
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
         text += f"_{self.weights}_{self.chunks}" if (self.weights, self.chunks) != ("zero3", 1) else ""
+        text += f"_shares{self.shares}_{self.fast}" if self.shares else ""
         return re.sub(r"[(), ]+", "", text)
+
+    def topology(self):
+        text = emitted.topology(self.nodes - self.fast, self.lanes)
+        if not self.fast:
+            return text
+        text = text.replace("  link", f"  nodes {self.fast} {{ gpus {self.lanes} of fast; nics 1 of lan; }}\n  link")
+        return text + "device fast { arch cpu; memory 4 GB; hbm 40 GB/s; matmul fp32 100 GFLOP/s; }\n"
 
     def text(self):
         ranks = self.nodes * self.lanes // self.data
         text = emitted.layout(self.data, ranks, self.schedule, self.travel, self.partition, self.recompute)
         more = f" weights {self.weights}; ffn chunks {self.chunks};"
-        return text.replace(" }", more + " }") if (self.weights, self.chunks) != ("zero3", 1) else text
+        more = more if (self.weights, self.chunks) != ("zero3", 1) else ""
+        more += f" shares {self.shares};" if self.shares else ""
+        return text.replace(" }", more + " }")
 
 
 class Shape(typing.NamedTuple):
@@ -64,7 +76,8 @@ class Shape(typing.NamedTuple):
 
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
-          Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4)]
+          Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
+          Layout("burst", "keys", "zigzag", nodes=2, lanes=2, shares="auto", fast=1)]
 GRADIENTS = [
     (ONE, Shape()),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
@@ -87,6 +100,12 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4), Shape(kv_heads=4)),
     (Layout("ring", "keys", "zigzag", 2, 2, 2, "save(o, lse, gate_up(1))", "zero2", 3), Shape(masks=("causal", "document"))),
     (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, recompute="full", weights="zero1", chunks=4), Shape(tied="yes")),
+    (Layout("ring", "keys", "contiguous", lanes=3, shares="5, 1, 2"), Shape(masks=("document", "causal"))),
+    (Layout("ring", "queries", "striped", lanes=4, shares="3, 3, 1, 1", chunks=3), Shape(kv_heads=8)),
+    (Layout("burst", "keys", "blocks(20)", nodes=2, lanes=2, shares="core 1, fast 3", fast=1), Shape(tied="yes")),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, shares="auto", fast=1, recompute="selective"), Shape(masks=("window(17)", "full"))),
+    (Layout("ulysses", "keys", "contiguous", lanes=3, shares="1, 4, 2"), Shape(heads=6, kv_heads=3)),
+    (Layout("ring", "keys", "zigzag", 2, 2, 2, shares="1, 20"), Shape(masks=("document", "causal"))),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
@@ -136,8 +155,7 @@ class Training:
         self.built = {}
 
     def build(self, name, layout, shape, train="", objects=()):
-        topo = emitted.topology(layout.nodes, layout.lanes)
-        return self.tools.link(self.tools.emit(self.folder, name, topo, model_text(layout, shape, train)), objects)
+        return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
     def program(self, layout, steps=STEPS):
         """The whole program of a layout, for training on the text."""

@@ -1,0 +1,90 @@
+/* check_shares.c: the layout's `shares`: of each rank that shares a sequence, or of each device of the cluster.
+ */
+#include "check.h"
+
+#include <string.h>
+
+/* `3`, or of a device's ranks `h100 3`. */
+static GivenShare take_share(Cursor *u, bool named)
+{
+    const Span at = u->at ? u->at->span : u->setting->span;
+    const Ast *device = named ? cursor_name(u, "the name of a device and its share, such as h100 3") : NULL;
+    int64_t share = 1;
+    cursor_whole(u, 1, MOST_SHARE, &share);
+    return (GivenShare){device ? device->text : NULL, (int)share, at};
+}
+
+void take_shares(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Layout *l = to;
+    Cursor u = cursor_of(c, s);
+    const bool open = cursor_try(&u, "auto"), equal = !open && cursor_try(&u, "equal");
+    const bool named = u.at && u.at->kind == A_NAME;
+    Vec(GivenShare) given = {0};
+    l->shares = (Setting){.is_auto = open, .given = true, .span = s->span, .value = equal || open ? SHARES_EQUAL : SHARES_GIVEN};
+    if (!equal && !open)
+        do
+            *vec_push(c->arena, &given) = take_share(&u, named);
+        while (cursor_try(&u, ","));
+    if (cursor_end(&u))
+        l->given_shares = (GivenShares){given.n, given.at};
+    else
+        l->shares.is_auto = true;
+}
+
+static const char **cluster_devices(Checker *c, int *n)
+{
+    const Cluster *k = &c->program->cluster;
+    const char **names = NEW_ARRAY(c->arena, const char *, k->group_count + 1);
+    *n = 0;
+    for (int g = 0; g < k->group_count; g++) {
+        int i = 0;
+        while (i < *n && strcmp(names[i], k->groups[g].device->name) != 0)
+            i++;
+        names[i] = k->groups[g].device->name;
+        *n += i == *n;
+    }
+    return names;
+}
+
+/* Every device of the cluster once, and no other. */
+static void check_device_shares(Checker *c, const Layout *l)
+{
+    const GivenShares *given = &l->given_shares;
+    int n;
+    const char **names = cluster_devices(c, &n);
+    bool *seen = NEW_ARRAY(c->arena, bool, n);
+    for (int i = 0; i < given->n; i++) {
+        int known = 0;
+        while (known < n && strcmp(names[known], given->at[i].device) != 0)
+            known++;
+        if (known == n)
+            unknown_of(c, given->at[i].span, given->at[i].device, names, n, "device of the cluster");
+        else if (seen[known])
+            diag_error(c->diags, given->at[i].span, "'%s' has two shares", names[known]);
+        else
+            seen[known] = true;
+    }
+    for (int i = 0; i < n; i++)
+        if (!seen[i])
+            diag_error(c->diags, l->shares.span, "'shares' has none of '%s'; each device of the cluster needs one", names[i]);
+}
+
+/* One share for each rank that shares a sequence. */
+static void check_rank_shares(Checker *c, const Layout *l, int world)
+{
+    const int n = l->given_shares.n;
+    const int64_t ranks = l->data.is_auto ? n : world / l->data.value;
+    if (n != ranks || world % n != 0)
+        diag_error(c->diags, l->shares.span, "'shares' has %d shares, and %lld ranks share a sequence; give each rank one, or each device of the cluster",
+                   n, (long long)(n == ranks ? world : ranks));
+}
+
+void check_shares(Checker *c, const Layout *l, int world)
+{
+    if (l->given_shares.n && l->given_shares.at[0].device)
+        check_device_shares(c, l);
+    else if (l->given_shares.n)
+        check_rank_shares(c, l, world);
+}
