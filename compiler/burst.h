@@ -176,6 +176,16 @@ typedef struct Device {
 } Device;
 typedef struct Nic { const char *name; double bandwidth, latency; Span span; } Nic; /* bytes/s, ns */
 typedef struct NodeGroup { int nodes, gpus, nics; const Device *device; const Nic *nic; Span span; } NodeGroup;
+/* Nodes under switches of their own, as a rack: what leaves it shares its uplinks. */
+typedef struct Level {
+    const char *name;
+    int nodes;               /* that one holds, a multiple of those of the level inside it */
+    double uplink;           /* bytes/s out of one and into it; 0: what the cards of its nodes carry together */
+    double oversubscription; /* divides the uplink */
+    double latency;          /* ns, of a message that leaves one */
+    Span span;
+} Level;
+enum { MAX_LEVELS = 6 };
 typedef struct Cluster {
     const char *name;
     const Target *target; /* what runs on its devices, which is what is simulated; NULL: it has none */
@@ -184,12 +194,17 @@ typedef struct Cluster {
     int nodes, world; /* totals */
     double link_bandwidth, link_latency; /* inside a node, per device and direction: bytes/s, ns */
     double oversubscription;
+    Level level[MAX_LEVELS]; /* above the nodes, the innermost first */
+    int levels;
     double host_memory, pcie; /* bytes a node, bytes/s */
     int host_cores;
     Span span;
 } Cluster;
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
+int cluster_crossed(const Cluster *c, int node, int other); /* levels that a message between two nodes leaves, the innermost first */
+int cluster_units(const Cluster *c, int level);             /* how many racks, say, of which the last may hold fewer nodes */
+double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one, each direction; 0: not known */
 
 typedef struct Model {
     const char *name;

@@ -27,3 +27,29 @@ const NodeGroup *cluster_group_of(const Cluster *c, int rank)
     int first_rank, first_node;
     return find(c, rank, &first_rank, &first_node);
 }
+
+int cluster_crossed(const Cluster *c, int node, int other)
+{
+    int crossed = 0;
+    while (crossed < c->levels && node / c->level[crossed].nodes != other / c->level[crossed].nodes)
+        crossed++;
+    return crossed;
+}
+
+int cluster_units(const Cluster *c, int level)
+{
+    return (c->nodes + c->level[level].nodes - 1) / c->level[level].nodes;
+}
+
+double cluster_uplink(const Cluster *c, int level, int unit)
+{
+    const Level *l = &c->level[level];
+    const int first = unit * l->nodes, end = first + l->nodes;
+    double cards = 0;
+    for (int g = 0, begin = 0; g < c->group_count; begin += c->groups[g].nodes, g++) {
+        const NodeGroup *n = &c->groups[g];
+        const int from = first > begin ? first : begin, to = end < begin + n->nodes ? end : begin + n->nodes;
+        cards += to > from && n->nic ? (to - from) * n->nics * n->nic->bandwidth : 0;
+    }
+    return (l->uplink > 0 ? l->uplink : cards) / l->oversubscription;
+}

@@ -13,21 +13,26 @@ bool cost_is_of_program(const Program *p)
     return p->target == p->cluster.target;
 }
 
-/* What ranks wait for most: on the critical path, or, where others compute more, for those. */
-static const char *critical_text(Arena *a, const StepParts *p, double exposed)
+static const char *class_name(Arena *a, const Cluster *c, int class)
 {
-    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights}; /* of the step */
-    static const char *const name[COST_CLASS_COUNT] = {
+    static const char *const name[COST_UPLINK] = {
 #define X(id, text) [COST_##id] = text,
         COST_CLASSES(X)
 #undef X
     };
+    return class < COST_UPLINK ? name[class] : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
+}
+
+/* What ranks wait for most: on the critical path, or, where others compute more, for those. */
+static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
+{
+    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights}; /* of the step */
     double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
     if (waits < 0.01 * p->step)
         return "compute: transfers hide behind it";
     for (int k = 0; k < p->kinds; k++)
         for (int b = 0; b < 2; b++)
-            for (int c = 0; c < COST_WEIGHTS; c++)
+            for (int c = 0; c < COST_CLASS_COUNT; c++)
                 path[c] += p->kind[k].times[b] * p->kind[k].time[b].path[c];
     double known = 0;
     int most = COST_LINK;
@@ -37,7 +42,7 @@ static const char *critical_text(Arena *a, const StepParts *p, double exposed)
     }
     double others = waits - known; /* waiting while others compute */
     bool balance = others > path[most];
-    return arena_printf(a, "%s (%.0f %% of the step)", balance ? "ranks with more to compute" : name[most],
+    return arena_printf(a, "%s (%.0f %% of the step)", balance ? "ranks with more to compute" : class_name(a, cluster, most),
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
@@ -51,11 +56,15 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
         for (int b = 0; b < 2; b++) {
             c->bytes_link += l->times[b] * l->time[b].link_bytes / p->ranks;
             c->bytes_nic += l->times[b] * l->time[b].nic_bytes / p->ranks;
+            for (int u = 0; u < cluster->levels; u++)
+                c->bytes_uplink[u] += l->times[b] * l->time[b].uplink_bytes[u] / p->ranks;
         }
     }
     const double far = cluster->nodes > 1 ? (double)cluster->nodes / cluster->world : 0; /* hops of a ring that leave a node */
     c->bytes_link += p->weight_bytes * (1 - far);
     c->bytes_nic += p->weight_bytes * far;
+    for (int u = 0; u < cluster->levels; u++) /* a ring leaves each once */
+        c->bytes_uplink[u] += cluster_units(cluster, u) > 1 ? p->weight_bytes * cluster_units(cluster, u) / cluster->world : 0;
 }
 
 static double mean_peak(const Cluster *c)
@@ -76,6 +85,6 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     sum_layers(&p, d->program, &c);
     c.exposed = fmax(0, c.step - c.compute);
     c.imbalance = cost_imbalance(&p);
-    c.critical = critical_text(a, &p, c.exposed);
+    c.critical = critical_text(a, &p, &d->program->cluster, c.exposed);
     return c;
 }

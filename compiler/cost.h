@@ -21,11 +21,12 @@ typedef enum CostClass {
 #define X(id, name) COST_##id,
     COST_CLASSES(X)
 #undef X
-    COST_CLASS_COUNT
+    COST_UPLINK, /* of a level of the cluster, the innermost; then of those above it */
+    COST_CLASS_COUNT = COST_UPLINK + MAX_LEVELS
 } CostClass;
 
 /* ---- cost_sim.c: tasks with dependencies; transfers share resources ---- */
-enum { TASK_RESOURCES = 4 };
+enum { TASK_RESOURCES = 4 + 2 * MAX_LEVELS };
 typedef struct Task {
     CostClass class;
     double seconds;              /* of its own: computing, or a transfer's latency, which takes no bandwidth */
@@ -74,7 +75,8 @@ typedef struct AttentionTime {
     double *busy;                  /* [ranks] seconds of computing */
     double *end;                   /* [ranks] */
     double *sent, *received;       /* [ranks] bytes */
-    double link_bytes, nic_bytes;  /* sent by all simulated ranks */
+    double link_bytes, nic_bytes;  /* sent by all simulated ranks, inside nodes and between */
+    double uplink_bytes[MAX_LEVELS]; /* of these, out of one of each level */
     double path[COST_CLASS_COUNT]; /* seconds of the critical path */
     int intervals;
     const Busy *interval;
@@ -88,11 +90,14 @@ double cost_merge_seconds(const Device *d, double bytes);
 /* ---- cost_links.c: links and NICs of the simulated ranks as resources ---- */
 const NodeGroup *links_group(const AttentionInput *in, int rank); /* of a simulated rank */
 Sim *links_sim(Arena *a, const AttentionInput *in);
-/* One message: inside a node over both ranks' links, else through both nodes' NICs. */
+/* How far apart two nodes are: 0: one node; 1: of the innermost level; one more for each level that a message leaves. */
+enum { DISTANCES = 2 + MAX_LEVELS };
+/* One message: inside a node over both ranks' links, else through both nodes' NICs and all uplinks between them. */
 Task links_hop(const AttentionInput *in, int from, int to, double bytes);
-/* A rank's part of an all-to-all with ranks of its node or with all others, between two tasks. */
-void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, bool far, int start, int end);
-double links_far_share(const AttentionInput *in, int rank); /* of a rank's peers, those outside its node */
+/* A rank's part of an all-to-all with the ranks at that distance, between two tasks. */
+void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance, int start, int end);
+void links_shares(const AttentionInput *in, int rank, double share[DISTANCES]); /* of a rank's peers, by distance */
+void links_count(AttentionTime *t, int distance, double bytes); /* that were sent so far */
 /* A ring over all ranks with so many bytes in full, every NIC of a node in use. */
 Collective collective_of(const Cluster *c, double bytes);
 double collective_rate(const Cluster *c); /* bytes/s that each rank sends */

@@ -237,9 +237,10 @@ static void make_exchange(Build *b, int at)
     b->join[at] = sim_task(b->sim, (Task){.class = COST_LINK});
     for (int r = 0; r < b->in->ranks; r++) {
         int start = sim_task(b->sim, (Task){.class = COST_LINK}), end = sim_task(b->sim, (Task){.class = COST_LINK});
-        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], far = links_far_share(b->in, r);
-        links_exchange(b->sim, b->in, r, sent * (1 - far), received * (1 - far), false, start, end);
-        links_exchange(b->sim, b->in, r, sent * far, received * far, true, start, end);
+        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], share[DISTANCES];
+        links_shares(b->in, r, share);
+        for (int far = 0; far < 2 + b->in->cluster->levels; far++)
+            links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, end);
         sim_after(b->sim, end, start);
         sim_after(b->sim, b->join[at], end);
         b->task[cell(b, at, r)] = start;
@@ -433,16 +434,17 @@ static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
 {
     t->sent[from] += task->bytes;
     t->received[to] += task->bytes;
-    *(task->class == COST_NIC ? &t->nic_bytes : &t->link_bytes) += task->bytes;
+    links_count(t, task->class == COST_LINK ? 0 : task->class == COST_NIC ? 1 : task->class - COST_UPLINK + 2, task->bytes);
 }
 
 static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)
 {
-    double sent = b->in->bytes[cell(b, at, rank)], far = links_far_share(b->in, rank);
+    double sent = b->in->bytes[cell(b, at, rank)], share[DISTANCES];
+    links_shares(b->in, rank, share);
     t->sent[rank] += sent;
     t->received[rank] += b->in->received[cell(b, at, rank)];
-    t->link_bytes += sent * (1 - far);
-    t->nic_bytes += sent * far;
+    for (int far = 0; far < 2 + b->in->cluster->levels; far++)
+        links_count(t, far, sent * share[far]);
     t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[at])->end);
 }
 

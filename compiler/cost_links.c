@@ -2,6 +2,7 @@
 #include "cost.h"
 
 #include <math.h>
+#include <string.h>
 
 const NodeGroup *links_group(const AttentionInput *in, int rank)
 {
@@ -28,10 +29,26 @@ static int node_nics(const AttentionInput *in, int rank)
     return RANK_RESOURCES * in->ranks + 2 * node_of(in, rank);
 }
 
+/* Resource: the uplinks, outwards, of the first of the level; unit by unit, each with those inwards behind it. */
+static int first_uplink(const AttentionInput *in, int level)
+{
+    const Cluster *c = in->cluster;
+    int at = RANK_RESOURCES * in->ranks + 2 * c->nodes;
+    for (int l = 0; l < level; l++)
+        at += 2 * cluster_units(c, l);
+    return at;
+}
+
+/* 0: outwards, 1: inwards. */
+static int uplink(const AttentionInput *in, int level, int rank, int inwards)
+{
+    return first_uplink(in, level) + 2 * (node_of(in, rank) / in->cluster->level[level].nodes) + inwards;
+}
+
 Sim *links_sim(Arena *a, const AttentionInput *in)
 {
     const Cluster *c = in->cluster;
-    const int all = RANK_RESOURCES * in->ranks + 2 * c->nodes;
+    const int all = first_uplink(in, c->levels);
     double *capacity = NEW_ARRAY(a, double, all);
     for (int r = 0; r < in->ranks; r++) {
         const NodeGroup *g = links_group(in, r);
@@ -42,34 +59,77 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
         rank[NIC_OUT] = rank[NIC_IN] = own;
         out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription));
     }
+    for (int l = 0; l < c->levels; l++)
+        for (int u = 0; u < cluster_units(c, l); u++)
+            capacity[first_uplink(in, l) + 2 * u] = capacity[first_uplink(in, l) + 2 * u + 1] = or_unlimited(cluster_uplink(c, l, u));
     return sim_new(a, all, capacity);
 }
 
+static int distance(const AttentionInput *in, int from, int to)
+{
+    const int a = node_of(in, from), b = node_of(in, to);
+    return a == b ? 0 : 1 + cluster_crossed(in->cluster, a, b);
+}
+
+static CostClass class_of(int distance)
+{
+    return distance == 0 ? COST_LINK : distance == 1 ? COST_NIC : (CostClass)(COST_UPLINK + distance - 2);
+}
+
 /* Seconds. */
-static double hop_latency(const AttentionInput *in, int from, bool far)
+static double hop_latency(const AttentionInput *in, int from, int distance)
 {
     const Nic *nic = links_group(in, from)->nic;
-    return (far && nic ? nic->latency : in->cluster->link_latency) * 1e-9;
+    double ns = distance && nic ? nic->latency : in->cluster->link_latency;
+    for (int l = 0; l + 1 < distance; l++)
+        ns += in->cluster->level[l].latency;
+    return ns * 1e-9;
+}
+
+/* The uplinks that a transfer of that distance uses: out of the sender's side, or into the receiver's. */
+static void use_uplinks(const AttentionInput *in, Task *t, int rank, int distance, int inwards)
+{
+    for (int l = 0; l + 1 < distance; l++)
+        t->resource[t->resources++] = uplink(in, l, rank, inwards);
 }
 
 Task links_hop(const AttentionInput *in, int from, int to, double bytes)
 {
-    const int out = RANK_RESOURCES * from, into = RANK_RESOURCES * to;
-    if (node_of(in, from) == node_of(in, to))
-        return (Task){.class = COST_LINK, .seconds = hop_latency(in, from, false), .bytes = bytes, .resources = 2,
-                      .resource = {out + LINK_OUT, into + LINK_IN}};
-    return (Task){.class = COST_NIC, .seconds = hop_latency(in, from, true), .bytes = bytes, .resources = 4,
-                  .resource = {out + NIC_OUT, into + NIC_IN, node_nics(in, from), node_nics(in, to) + 1}};
+    const int out = RANK_RESOURCES * from, into = RANK_RESOURCES * to, far = distance(in, from, to);
+    Task t = {.class = class_of(far), .seconds = hop_latency(in, from, far), .bytes = bytes, .resources = 2,
+              .resource = {out + LINK_OUT, into + LINK_IN}};
+    if (!far)
+        return t;
+    t.resource[0] = out + NIC_OUT, t.resource[1] = into + NIC_IN;
+    t.resource[2] = node_nics(in, from), t.resource[3] = node_nics(in, to) + 1;
+    t.resources = 4;
+    use_uplinks(in, &t, from, far, 0);
+    use_uplinks(in, &t, to, far, 1);
+    return t;
+}
+
+void links_count(AttentionTime *t, int distance, double bytes)
+{
+    *(distance ? &t->nic_bytes : &t->link_bytes) += bytes;
+    for (int l = 0; l + 1 < distance; l++)
+        t->uplink_bytes[l] += bytes;
 }
 
 /* ---- all-to-all ---- */
 
-double links_far_share(const AttentionInput *in, int rank)
+void links_shares(const AttentionInput *in, int rank, double share[DISTANCES])
 {
+    memset(share, 0, sizeof *share * DISTANCES);
     int near = 0;
-    for (int p = 0; p < in->ranks; p++)
-        near += p != rank && node_of(in, p) == node_of(in, rank);
-    return 1 - (double)near / (in->ranks - 1);
+    for (int p = 0; p < in->ranks; p++) {
+        const int far = distance(in, rank, p);
+        near += p != rank && far == 0;
+        share[far] += p != rank && far > 1 ? 1.0 / (in->ranks - 1) : 0;
+    }
+    share[1] = 1 - (double)near / (in->ranks - 1);
+    share[0] = 1 - share[1];
+    for (int d = 2; d < DISTANCES; d++)
+        share[1] -= share[d];
 }
 
 static void add_flow(Sim *s, Task t, int start, int end)
@@ -84,22 +144,27 @@ static void add_flow(Sim *s, Task t, int start, int end)
 /* What a rank sends to its peers inside or outside its node, and what comes from them, as one flow each. An exchange lasts until
  * every rank has everything, so what counts is how much each link and NIC carries, not for which pair of ranks; and the
  * number of flows does not grow with the square of the ranks. */
-void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, bool far, int start, int end)
+void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance, int start, int end)
 {
     const int out = RANK_RESOURCES * rank, node = node_nics(in, rank);
-    Task t = {.class = far ? COST_NIC : COST_LINK, .seconds = hop_latency(in, rank, far), .resources = far ? 2 : 1};
+    Task t = {.class = class_of(distance), .seconds = hop_latency(in, rank, distance)};
     t.bytes = sent;
-    t.resource[0] = out + (far ? NIC_OUT : LINK_OUT);
+    t.resource[0] = out + (distance ? NIC_OUT : LINK_OUT);
     t.resource[1] = node;
+    t.resources = distance ? 2 : 1;
+    use_uplinks(in, &t, rank, distance, 0);
     add_flow(s, t, start, end);
     t.bytes = received;
-    t.resource[0] = out + (far ? NIC_IN : LINK_IN);
+    t.resource[0] = out + (distance ? NIC_IN : LINK_IN);
     t.resource[1] = node + 1;
+    t.resources = distance ? 2 : 1;
+    use_uplinks(in, &t, rank, distance, 1);
     add_flow(s, t, start, end);
 }
 
 /* ---- ring collectives over all ranks of the cluster ---- */
 
+/* The ring enters and leaves each node, and each rack, once. */
 static double slowest_nic(const Cluster *c)
 {
     double least = or_unlimited(c->link_bandwidth);
@@ -108,6 +173,9 @@ static double slowest_nic(const Cluster *c)
         if (n->nic && n->nics > 0)
             least = fmin(least, n->nics * n->nic->bandwidth / fmax(1, c->oversubscription));
     }
+    for (int l = 0; l < c->levels; l++)
+        for (int u = 0; u < cluster_units(c, l) && cluster_units(c, l) > 1; u++)
+            least = fmin(least, or_unlimited(cluster_uplink(c, l, u)));
     return least;
 }
 
@@ -121,7 +189,9 @@ Collective collective_of(const Cluster *c, double bytes)
     if (c->world == 1)
         return (Collective){0};
     const NodeGroup *g = &c->groups[0];
-    const double latency = (c->nodes - 1) * (g->nic ? g->nic->latency : c->link_latency) + (g->gpus - 1) * c->link_latency;
+    double latency = (c->nodes - 1) * (g->nic ? g->nic->latency : c->link_latency) + (g->gpus - 1) * c->link_latency;
+    for (int l = 0; l < c->levels; l++)
+        latency += (cluster_units(c, l) - 1) * c->level[l].latency;
     const double sent = bytes * (c->world - 1) / c->world;
     return (Collective){.bytes = sent, .seconds = sent / collective_rate(c) + latency * 1e-9};
 }
@@ -155,8 +225,11 @@ int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
             add_flow(s, t, start, end);
         t.weight = gpus;
         t.resource[0] = node_nics(in, r), t.resource[1] = node_nics(in, next) + 1;
+        use_uplinks(in, &t, r, distance(in, r, next), 0);
+        use_uplinks(in, &t, next, distance(in, r, next), 1);
         if (last && cluster->nodes > 1)
             add_flow(s, t, start, end);
+        t.resources = 2;
     }
     return end;
 }

@@ -116,12 +116,14 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
 
 /* ---- all ---- */
 
-static void print_sums(Arena *a, const Cost *c, Text *out)
+static void print_sums(Arena *a, const Cluster *cluster, const Cost *c, Text *out)
 {
     text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step), ms(c->compute),
                 ms(c->exposed), c->critical);
-    text_printf(out, "sent by a rank: %s inside nodes, %s between nodes\n", size_text(a, c->bytes_link),
-                size_text(a, c->bytes_nic));
+    text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link), size_text(a, c->bytes_nic));
+    for (int l = 0; l < cluster->levels; l++)
+        text_printf(out, ", %s out of a %s", size_text(a, c->bytes_uplink[l]), cluster->level[l].name);
+    text_add(out, "\n");
     text_printf(out, "%.4g FLOP on all ranks, imbalance %.3f, memory %s a rank\n", c->flops, c->imbalance,
                 size_text(a, (double)c->memory));
 }
@@ -134,7 +136,7 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     text_printf(out, "burst-cost 1\n%s\n", choice_text(a, choice));
     if (p.ranks < choice->ranks)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
-    print_sums(a, c, out);
+    print_sums(a, &d->program->cluster, c, out);
     print_table(a, d, &p, c, out);
     const LayerKind *first = &p.kind[d->program->layer_mask[0]];
     print_timeline(d->forward, &p, &first->time[0], out);

@@ -225,6 +225,7 @@ typedef struct Cost {
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
+    double bytes_uplink[MAX_LEVELS]; /* of bytes_nic, those that leave one of each level of the cluster */
     double flops;     /* of the step, all ranks; backward counted twice forward */
     double imbalance; /* most loaded rank's pairs / mean */
     double peak;      /* of a rank's matrix products, flop/s; mean over ranks */

@@ -313,10 +313,60 @@ static void take_fabric(Checker *c, const Ast *s, const Field *f, void *to)
     take_fields(c, s->body, fabric_fields, countof(fabric_fields), &k->cluster, "the fabric", s->span);
 }
 
+/* ---- levels above the node ---- */
+/* `400 Gb/s x 8` */
+static void take_uplink(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    double *uplink = to;
+    int64_t count = 1;
+    Cursor u = cursor_of(c, s);
+    cursor_number(&u, f->unit, f->lo, f->hi, uplink);
+    if (cursor_try(&u, "x") && cursor_whole(&u, 1, 1 << 20, &count))
+        *uplink *= (double)count;
+    cursor_end(&u);
+}
+
+static const Field level_fields[] = {
+    {"nodes", take_int, offsetof(Level, nodes), FIELD_REQUIRED, UNIT_NONE, 1, 65536},
+    {"uplink", take_uplink, offsetof(Level, uplink), 0, UNIT_RATE, 1e3, 1e15},
+    {"oversubscription", take_double, offsetof(Level, oversubscription), 0, UNIT_NONE, 1, 1000},
+    {"latency", take_double, offsetof(Level, latency), 0, UNIT_TIME, 0, 1e9},
+};
+
+static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
+{
+    const Level *inner = k->levels ? &k->level[k->levels - 1] : NULL;
+    for (int i = 0; i < k->levels; i++)
+        if (strcmp(k->level[i].name, l->name) == 0) {
+            diag_error(c->diags, l->span, "the cluster has a level '%s' already", l->name);
+            diag_note(c->diags, k->level[i].span, "here");
+            return false;
+        }
+    if (k->levels == MAX_LEVELS)
+        diag_error(c->diags, l->span, "more than %d levels above the node are not supported", MAX_LEVELS);
+    else if (inner && (l->nodes % inner->nodes || l->nodes == inner->nodes))
+        diag_error(c->diags, l->span, "a %s of %d nodes does not hold several whole levels '%s' of %d; levels stand from the node outwards, "
+                   "and this one may have %d nodes", l->name, l->nodes, inner->name, inner->nodes, (l->nodes / inner->nodes + 1) * inner->nodes);
+    else
+        return true;
+    return false;
+}
+
+static void take_level(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ClusterFields *k = to;
+    Level l = {.oversubscription = 1, .latency = KB, .name = block_name(c, s), .span = s->span};
+    take_fields(c, s->body, level_fields, countof(level_fields), &l, "the level", s->span);
+    if (l.name && l.nodes && fits_inside(c, &k->cluster, &l))
+        k->cluster.level[k->cluster.levels++] = l;
+}
+
 static const Field cluster_fields[] = {
     {"nodes", take_nodes, 0, FIELD_REQUIRED | FIELD_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 65536},
     {"link", take_link, 0, FIELD_BLOCK},
     {"fabric", take_fabric, 0, FIELD_BLOCK},
+    {"level", take_level, 0, FIELD_BLOCK | FIELD_REPEATS},
 };
 
 static void total_up(Checker *c, ClusterFields *k)
