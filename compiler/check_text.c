@@ -1,9 +1,8 @@
 /* check_text.c: the emitted text, read again as a C compiler reads it (libclang), before anybody gets it.
  *
- * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanState is taken once and used; nothing
- * is called but the runtime, the text itself and a short list. A broken template is found here, with its own line: an
- * inserted part opens with a marker comment "template: FILE:LINE" (the line below the marker is that line of the file)
- * and closes with the marker comment "template end".
+ * Four rules: clang has nothing to say; no status is dropped; every buffer of PlanBuffers is taken once and used; nothing
+ * is called but the runtime, the text itself and a short list. They hold for the headers that it includes of the same folder as
+ * the runtime's, too.
  */
 #include "burst.h"
 
@@ -36,17 +35,19 @@ static const char *const allowed_calls[] = {
 /* Types that are a status wherever they come from. */
 static const char *const status_types[] = {"cudaError_t", "ncclResult_t", "cublasStatus_t"};
 
-/* A buffer field of PlanState, and what was seen of it. */
+/* A buffer, a field of PlanBuffers, and what was seen of it. */
 typedef struct Field { CXCursor cursor; bool taken, used; } Field;
+typedef struct Header { CXFile file; const Source *source; } Header;
 typedef struct Check {
     Arena *arena;
     Diags *diags;
     const Language *language;
-    const Source *source; /* in the arena: diagnostics point at it */
+    const Source *source;  /* in the arena: diagnostics point at it */
+    const char *headers;   /* their folder */
     CXTranslationUnit unit;
-    CXFile file;
+    Vec(Header) sources;   /* of the files that cursors were in */
     Vec(Field) fields;
-    bool in_start; /* inside plan_start */
+    bool in_alloc; /* inside plan_alloc */
     int problems;
 } Check;
 /* What encloses the cursor that is walked. */
@@ -62,44 +63,21 @@ static char *copy_string(Check *c, CXString s)
     return copy;
 }
 
-/* A marker: the file's name, and the line that follows it; name NULL: what follows is of no template. */
-typedef struct Marker { const char *at, *end, *name; int length; long line; } Marker;
-
-static Marker next_marker(const char *text)
+/* The source of a file: the text, or a header of the folder that it is compiled with; NULL: of another. */
+static const Source *source_of(Check *c, CXFile file)
 {
-    static const char open[] = "/* template: ";
-    Marker m = {.at = strstr(text, "/* template")};
-    if (!m.at)
-        return m;
-    m.end = strstr(m.at, "*/");
-    const char *name = m.at + sizeof open - 1, *colon = m.end;
-    if (strncmp(m.at, open, sizeof open - 1) != 0 || !m.end)
-        return m;
-    while (colon > name && *colon != ':')
-        colon--;
-    m.name = colon > name ? name : NULL;
-    m.length = (int)(colon - name);
-    m.line = strtol(colon + 1, NULL, 10);
-    return m;
-}
-
-/* The template's file and line behind byte `offset` of the text, or NULL. Where text was inserted, the lines after the
- * marker are more than the template has up to its next marker: then the line of the insertion. */
-static const char *template_place(Check *c, unsigned offset)
-{
-    const char *at = c->source->text + offset;
-    Marker last = {0}, next = next_marker(c->source->text);
-    for (; next.at && next.at <= at; next = next_marker(next.at + 1))
-        last = next;
-    if (!last.name)
-        return NULL;
-    long line = last.line - 1;
-    for (const char *p = last.end; p < at; p++)
-        line += *p == '\n';
-    bool same = next.name && next.length == last.length && memcmp(next.name, last.name, (size_t)last.length) == 0;
-    if (same && line >= next.line)
-        line = next.line - 1;
-    return arena_printf(c->arena, "%.*s:%ld", last.length, last.name, line);
+    for (int i = 0; i < c->sources.n; i++)
+        if (clang_File_isEqual(file, c->sources.at[i].file))
+            return c->sources.at[i].source;
+    const char *name = copy_string(c, clang_getFileName(file));
+    const size_t folder = strlen(c->headers);
+    size_t n = 0;
+    const char *text = strncmp(name, c->headers, folder) == 0 && name[folder] == '/' ? clang_getFileContents(c->unit, file, &n) : NULL;
+    Source *source = text ? NEW(c->arena, Source) : NULL;
+    if (source)
+        *source = (Source){name, arena_copy(c->arena, text, n), n};
+    *vec_push(c->arena, &c->sources) = (Header){file, source};
+    return source;
 }
 
 static Span span_of(Check *c, CXSourceRange range)
@@ -108,18 +86,14 @@ static Span span_of(Check *c, CXSourceRange range)
     unsigned begin = 0, end = 0;
     clang_getFileLocation(clang_getRangeStart(range), &file, NULL, NULL, &begin);
     clang_getFileLocation(clang_getRangeEnd(range), NULL, NULL, NULL, &end);
-    if (!file || !clang_File_isEqual(file, c->file))
-        return (Span){0};
-    return (Span){c->source, begin, end > begin ? end : begin + 1};
+    const Source *source = file ? source_of(c, file) : NULL;
+    return source ? (Span){source, begin, end > begin ? end : begin + 1} : (Span){0};
 }
 
 static void problem(Check *c, Span at, const char *message)
 {
     c->problems++;
     diag_error(c->diags, at, "a fault of burstc, not of your files: emitted text: %s", message);
-    const char *place = at.src ? template_place(c, at.begin) : NULL;
-    if (place)
-        diag_note(c->diags, (Span){0}, "this line comes from template %s", place);
 }
 
 /* ---- rule 1: clang's own diagnostics ---- */
@@ -225,7 +199,7 @@ static void check_call(Check *c, CXCursor call, bool dropped)
         problem(c, at, arena_printf(c->arena, "'%s' is not of the runtime: the emitted text may not call it", name));
 }
 
-/* ---- rule 3: buffers of PlanState ---- */
+/* ---- rule 3: buffers ---- */
 /* A pointer to a PlanSlot and the like refers to a part of the state itself. */
 static bool is_plan_type(Check *c, CXType type)
 {
@@ -254,12 +228,12 @@ static enum CXChildVisitResult add_field(CXCursor cursor, CXCursor parent, CXCli
     return CXChildVisit_Continue;
 }
 
-static enum CXChildVisitResult find_state(CXCursor cursor, CXCursor parent, CXClientData data)
+static enum CXChildVisitResult find_buffers(CXCursor cursor, CXCursor parent, CXClientData data)
 {
     (void)parent;
     Check *c = data;
     if (clang_getCursorKind(cursor) == CXCursor_StructDecl && clang_isCursorDefinition(cursor) &&
-        strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "PlanState") == 0)
+        strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "PlanBuffers") == 0)
         clang_visitChildren(cursor, add_field, c);
     return CXChildVisit_Continue;
 }
@@ -269,8 +243,8 @@ static void note_member(Check *c, CXCursor member, bool stored)
     CXCursor field = clang_getCursorReferenced(member);
     for (int i = 0; i < c->fields.n; i++)
         if (clang_equalCursors(c->fields.at[i].cursor, field)) {
-            c->fields.at[i].taken |= c->in_start && stored;
-            c->fields.at[i].used |= !c->in_start;
+            c->fields.at[i].taken |= c->in_alloc && stored;
+            c->fields.at[i].used |= !c->in_alloc;
         }
 }
 
@@ -281,19 +255,19 @@ static void check_fields(Check *c)
         const char *name = copy_string(c, clang_getCursorSpelling(f->cursor));
         Span at = span_of(c, clang_getCursorExtent(f->cursor));
         if (!f->taken)
-            problem(c, at, arena_printf(c->arena, "plan_start does not take buffer '%s'", name));
+            problem(c, at, arena_printf(c->arena, "plan_alloc does not take buffer '%s'", name));
         if (!f->used)
-            problem(c, at, arena_printf(c->arena, "buffer '%s' is never used after plan_start", name));
+            problem(c, at, arena_printf(c->arena, "buffer '%s' is never used after plan_alloc", name));
     }
 }
 
 /* ---- the walk: top down, knowing whether the value of the cursor is dropped or is where something is stored ---- */
 /* The two semicolons of a for's head separate init, condition and increment, which libclang does not name. */
-static int semicolons_before(Check *c, Span loop, unsigned offset)
+static int semicolons_before(Span loop, unsigned offset)
 {
     int depth = 0, n = 0;
     for (unsigned i = loop.begin; i < offset && i < loop.end; i++) {
-        char ch = c->source->text[i];
+        char ch = loop.src->text[i];
         depth += (ch == '(') - (ch == ')');
         n += ch == ';' && depth == 1;
     }
@@ -309,7 +283,7 @@ static bool child_dropped(Check *c, CXCursor parent, CXCursor child, int index, 
     case CXCursor_DoStmt: return index == 0;
     case CXCursor_ForStmt: {
         Span loop = span_of(c, clang_getCursorExtent(parent)), at = span_of(c, clang_getCursorExtent(child));
-        return !loop.src || semicolons_before(c, loop, at.begin) != 1;
+        return !loop.src || semicolons_before(loop, at.begin) != 1;
     }
     case CXCursor_ParenExpr: case CXCursor_UnexposedExpr: return dropped;
     case CXCursor_ConditionalOperator: return index > 0 && dropped;
@@ -359,9 +333,9 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
     (void)parent;
     Check *c = data;
     if (!span_of(c, clang_getCursorExtent(cursor)).src)
-        return CXChildVisit_Continue; /* of a header */
-    c->in_start = clang_getCursorKind(cursor) == CXCursor_FunctionDecl &&
-                  strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "plan_start") == 0;
+        return CXChildVisit_Continue; /* of another folder */
+    c->in_alloc = clang_getCursorKind(cursor) == CXCursor_FunctionDecl &&
+                  strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "plan_alloc") == 0;
     walk(c, cursor, false, false);
     return CXChildVisit_Continue;
 }
@@ -370,42 +344,42 @@ static void check_unit(Check *c)
 {
     CXCursor top = clang_getTranslationUnitCursor(c->unit);
     report_diagnostics(c);
-    clang_visitChildren(top, find_state, c);
+    clang_visitChildren(top, find_buffers, c);
     clang_visitChildren(top, walk_declaration, c);
     check_fields(c);
 }
 
-static int language_flags(Check *c, const Language *language, const char *runtime_include, const char *flag[MAX_FLAGS + 2])
+static int language_flags(Check *c, const Language *language, const char *flag[MAX_FLAGS + 2])
 {
     int flags = 0;
     while (flags < MAX_FLAGS && language->flag[flags]) {
         flag[flags] = language->flag[flags];
         flags++;
     }
-    flag[flags++] = arena_printf(c->arena, "-I%s", runtime_include);
+    flag[flags++] = arena_printf(c->arena, "-I%s", c->headers);
     if (language->toolkit)
         flag[flags++] = arena_printf(c->arena, "--cuda-path=%s", cuda_folder(c->arena));
     return flags;
 }
 
-static bool parse(Check *c, CXIndex index, const Language *language, const char *runtime_include)
+static bool parse(Check *c, CXIndex index, const Language *language)
 {
     const char *flag[MAX_FLAGS + 2];
-    int flags = language_flags(c, language, runtime_include, flag);
+    int flags = language_flags(c, language, flag);
     struct CXUnsavedFile files[2] = {{c->source->name, c->source->text, c->source->len},
-                                     {arena_printf(c->arena, "%s/%s", runtime_include, dropped_header), "", 0}};
+                                     {arena_printf(c->arena, "%s/%s", c->headers, dropped_header), "", 0}};
     enum CXErrorCode code = clang_parseTranslationUnit2(index, c->source->name, flag, flags, files, language->toolkit ? 2 : 1, 0,
                                                         &c->unit);
     if (code == CXError_Success)
-        c->file = clang_getFile(c->unit, c->source->name);
+        *vec_push(c->arena, &c->sources) = (Header){clang_getFile(c->unit, c->source->name), c->source};
     return code == CXError_Success;
 }
 
 static int check_pass(Arena *a, Diags *d, const Source *source, const Language *language, const char *runtime_include)
 {
-    Check c = {.arena = a, .diags = d, .source = source, .language = language};
+    Check c = {.arena = a, .diags = d, .source = source, .language = language, .headers = runtime_include};
     CXIndex index = clang_createIndex(0, 0);
-    if (parse(&c, index, language, runtime_include)) {
+    if (parse(&c, index, language)) {
         check_unit(&c);
         clang_disposeTranslationUnit(c.unit);
     } else {

@@ -1,12 +1,10 @@
-/* emit.c: the program as text: templates with insertion lines, constants, tables, and the schedule's functions.
+/* emit.c: the program as text: constants, the plan, then masks, partition and what the runtime reads.
  *
- * A template is a real C file in which only whole lines `// @insert name` are directives. Each part is preceded by
- * a comment that names its template, so that a mistake in it is reported at the template's line.
+ * What no plan changes is in headers beside the runtime's (templates/), which the program includes.
  */
 #include "emit.h"
 #include "burst_rt.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -38,24 +36,22 @@ void emit_line(Emit *e, const char *fmt, ...)
 
 /* ---- constants ---- */
 
-/* What of the text is another for each target. A row of parts: for schedules by chunks, and by heads. */
-enum { MAX_PARTS = 5 };
+/* What of the text is another for each target. */
 typedef struct Language {
-    const char *include;               /* "burst_step_%s.h" */
-    const char *host_masks;            /* where the host finds its masks: "plan_host::" */
-    const char *field, *field_end;     /* one of burst_plan: C++17 has no designated initialisers */
-    const char *masks;
-    const char *before[2][MAX_PARTS];  /* the schedule's functions */
-    const char *between[MAX_PARTS];    /* them and the step's */
-    const char *after[MAX_PARTS];
+    const char *step;             /* header of a step's operations */
+    const char *attention[2];     /* of slots, transfers and computing: by chunks, by heads */
+    const char *layer;            /* of what a step does beside its operations */
+    const char *host_masks;       /* where the host finds its masks: "plan_host::" */
+    const char *field, *field_end; /* one of burst_plan: C++17 has no designated initialisers */
+    const char *values, *values_end;
 } Language;
 static const Language languages[TARGETS] = {
-    [TARGET_C] = {"host", "", "    .%s = ", ",\n", "host_masks.c",
-                  {{"host_attention.c", "rings.c", "host_ring.c"}, {"host_attention.c", "heads.c", "host_heads.c"}},
-                  {"steps.c", "host_layer.c"}, {"step.c", "host_plan.c", "main.c"}},
-    [TARGET_CUDA] = {"cuda", "plan_host::", "    p.%s = ", ";\n", "cuda_masks.cu",
-                     {{"cuda_state.cu", "cuda_pair.cu", "rings.c", "cuda_ring.cu"}, {"cuda_state.cu", "cuda_pair.cu", "heads.c", "cuda_heads.cu"}},
-                     {"steps.c", "cuda_layer.cu", "cuda_alone.cu"}, {"step.c", "cuda_plan.cu", "main.c"}},
+    [TARGET_C] = {"burst_step_host.h", {"burst_rings_host.h", "burst_heads_host.h"}, "burst_layer_host.h", "", "    .%s = ", ",\n",
+                  "const BurstPlan burst_plan = {\n", "};\n"},
+    [TARGET_CUDA] = {"burst_step_cuda.h", {"burst_rings_cuda.cuh", "burst_heads_cuda.cuh"}, "burst_layer_cuda.cuh", "plan_host::",
+                     "    p.%s = ", ";\n",
+                     "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
+                     "    return p;\n}\n\nconst BurstPlan burst_plan = plan_values();\n"},
 };
 
 static const Language *language(const Emit *e)
@@ -130,10 +126,10 @@ static void emit_sizes(Emit *e)
         {"PLAN_VOCAB", m->vocab, NULL},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
+        {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of what lies in an arena"},
     };
     add_constants(e, row, countof(row));
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
-    text_add(e->out, "#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))\n");
     if (device(e) && exchanges(e)) {
         add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
@@ -158,10 +154,12 @@ static void emit_pool_names(Emit *e)
                 both[1]->channels ? both[1]->channels : 1);
 }
 
-/* ---- inserts of host_attention.c ---- */
+/* ---- buffers ---- */
 
-static void insert_buffers(Emit *e)
+/* What a rank holds besides its weights: the step's arena, and what lies in it or beside it. */
+static void emit_buffers(Emit *e)
 {
+    text_add(e->out, "\ntypedef struct PlanBuffers {\n    char *arena; /* the step's values */\n");
     for (int i = 0; i < e->draft->memory.n; i++) {
         const Buffer *b = &e->draft->memory.at[i];
         if (!b->type || b->pool)
@@ -171,51 +169,12 @@ static void insert_buffers(Emit *e)
             text_printf(e->out, "[%d]", b->copies);
         text_printf(e->out, "; /* %s */\n", b->shape);
     }
-}
-
-static void insert_mask_table(Emit *e)
-{
-    const Program *p = e->draft->program;
-    text_add(e->out, "static const BurstMask *const plan_masks[PLAN_MASKS] = {\n");
-    for (int m = 0; m < p->mask_count; m++)
-        text_printf(e->out, "    &%splan_mask%d,\n", language(e)->host_masks, m);
-    text_add(e->out, "};\nstatic const int plan_layer_mask[PLAN_LAYERS] = {");
-    for (int l = 0; l < p->model.layers; l++)
-        text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
-    text_add(e->out, "\n};\n");
-}
-
-static void insert_live_fill(Emit *e)
-{
-    if (exchanges(e))
-        return;
-    for (int backward = 0; backward < 2; backward++)
-        text_printf(e->out,
-                    "        BURST_TRY(burst_live_fill(c, %s, PLAN_GROUP, s->me, %s, s->pair_live[m], &s->live[m][%d]));\n",
-                    backward ? "plan_trace_backward" : "plan_trace_forward", backward ? "true" : "false", backward);
-}
-
-static void insert_live_make(Emit *e)
-{
-    if (exchanges(e))
-        return;
-    int ops = e->draft->forward->trace.n > e->draft->backward->trace.n ? e->draft->forward->trace.n : e->draft->backward->trace.n;
-    text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
-                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
-                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
-}
-
-/* ---- inserts of step.c ---- */
-
-static void insert_tables_changed(Emit *e)
-{
-    if (e->draft->program->table_count)
-        text_add(e->out, "    BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */\n");
+    text_add(e->out, "} PlanBuffers;\n");
 }
 
 static void emit_take(Emit *e, const char *field, const char *index, const char *type, bool device, const char *bytes)
 {
-    emit_line(e, "if (!(s->%s%s = (%s *)%s, %s)))", field, index, type, device ? "burst_gpu_take(s->exec" : "burst_take(c", bytes);
+    emit_line(e, "if (!(s->buffer.%s%s = (%s *)%s, %s)))", field, index, type, device ? "burst_gpu_take(s->exec" : "burst_take(c", bytes);
     emit_line(e, "    return BURST_E_MEMORY;");
 }
 
@@ -231,7 +190,7 @@ static void emit_buffer(Emit *e, const Buffer *b)
         emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %d, %s);", b->name,
                   (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots, in_scratch);
     else if (b->at >= 0)
-        emit_line(e, "s->%s = (%s *)%s;", b->name, b->type, in_scratch);
+        emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, in_scratch);
     else if (b->array)
         for (int i = 0; i < b->copies; i++)
             emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, b->device, bytes_of(e, b));
@@ -239,14 +198,32 @@ static void emit_buffer(Emit *e, const Buffer *b)
         emit_take(e, b->name, "", b->type, b->device, bytes_of(e, b));
 }
 
-static void insert_takes(Emit *e)
+static void emit_live(Emit *e)
 {
-    e->indent = 1;
+    if (exchanges(e))
+        return;
+    int ops = e->draft->forward->trace.n > e->draft->backward->trace.n ? e->draft->forward->trace.n : e->draft->backward->trace.n;
+    text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
+                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
+                        "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
+}
+
+/* Memory of each buffer, and where the optimizer finds its shards. */
+static void emit_alloc(Emit *e)
+{
+    emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
+    emit_line(e, "{");
     emit_take(e, "arena", "", "char", device(e), "PLAN_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
-    e->indent = 0;
+    emit_step_shards(e);
+    emit_live(e);
+    emit_line(e, "return BURST_OK;");
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
 }
+
+/* ---- what the runtime reads ---- */
 
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
@@ -259,7 +236,7 @@ static void emit_unit(Emit *e, const Unit *u, const char *name)
     text_add(e->out, "};\n");
 }
 
-static void insert_units(Emit *e)
+static void emit_units(Emit *e)
 {
     static const char *const table[] = {"embedding", "layer_tensors", "head_tensors"};
     static const char *const name[] = {"model.embed_tokens", "model.layers.%d", "head"};
@@ -372,135 +349,71 @@ static void add_plan_constants(Emit *e)
         add_field(e, row[i].name, "%s", row[i].value);
 }
 
-static void insert_plan_fields(Emit *e)
+static void emit_plan(Emit *e)
 {
+    text_printf(e->out, "\n%s", language(e)->values);
     add_plan_constants(e);
     add_plan_values(e);
+    text_add(e->out, language(e)->values_end);
+    text_add(e->out, "\n#ifndef PLAN_NO_MAIN /* tests link this file as a library */\n"
+                     "int main(int argc, char **argv)\n{\n    return burst_main(&burst_plan, argc, argv);\n}\n#endif\n");
 }
 
-/* ---- inserts of cuda_pair.cu and cuda_layer.cu ---- */
+/* ---- masks ---- */
 
-static void emit_launch(Emit *e, const char *direction, const char *type)
+/* Which mask a layer has, and what each says. */
+static void emit_layer_masks(Emit *e)
 {
-    text_printf(e->out, "static cudaError_t plan_launch_%s(PlanState *s, %s p)\n{\n    switch (s->mask) {\n", direction, type);
-    for (int m = 0; m < e->draft->program->mask_count; m++)
-        text_printf(e->out, "    case %d: return plan_%s_pair<PlanMask%d>(s, p);\n", m, direction, m);
-    text_add(e->out, "    default: return cudaErrorInvalidValue;\n    }\n}\n");
-}
-
-static void insert_launches(Emit *e)
-{
-    emit_launch(e, "forward", "BurstForward");
-    emit_launch(e, "backward", "BurstBackward");
-}
-
-static void insert_kernel_setup(Emit *e)
-{
-    for (int m = 0; m < e->draft->program->mask_count; m++)
-        text_printf(e->out, "    PLAN_CUDA((burst_forward_setup<PLAN_HEAD_DIM, PlanMask%d>()));\n"
-                            "    PLAN_CUDA((burst_backward_setup<PLAN_HEAD_DIM, PlanMask%d>()));\n", m, m);
-}
-
-static void insert_host_masks(Emit *e)
-{
-    for (int m = 0; m < e->draft->program->mask_count; m++)
-        mask_emit_c(e->draft->program, m, e->out);
-}
-
-static void insert_masks(Emit *e)
-{
-    for (int m = 0; m < e->draft->program->mask_count; m++)
-        mask_emit_cuda(e->draft->program, m, e->out);
-}
-
-/* ---- templates ---- */
-
-static const struct Insert { const char *name; void (*run)(Emit *e); } inserts[] = {
-    {"buffers", insert_buffers},
-    {"chunk", insert_chunk},
-    {"mask_table", insert_mask_table},
-    {"live_fill", insert_live_fill},
-    {"live_make", insert_live_make},
-    {"tables_changed", insert_tables_changed},
-    {"launches", insert_launches},
-    {"kernel_setup", insert_kernel_setup},
-    {"masks", insert_masks},
-    {"takes", insert_takes},
-    {"units", insert_units},
-    {"watching", insert_watching},
-    {"plan_fields", insert_plan_fields},
-    {"host_masks", insert_host_masks},
-    {"blocks", insert_blocks},
-    {"shards", insert_shards},
-};
-
-static bool run_insert(Emit *e, const Source *src, const char *name, size_t at)
-{
-    for (int i = 0; i < countof(inserts); i++)
-        if (strcmp(inserts[i].name, name) == 0) {
-            inserts[i].run(e);
-            return true;
-        }
-    const char *known[countof(inserts)];
-    for (int i = 0; i < countof(inserts); i++)
-        known[i] = inserts[i].name;
-    const char *near = nearest_name(name, known, countof(known));
-    Span span = {src, (uint32_t)at, (uint32_t)(at + strlen(name))};
-    diag_error(e->diags, span, "unknown insert '%s'%s%s%s", name, near ? "; did you mean '" : "", near ? near : "",
-               near ? "'?" : "");
-    return false;
-}
-
-static bool add_template_line(Emit *e, const Source *src, size_t begin, size_t end, int line)
-{
-    static const char directive[] = "// @insert ";
-    size_t at = begin;
-    while (at < end && src->text[at] == ' ')
-        at++;
-    if (end - at > sizeof directive - 1 && memcmp(src->text + at, directive, sizeof directive - 1) == 0) {
-        at += sizeof directive - 1;
-        size_t before = e->out->n;
-        if (!run_insert(e, src, arena_copy(e->arena, src->text + at, end - at), at))
-            return false;
-        if (e->out->n != before)
-            text_printf(e->out, "/* template: %s:%d */\n", base_name(src->name), line + 1);
-        return true;
+    const Program *p = e->draft->program;
+    for (int m = 0; m < p->mask_count; m++) {
+        text_printf(e->out, m ? " * mask %d: " : "\n/* mask %d: ", m);
+        mask_comment(p->masks[m].text, e->out);
+        text_add(e->out, m == p->mask_count - 1 ? " */\n" : "\n");
     }
-    text_add_n(e->out, src->text + begin, end - begin);
-    text_add(e->out, "\n");
-    return true;
+    text_add(e->out, "static const int plan_layer_mask[PLAN_LAYERS] = {");
+    for (int l = 0; l < p->model.layers; l++)
+        text_printf(e->out, "%s%d,", l % 24 ? " " : "\n    ", p->layer_mask[l]);
+    text_add(e->out, "\n};\n");
 }
 
-static bool emit_template(Emit *e, const char *name)
+/* On the host, which decides which pairs and transfers are left; a device's kernels have their own. */
+static void emit_host_masks(Emit *e)
 {
-    const char *path = arena_printf(e->arena, "%s/%s", e->options->template_dir, name);
-    Source *src = NEW(e->arena, Source);
-    src->name = path;
-    src->text = read_file(e->arena, path, &src->len);
-    if (!src->text) {
-        diag_error(e->diags, (Span){0}, "cannot read template '%s': %s", path, strerror(errno));
-        return false;
-    }
-    text_printf(e->out, "/* template: %s:1 */\n", name);
-    int line = 1;
-    for (size_t at = 0; at < src->len; line++) {
-        const char *newline = memchr(src->text + at, '\n', src->len - at);
-        size_t end = newline ? (size_t)(newline - src->text) : src->len;
-        if (!add_template_line(e, src, at, end, line))
-            return false;
-        at = end + 1;
-    }
-    text_add(e->out, "/* template end */\n\n");
-    return true;
+    const Program *p = e->draft->program;
+    if (device(e))
+        text_add(e->out, "/* The masks on the host, which decides which pairs and transfers are left; the kernels have their own. */\n"
+                         "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define BURST_MASK_DATA static const\n"
+                         "namespace plan_host {\n");
+    for (int m = 0; m < p->mask_count; m++)
+        mask_emit_c(p, m, e->out);
+    if (device(e))
+        text_add(e->out, "} /* namespace plan_host */\n#pragma pop_macro(\"BURST_MASK_DATA\")\n\n");
+    text_add(e->out, "const BurstMask *const plan_masks[PLAN_MASKS] = {");
+    for (int m = 0; m < p->mask_count; m++)
+        text_printf(e->out, "%s&%splan_mask%d", m ? ", " : "", language(e)->host_masks, m);
+    text_add(e->out, "};\n\n");
+}
+
+/* The masks for kernels, the kernels, and their launches. */
+static void emit_kernels(Emit *e)
+{
+    const Program *p = e->draft->program;
+    const Kernels k = kernels_of(p);
+    for (int m = 0; m < p->mask_count; m++)
+        mask_emit_cuda(p, m, e->out);
+    text_add(e->out, "#define PLAN_KERNEL_MASKS ");
+    for (int m = 0; m < p->mask_count; m++)
+        text_printf(e->out, "%sPlanMask%d", m ? ", " : "", m);
+    text_printf(e->out, "\n#include \"%s\"\n#include \"%s\"\n#include \"burst_pairs_cuda.cuh\"\n\n", k.forward, k.backward);
 }
 
 /* ---- the program ---- */
 
-static void emit_header(Emit *e)
+static void emit_header(Emit *e, const char *command)
 {
     const Cost *c = &e->found->cost;
     text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Edit the texts it comes from, not this.\n * command: ");
-    mask_comment(e->options->command, e->out);
+    mask_comment(command, e->out);
     text_add(e->out, "\n");
     text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
     if (!cost_is_of_program(e->draft->program))
@@ -512,54 +425,61 @@ static void emit_header(Emit *e)
     else
         text_printf(e->out, " * predicted: no time, as the simulation came to no end; %.3f GiB a rank\n",
                     (double)e->draft->memory.total / (1 << 30));
-    text_add(e->out, " * build: ");
-    mask_comment(e->options->build, e->out);
-    text_add(e->out, "\n */\n");
-    text_printf(e->out, "#include \"burst_mask.h\"\n#include \"burst_step_%s.h\"\n\n#include <math.h>\n#include <string.h>\n\n",
-                language(e)->include);
+    text_add(e->out, " * --print-build beside these options prints how to compile it; what is the same for every plan is in the headers included\n */\n");
+    if (device(e))
+        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", kernels_of(e->draft->program).form);
+    text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);
 }
 
-static void emit_declarations(Emit *e)
+/* The plan: attention of a layer, the layers, one sequence. */
+static void emit_plan_of_step(Emit *e)
 {
-    text_add(e->out, "\nextern const BurstPlan burst_plan;\n");
-    if (!exchanges(e))
-        text_add(e->out, "static void plan_trace_forward(BurstTrace *t, int me);\n"
-                         "static void plan_trace_backward(BurstTrace *t, int me);\n");
-    text_add(e->out, "\n");
+    text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n", language(e)->attention[exchanges(e)]);
+    if (!exchanges(e)) {
+        text_add(e->out, "/* A chunk's number from its coordinates, which wrap around. */\n");
+        emit_chunk(e);
+        text_add(e->out, "\n");
+    }
+    emit_schedule(e, e->draft->forward);
+    emit_schedule(e, e->draft->backward);
+    text_add(e->out, "/* ---- a step ---- */\n");
+    emit_step_tensors(e);
+    emit_step_places(e);
+    emit_layer_masks(e);
+    text_printf(e->out, "\n#include \"%s\"\n\n", language(e)->layer);
+    emit_step_blocks(e);
+    emit_step_sequence(e);
 }
 
-static bool emit_parts(Emit *e, const char *const *part)
+static void emit_rest(Emit *e)
 {
-    for (int i = 0; part[i]; i++)
-        if (!emit_template(e, part[i]))
-            return false;
-    return true;
+    text_add(e->out, "/* ---- which tokens and pairs a rank has ---- */\n\n");
+    partition_emit_c(e->draft->partition, e->out);
+    emit_host_masks(e);
+    if (device(e))
+        emit_kernels(e);
+    if (!exchanges(e)) {
+        emit_trace(e, e->draft->forward);
+        emit_trace(e, e->draft->backward);
+    }
+    text_add(e->out, "/* ---- memory, and what the runtime reads ---- */\n\n");
+    emit_alloc(e);
+    emit_units(e);
+    emit_watching(e);
+    emit_plan(e);
 }
 
-int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out)
+void emit_program(Arena *a, const Found *f, const char *command, Text *out)
 {
-    Emit e = {.arena = a, .diags = d, .found = f, .draft = plan_draft(f->plan), .options = o, .out = out};
-    const Language *l = language(&e);
-    emit_header(&e);
+    Emit e = {.arena = a, .found = f, .draft = plan_draft(f->plan), .out = out};
+    emit_header(&e, command);
     emit_group(&e);
     emit_sizes(&e);
-    emit_step_tensors(&e);
-    emit_step_places(&e);
     emit_pool_names(&e);
-    emit_declarations(&e);
-    partition_emit_c(e.draft->partition, out);
-    if (!emit_template(&e, l->masks))
-        return -1;
-    if (device(&e) && !emit_parts(&e, kernels_of(e.draft->program).templates))
-        return -1;
-    if (!emit_parts(&e, l->before[exchanges(&e)]))
-        return -1;
-    emit_schedule(&e, e.draft->forward);
-    emit_schedule(&e, e.draft->backward);
-    if (!emit_parts(&e, l->between))
-        return -1;
-    emit_step_blocks(&e);
-    return emit_parts(&e, l->after) ? 0 : -1;
+    emit_buffers(&e);
+    text_add(out, "\n");
+    emit_plan_of_step(&e);
+    emit_rest(&e);
 }

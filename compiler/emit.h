@@ -6,10 +6,8 @@
 
 typedef struct Emit {
     Arena *arena;
-    Diags *diags;
     const Found *found;
     const Draft *draft;
-    const EmitOptions *options;
     Text *out;
     int indent;
     bool forecast; /* plan_forecast was written */
@@ -17,14 +15,15 @@ typedef struct Emit {
 /* One line, indented by braces: closing ones at its begin, opening ones at its end. */
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
-void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward, and its trace */
-void insert_chunk(Emit *e);                     /* plan_chunk */
+void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward */
+void emit_trace(Emit *e, const Schedule *s);    /* its operations, for runtime/trace.c; by chunks only */
+void emit_chunk(Emit *e);                       /* plan_chunk */
 void emit_step_tensors(Emit *e);                /* where tensors lie in their units */
 void emit_step_places(Emit *e);                 /* where the step's values lie in the arena */
 void emit_step_blocks(Emit *e);                 /* a function each */
-void insert_blocks(Emit *e);                    /* their calls, for one sequence */
-void insert_shards(Emit *e);                    /* of plan_start: where gradients lie */
-void insert_watching(Emit *e);                  /* what --trace shows beside what it measures */
+void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
+void emit_step_shards(Emit *e);                 /* of plan_alloc: where gradients lie */
+void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
 const char *channel_name(const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
 
 #endif

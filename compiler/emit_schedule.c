@@ -159,7 +159,7 @@ static void emit_coords(const Walk *k, const char *me)
     }
 }
 
-void insert_chunk(Emit *e)
+void emit_chunk(Emit *e)
 {
     const Choice *c = &e->draft->choice;
     const char *parameters = "", *sum = NULL;
@@ -459,7 +459,7 @@ static void emit_nodes(const Walk *k, const Node *n)
     }
 }
 
-static void emit_trace(Emit *e, const Schedule *s)
+void emit_trace(Emit *e, const Schedule *s)
 {
     Walk k = {e, s, true};
     emit_line(e, "/* The operations of rank `me`, in the order of %s. */", s->backward ? "plan_backward" : "plan_forward");
@@ -486,8 +486,6 @@ void emit_schedule(Emit *e, const Schedule *s)
     Walk k = {e, s, false};
     if (has_odd_conditions(s->body))
         emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");
-    if (!exchanges)
-        emit_trace(e, s);
     comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s%s.", s->choice->schedule->name,
                             s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
                             s->backward && !exchanges ? travel_names[s->choice->travel] : "",

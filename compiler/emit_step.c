@@ -220,7 +220,7 @@ void emit_step_places(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
     text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
-                        "#define PLAN_ALIGN %" PRId64 "\n#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->align, f->packed - f->state);
+                        "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->step->chunks > 1)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
     for (int v = 0; v < f->step->values.n; v++) {
@@ -542,23 +542,27 @@ static void emit_visits(Emit *e, const Block *b, bool head)
 }
 
 /* Blocks in their order, once or for their layers; a visit each. */
-void insert_blocks(Emit *e)
+void emit_step_sequence(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    e->indent = 1;
+    emit_line(e, "static int plan_sequence(BurstCtx *c, PlanState *s)");
+    emit_line(e, "{");
+    emit_line(e, "int visit = 0;");
     for (int b = 0; b < BLOCK_OPTIMIZER; b++)
         if (s->block[b].ops.n)
             emit_visits(e, &s->block[b], b == BLOCK_HEAD);
-    e->indent = 0;
+    emit_line(e, "return BURST_OK;");
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
 }
 
 /* Where the optimizer finds gradients and leaves rounded parameters. */
-void insert_shards(Emit *e)
+void emit_step_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    e->indent = 2;
+    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
     emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
     if (step_value(s, "param_bf16") >= 0)
         emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
-    e->indent = 0;
+    emit_line(e, "}");
 }

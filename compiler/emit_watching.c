@@ -96,7 +96,7 @@ static void emit_predictions(Emit *e)
         emit_forecast(e, f);
 }
 
-void insert_watching(Emit *e)
+void emit_watching(Emit *e)
 {
     text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
     for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {

@@ -1,4 +1,4 @@
-/* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its templates and its tiles.
+/* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its headers and its tiles.
  *
  * Tiles are those of runtime/burst_kernels.h, which the kernels read too. A program is compiled for one architecture, so a
  * cluster of several takes the form that runs on all of them.
@@ -11,8 +11,8 @@
 
 /* From the best form on; arch: the only one that runs it, NULL: every one. */
 static const struct Form { int form; const char *arch, *forward, *backward; } forms[] = {
-    {90, "sm_90a", "cuda_hopper_forward.cu", "cuda_hopper_backward.cu"},
-    {80, NULL, "cuda_attention_forward.cu", "cuda_attention_backward.cu"},
+    {90, "sm_90a", "cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"},
+    {80, NULL, "cuda_attention_forward.cuh", "cuda_attention_backward.cuh"},
 };
 
 typedef struct Row { int form, head_dim; Kernels kernels; } Row;
@@ -47,7 +47,7 @@ Kernels kernels_of(const Program *p)
         if (!row || !runs_everywhere(&p->cluster, forms[i].arch))
             continue;
         k = row->kernels;
-        k.templates[0] = forms[i].forward, k.templates[1] = forms[i].backward;
+        k.form = forms[i].form, k.forward = forms[i].forward, k.backward = forms[i].backward;
         break;
     }
     return k;

@@ -315,12 +315,11 @@ static int check_output(const Options *o, const char *path)
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
 static int write_program(Arena *a, Diags *d, const Options *o, const Destination *to, const Found *f)
 {
-    EmitOptions e = {.command = o->command, .template_dir = arena_printf(a, "%s/templates", o->share), .build = to->build};
     Text t = {0};
     const char *include = arena_printf(a, "%s/include", o->share);
     int status = step_verify(a, d, plan_draft(f->plan)->memory.flow) ? 0 : EXIT_INTERNAL;
     if (status == 0)
-        status = emit_program(a, d, f, &e, &t) == 0 && diags_errors(d) == 0 ? 0 : EXIT_DIAGNOSED;
+        emit_program(a, f, o->command, &t);
     if (status == 0 && check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
     if (status == 0)

@@ -41,7 +41,7 @@ static void add_inputs(MemoryMaker *m)
         {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->n},
         {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->n},
         {"device_label_weight", "float", sizeof(float), "[tokens]", m->n},
-        {"loss", "double", sizeof(double), "sum of this rank", 1},
+        {"device_loss", "double", sizeof(double), "sum of this rank", 1},
         {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens},
         {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables", tables ? tokens : 1},
         {"device_values", "int32_t", sizeof(int32_t), "[tables][sequence], chunk by chunk", tables ? tables * tokens : 1},

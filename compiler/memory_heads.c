@@ -1,7 +1,7 @@
 /* memory_heads.c: head parallelism: which heads each rank attends, and what a rank has on its device for it.
  *
  * A share is the whole sequence with some of the heads. Blocks of it lie in rows apart at one end of an exchange; NCCL moves
- * them through packing memory. templates/cuda_heads.cu says where each array lies.
+ * them through packing memory. templates/burst_heads_cuda.cuh says where each array lies.
  */
 #include "memory.h"
 

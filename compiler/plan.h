@@ -154,7 +154,8 @@ Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 typedef struct Kernels {
-    const char *templates[3]; /* forward, backward, NULL */
+    int form;                      /* their architecture: 80, 90 */
+    const char *forward, *backward; /* headers */
     int forward_q, forward_k, forward_long, backward_q, backward_k; /* tokens of a tile: runtime/burst_kernels.h */
 } Kernels;
 Kernels kernels_of(const Program *p);
@@ -274,15 +275,13 @@ Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forward NULL after errors */
 
 /* ---- emit.c: text of the program ---- */
-typedef struct EmitOptions { const char *command, *template_dir, *build; } EmitOptions;
-int emit_program(Arena *a, Diags *d, const Found *f, const EmitOptions *o, Text *out); /* C or CUDA; 0, -1 after errors */
+void emit_program(Arena *a, const Found *f, const char *command, Text *out); /* C or CUDA; command: as typed, for its first comment */
 
 /* ---- check_text.c: the emitted text, read again by libclang ---- */
 /* Reports as errors, at their line of the text `name`: what clang diagnoses (-Wall -Wextra), dropped statuses of burst_ and
- * plan_ functions, buffers of PlanState that plan_start does not take or nothing uses, calls outside the runtime and a
- * short list. Where a marker comment "template: FILE:LINE" precedes (it names the line below it; "template end" closes
- * the part), a note names the template's line. runtime_include: the folder of burst_rt.h. 0, -1 after problems; without
- * libclang (BURST_STATIC, or not found) warns once and returns 0. */
+ * plan_ functions, buffers of PlanBuffers that plan_alloc does not take or nothing uses, calls outside the runtime and a
+ * short list. runtime_include: the folder of burst_rt.h and of the other headers that it includes. 0, -1 after problems; without
+ * libclang 0 after a warning. */
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
                     const Target *target);
 

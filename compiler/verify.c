@@ -72,7 +72,7 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 
 /* ---- what cannot be printed yet ---- */
 
-/* The first statement of each kind: a direction is printed by chunks (templates/rings.c) or by heads (templates/heads.c),
+/* The first statement of each kind: a direction is printed by chunks (templates/burst_rings.h) or by heads (templates/burst_heads.h),
  * and both directions of a program alike. */
 typedef struct Kinds { const Node *chunks, *heads; } Kinds;
 

@@ -9,11 +9,11 @@
 #include "masks.cuh"
 
 #ifdef HOPPER
-#include "cuda_hopper_backward.cu"
-#include "cuda_hopper_forward.cu"
+#include "cuda_hopper_backward.cuh"
+#include "cuda_hopper_forward.cuh"
 #else
-#include "cuda_attention_backward.cu"
-#include "cuda_attention_forward.cu"
+#include "cuda_attention_backward.cuh"
+#include "cuda_attention_forward.cuh"
 #endif
 
 typedef struct Kernels {

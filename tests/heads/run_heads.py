@@ -86,27 +86,34 @@ def function(text, name):
     return cut(text, rf"^static [^\n;{{}}]*\b{name}\([^;{{}}]*\)\n\{{\n.*?^\}}$", name)
 
 
-def template(text, name):
-    return cut(text, rf"^/\* template: {re.escape(name)}:1 \*/$.*?^/\* template end \*/$", name)
+def header(root, name):
+    """A header of programs without its own includes."""
+    return re.sub(r'^#include "burst_.*\n', "", (root / "templates" / name).read_text(), flags=re.M)
+
+
+def whole(text, root):
+    """The program with the headers whose functions are taken one by one."""
+    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "layer_cuda.cuh"))
 
 
 def program(text, root):
     """What ranks.cc includes: types, sizes and every function between attention of a layer and the runtime."""
     kernels = (root / "templates/cuda_attention.cuh").read_text()
-    parts = re.findall(r"^#define PLAN_.*[^\\\n]$", text, re.M)
+    text = whole(text, root)
+    parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     parts.append(cut(text, r"^enum \{\n    PLAN_POOLS.*?^\};$", "pools"))
-    parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* mask|typedef|static const BurstMask))", "partition"))
+    parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
-              cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
+              struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               function(text, "plan_part"), function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
-              template(text, "heads.c"), template(text, "cuda_heads.cu"), function(text, "plan_forward"),
+              header(root, "burst_heads.h"), header(root, "burst_heads_cuda.cuh"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
-              re.search(r"BURST_TRY\(plan_open\([^\n]*\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
+              re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]
     return "\n".join(parts)
 

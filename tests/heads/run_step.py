@@ -8,7 +8,7 @@ import re
 import sys
 
 import run_heads
-from run_heads import HERE, cut, function, run, template
+from run_heads import HERE, cut, function, header, run, whole
 
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
 SEQUENCES = 2
@@ -27,9 +27,10 @@ train {{ batch {SEQUENCES}; }}
 def program(text, root, tied):
     """What step.cc includes: that of ranks.cc, and the step around its attention."""
     base = run_heads.program(text, root)
+    text = whole(text, root)
     begin = base.index("static int plan_take(")
     layers = [cut(text, r"^static const BurstTensor plan_embedding.*?^static const BurstUnit plan_units.*?^\};$", "units"),
-              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), template(text, "steps.c"),
+              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), cut(header(root, "burst_steps.h"), r"^enum \{ PLAN_EMBED.*?(?=^/\* ---- one sequence)", "units and places"),
               function(text, "plan_begin"), "static int plan_end(BurstCtx *, PlanState *, double *)\n{\n    return BURST_OK;\n}\n"]
     for helper in ("plan_act", "plan_floats", "plan_bytes"):
         base = base.replace(function(text, helper), "")
@@ -40,7 +41,7 @@ def program(text, root, tied):
     head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
-            function(text, "plan_sequence_step"))
+            function(text, "plan_sequence") + function(text, "plan_sequence_step"))
 
 
 def check(args, ranks, recompute, tied):

@@ -1,12 +1,19 @@
+/* burst_rings_cuda.cuh: rings on GPUs: transfers, and computing of one pair of chunks. */
+#ifndef BURST_RINGS_CUDA_CUH
+#define BURST_RINGS_CUDA_CUH
+
+#include "burst_state_cuda.cuh"
+#include "burst_rings.h"
+
 /* ---- transfers ---- */
 
-static cudaStream_t plan_stream(PlanState *s, int stream)
+static inline cudaStream_t plan_stream(PlanState *s, int stream)
 {
     return stream == PLAN_COMPUTE ? burst_gpu_compute(s->exec) : burst_gpu_channel(s->exec, stream);
 }
 
 /* The stream may fill the next slot of the pool: what it held has been read, added and sent. */
-static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
+static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
     PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
@@ -17,7 +24,7 @@ static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stre
     return BURST_OK;
 }
 
-static int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, PlanSlot **slot)
+static inline int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, PlanSlot **slot)
 {
     *slot = s->held[tensor][chunk];
     if (*slot)
@@ -26,7 +33,7 @@ static int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, PlanSlot 
 }
 
 /* The stream may read the chunk: its transfer has ended. */
-static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
@@ -34,7 +41,7 @@ static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int s
 }
 
 /* The stream may send the partial sum of the chunk: all computing that adds to it has ended. */
-static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
@@ -42,7 +49,7 @@ static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int 
 }
 
 /* lands: the slot that the receiver takes, which has the same number and so the same place as this rank's; or NULL. */
-static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
+static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
 {
     int count = 0;
     for (; count < PLAN_PARTS && plan_part_width[tensor][count]; count++) {
@@ -54,7 +61,7 @@ static int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *land
 }
 
 /* The transfer of one hop, on the channel's stream. */
-static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+static inline int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
@@ -63,8 +70,8 @@ static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop 
     if (sends && from == &s->home[h->tensor])
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
-        BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor, sends ? h->chunk : h->next,
-                                 s->first + (sends ? h->to : h->from)));
+        BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
+                                 sends ? h->chunk : h->next, s->first + (sends ? h->to : h->from)));
         BURST_TRY(burst_gpu_hop(s->exec, h->channel, out, sends, s->first + h->to, in, receives, s->first + h->from));
         BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     }
@@ -73,7 +80,7 @@ static int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop 
     return receives ? burst_gpu_mark(s->exec, stream, &to->arrived) : BURST_OK;
 }
 
-static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
@@ -83,7 +90,7 @@ static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLi
 }
 
 /* A partial sum moves, and meets the receiver's own sum of the same chunk before that moves on. */
-static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
@@ -93,7 +100,7 @@ static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const Bur
     return plan_move(s, live, op, &h, from, slot);
 }
 
-static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
+static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
         BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens)));
@@ -101,7 +108,7 @@ static int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     return BURST_OK;
 }
 
-static int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
+static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
@@ -117,7 +124,7 @@ static int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
-static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
+static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 {
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots && s->pool[p].tensor == tensor; k++) {
@@ -132,7 +139,7 @@ static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, 
 }
 
 /* The end of a direction: computing goes on when what still leaves this rank's own buffers has left them. */
-static int plan_settle(BurstCtx *c, PlanState *s)
+static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
     (void)c;
@@ -154,7 +161,7 @@ static int plan_settle(BurstCtx *c, PlanState *s)
 /* ---- computing of one pair ---- */
 
 /* Before a forward: how many pairs this rank folds. */
-static void plan_count_pairs(PlanState *s)
+static inline void plan_count_pairs(PlanState *s)
 {
     const BurstLive *live = &s->live[s->mask][0];
     s->attended = s->to_attend = 0;
@@ -163,7 +170,7 @@ static void plan_count_pairs(PlanState *s)
 }
 
 /* Folds the pair into the running output and lse of this rank's queries; the last pair writes the output in bf16. */
-static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
@@ -175,7 +182,7 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
     p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
     p.out = plan_rows(s->home[BURST_T_O].part[1], PLAN_HEADS);
-    p.o = s->o_sum;
+    p.o = s->buffer.o_sum;
     p.lse = (float *)s->home[BURST_T_O].part[0];
     p.q_tokens = s->tokens[q];
     p.k_tokens = s->tokens[kv];
@@ -191,13 +198,13 @@ static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 }
 
 /* After a forward without a key for any query: zeros, lse -inf. */
-static int plan_attend_none(BurstCtx *c, PlanState *s)
+static inline int plan_attend_none(BurstCtx *c, PlanState *s)
 {
     return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me);
 }
 
 /* Gradients at home are sums, from zero. */
-static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
+static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
     BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
@@ -206,7 +213,7 @@ static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 }
 
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
-static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
+static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *dq, *dkv;
     cudaStream_t compute = burst_gpu_compute(s->exec);
@@ -242,3 +249,5 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     BURST_TRY(burst_gpu_mark(s->exec, compute, &dq->used));
     return burst_gpu_mark(s->exec, compute, &dkv->used);
 }
+
+#endif

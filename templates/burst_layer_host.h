@@ -1,7 +1,17 @@
+/* burst_layer_host.h: what a step on the host does beside its operations: attention of a layer, begin and end of a sequence. */
+#ifndef BURST_LAYER_HOST_H
+#define BURST_LAYER_HOST_H
+
+static int plan_forward(BurstCtx *c, PlanState *s);
+static int plan_backward(BurstCtx *c, PlanState *s);
+
+#include "burst_steps.h"
+
 /* ---- attention of one layer ---- */
 
 /* o [heads][n][head_dim] and lse [heads][n] from q, k, v by heads. */
-static int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v, float *o, float *lse)
+static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v, float *o,
+                                 float *lse)
 {
     s->mask = mask;
     plan_home(s, BURST_T_Q, q, NULL, NULL, NULL);
@@ -13,8 +23,8 @@ static int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, c
 }
 
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
-static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v, const float *lse,
-                               const float *d_o, const float *delta, float *dq, float *dk, float *dv)
+static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
+                                      const float *lse, const float *d_o, const float *delta, float *dq, float *dk, float *dv)
 {
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
@@ -31,8 +41,8 @@ static int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float 
 
 /* ---- attention alone, for tests and benchmarks ---- */
 
-static int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                  const float *v, float *o, float *lse)
+static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                                         const float *v, float *o, float *lse)
 {
     PlanState *s = state;
     s->tables = t;
@@ -41,9 +51,9 @@ static int plan_attention_forward(BurstCtx *c, void *state, int mask, const Burs
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
-static int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
-                                   const float *v, const float *o, const float *lse, const float *d_o, float *dq, float *dk,
-                                   float *dv)
+static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                                          const float *v, const float *o, const float *lse, const float *d_o, float *dq,
+                                          float *dk, float *dv)
 {
     PlanState *s = state;
     float *delta = plan_floats(s, PLAN_AT_DELTA);
@@ -91,3 +101,4 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 /* Weights are where checkpoints read them. */
 static int (*const plan_save)(BurstCtx *c, void *state, BurstWeights *w) = NULL;
 
+#endif

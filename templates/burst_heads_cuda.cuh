@@ -1,4 +1,4 @@
-/* ---- head parallelism: all-to-all (DeepSpeed-Ulysses, arXiv 2309.14509) ----
+/* burst_heads_cuda.cuh: head parallelism on GPUs: all-to-all (DeepSpeed-Ulysses, arXiv 2309.14509).
  *
  * At home a rank has its chunk with all heads; of its share it has the whole sequence, chunk by chunk, with the heads of
  * plan_head0 and plan_kv0, and attends it in one launch. An exchange moves every (chunk, share) block from the one to the
@@ -8,6 +8,11 @@
  * and are added in the order of ranks. Nothing here waits on the host; a channel's stream starts after what it sends was
  * computed, and computing after what it reads has arrived.
  */
+#ifndef BURST_HEADS_CUDA_CUH
+#define BURST_HEADS_CUDA_CUH
+
+#include "burst_state_cuda.cuh"
+#include "burst_heads.h"
 
 /* Heads that a part of an exchange has. FIRST and AGAIN: key heads whose gradients arrive at their place, and in xsum. */
 enum { PLAN_QUERY_HEADS, PLAN_KEY_HEADS, PLAN_FIRST_HEADS, PLAN_AGAIN_HEADS };
@@ -17,13 +22,13 @@ typedef struct PlanHeads {
 } PlanHeads;
 
 /* Whether the rank's first key head is also the last of the rank before. */
-static int plan_again(int rank)
+static inline int plan_again(int rank)
 {
     return plan_head0(rank) % PLAN_KV_SHARE != 0;
 }
 
 /* How many of the ranks before this one do: its place in xsum. */
-static int plan_agains(int rank)
+static inline int plan_agains(int rank)
 {
     int count = 0;
     for (int i = 0; i < rank; i++)
@@ -31,7 +36,7 @@ static int plan_agains(int rank)
     return count;
 }
 
-static PlanHeads plan_share_heads(int kind, int rank)
+static inline PlanHeads plan_share_heads(int kind, int rank)
 {
     const int again = plan_again(rank), kv0 = plan_kv0(rank), kv_heads = plan_kv_end(rank) - kv0;
     const PlanHeads heads[] = {
@@ -54,7 +59,7 @@ typedef struct PlanPart {
 /* The block of a chunk and a rank's share, where it lies. */
 typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
 
-static PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
+static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
 {
     const PlanHeads h = plan_share_heads(x->heads, rank);
     const int64_t n = s->chunk[chunk].tokens;
@@ -63,7 +68,7 @@ static PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chun
     return PlanBlock{(char *)x->home + h.first * n * x->width, n * x->width, h.count, n * x->width};
 }
 
-static PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
+static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
 {
     const PlanHeads h = plan_share_heads(x->heads, rank);
     const int64_t n = s->chunk[chunk].tokens, begin = s->chunk[chunk].position - s->chunk[0].position;
@@ -74,7 +79,7 @@ static PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chu
 }
 
 /* The piece that moves `block` from or to the peer; lands: where the receiver has it, NULL in receives. None if it is empty. */
-static int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, const PlanBlock *lands, BurstPiece *piece)
+static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, const PlanBlock *lands, BurstPiece *piece)
 {
     if (block->width * block->rows == 0)
         return 0;
@@ -90,8 +95,8 @@ static int plan_add_piece(const PlanState *s, int peer, const PlanBlock *block, 
 }
 
 /* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk; to tokens: the reverse. */
-static int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts, bool to_heads, void *packing,
-                         size_t packing_bytes)
+static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts, bool to_heads,
+                                void *packing, size_t packing_bytes)
 {
     BurstPiece send[PLAN_PARTS * PLAN_GROUP], receive[PLAN_PARTS * PLAN_GROUP];
     cudaStream_t stream = burst_gpu_channel(s->exec, channel);
@@ -114,44 +119,46 @@ static int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *
 }
 
 /* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
-static int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor, bool backward)
+static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor, bool backward)
 {
     char *const *home = s->home[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM; /* bf16 */
-    const PlanPart q[] = {{home[0], s->xq, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[1], s->xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[2], s->xdelta, PLAN_QUERY_HEADS, 4, 0},
-                          {home[3], s->xlse, PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart kv[] = {{home[0], s->xk, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector},
-                           {home[1], s->xv, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector}};
+    const PlanPart q[] = {{home[0], s->buffer.xq, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[1], s->buffer.xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[2], s->buffer.xdelta, PLAN_QUERY_HEADS, 4, 0},
+                          {home[3], s->buffer.xlse, PLAN_QUERY_HEADS, 4, 0}};
+    const PlanPart kv[] = {{home[0], s->buffer.xk, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector},
+                           {home[1], s->buffer.xv, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector}};
     burst_doing(c, "all-to-all, tokens to heads");
     if (tensor == BURST_T_KV)
-        return plan_exchange(s, channel, tensor, kv, 2, true, s->pack_kv, PLAN_PACK_KV);
-    return plan_exchange(s, channel, tensor, q, backward ? 4 : 1, true, s->pack_q, PLAN_PACK_Q);
+        return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
+    return plan_exchange(s, channel, tensor, q, backward ? 4 : 1, true, s->buffer.pack_q, PLAN_PACK_Q);
 }
 
 /* O with lse, dQ, dKV. Packing memory serves both ways: no output leaves before all inputs have been attended. */
-static int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
+static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
-    float *const sum_v = s->xsum + plan_agains(PLAN_GROUP) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], s->xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[0], s->xlse, PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart dq = {home[0], s->xdq, PLAN_QUERY_HEADS, gradient, 0};
-    const PlanPart dkv[] = {{home[0], s->xdk, PLAN_FIRST_HEADS, gradient, 0}, {home[1], s->xdv, PLAN_FIRST_HEADS, gradient, 0},
-                            {s->xsum, s->xdk, PLAN_AGAIN_HEADS, gradient, 0}, {sum_v, s->xdv, PLAN_AGAIN_HEADS, gradient, 0}};
+    float *const sum_v = s->buffer.xsum + plan_agains(PLAN_GROUP) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
+    const PlanPart o[] = {{home[1], s->buffer.xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[0], s->buffer.xlse, PLAN_QUERY_HEADS, 4, 0}};
+    const PlanPart dq = {home[0], s->buffer.xdq, PLAN_QUERY_HEADS, gradient, 0};
+    const PlanPart dkv[] = {{home[0], s->buffer.xdk, PLAN_FIRST_HEADS, gradient, 0},
+                            {home[1], s->buffer.xdv, PLAN_FIRST_HEADS, gradient, 0},
+                            {s->buffer.xsum, s->buffer.xdk, PLAN_AGAIN_HEADS, gradient, 0},
+                            {sum_v, s->buffer.xdv, PLAN_AGAIN_HEADS, gradient, 0}};
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
-        return plan_exchange(s, channel, tensor, o, 2, false, s->pack_q, PLAN_PACK_Q);
+        return plan_exchange(s, channel, tensor, o, 2, false, s->buffer.pack_q, PLAN_PACK_Q);
     if (tensor == BURST_T_DQ)
-        return plan_exchange(s, channel, tensor, &dq, 1, false, s->pack_q, PLAN_PACK_Q);
+        return plan_exchange(s, channel, tensor, &dq, 1, false, s->buffer.pack_q, PLAN_PACK_Q);
     s->home[tensor].pending = true;
-    return plan_exchange(s, channel, tensor, dkv, 4, false, s->pack_kv, PLAN_PACK_KV);
+    return plan_exchange(s, channel, tensor, dkv, 4, false, s->buffer.pack_kv, PLAN_PACK_KV);
 }
 
 /* Adds what arrived in xsum to the key heads' gradients, in the order of ranks; on the compute stream. */
-static int plan_add_again(PlanState *s)
+static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
     const int64_t count = s->n * PLAN_HEAD_DIM, sums = plan_agains(PLAN_GROUP);
@@ -161,7 +168,7 @@ static int plan_add_again(PlanState *s)
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int rank = 0; rank < PLAN_GROUP; rank++)
         for (int i = 0; i < 2 && plan_again(rank); i++) {
-            const float *in = s->xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(rank) * count;
+            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(rank) * count;
             BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(rank) * count));
         }
     home->pending = false;
@@ -169,7 +176,7 @@ static int plan_add_again(PlanState *s)
 }
 
 /* The end of a direction: computing goes on when its results are at home. */
-static int plan_settle(BurstCtx *c, PlanState *s)
+static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     (void)c;
     for (int t = 0; t < BURST_TENSORS; t++)
@@ -180,38 +187,38 @@ static int plan_settle(BurstCtx *c, PlanState *s)
 /* ---- computing ---- */
 
 /* One launch attends everything: there are no pairs to count, and none is left out. */
-static void plan_count_pairs(PlanState *s)
+static inline void plan_count_pairs(PlanState *s)
 {
     (void)s;
 }
 
-static int plan_attend_none(BurstCtx *c, PlanState *s)
+static inline int plan_attend_none(BurstCtx *c, PlanState *s)
 {
     (void)c, (void)s;
     return BURST_OK;
 }
 
 /* Gradients at home need no zeros: all of them arrive. Those of the share are sums. */
-static int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
+static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t head = (size_t)PLAN_SEQUENCE * PLAN_HEAD_DIM * sizeof(float);
     const size_t q = (size_t)plan_share_heads(PLAN_QUERY_HEADS, s->me).count;
     const size_t kv = (size_t)plan_share_heads(PLAN_KEY_HEADS, s->me).count;
     (void)dq, (void)dk, (void)dv;
-    BURST_TRY(burst_gpu_zero(s->exec, s->xdq, q * head));
-    BURST_TRY(burst_gpu_zero(s->exec, s->xdk, kv * head));
-    return burst_gpu_zero(s->exec, s->xdv, kv * head);
+    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, q * head));
+    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, kv * head));
+    return burst_gpu_zero(s->exec, s->buffer.xdv, kv * head);
 }
 
 /* The whole sequence: the chunks lie one after the other. */
-static BurstTokens plan_all_tokens(const PlanState *s)
+static inline BurstTokens plan_all_tokens(const PlanState *s)
 {
     BurstTokens t = s->tokens[0];
     t.n = PLAN_SEQUENCE;
     return t;
 }
 
-static int plan_inputs_arrived(PlanState *s)
+static inline int plan_inputs_arrived(PlanState *s)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(burst_gpu_after(s->exec, compute, &s->home[BURST_T_Q].arrived));
@@ -219,16 +226,16 @@ static int plan_inputs_arrived(PlanState *s)
 }
 
 /* Output and lse of this rank's heads; also where the mask leaves nothing: zeros, lse -inf. */
-static int plan_attend_all(BurstCtx *c, PlanState *s)
+static inline int plan_attend_all(BurstCtx *c, PlanState *s)
 {
     const PlanHeads q = plan_share_heads(PLAN_QUERY_HEADS, s->me), kv = plan_share_heads(PLAN_KEY_HEADS, s->me);
     BurstForward p;
     memset(&p, 0, sizeof p);
-    p.q = plan_rows((char *)s->xq, q.count);
-    p.k = plan_rows((char *)s->xk, kv.count);
-    p.v = plan_rows((char *)s->xv, kv.count);
-    p.out = plan_rows((char *)s->xo, q.count);
-    p.lse = s->xlse;
+    p.q = plan_rows((char *)s->buffer.xq, q.count);
+    p.k = plan_rows((char *)s->buffer.xk, kv.count);
+    p.v = plan_rows((char *)s->buffer.xv, kv.count);
+    p.out = plan_rows((char *)s->buffer.xo, q.count);
+    p.lse = s->buffer.xlse;
     p.q_tokens = p.k_tokens = plan_all_tokens(s);
     p.q_heads = q.count;
     p.q_head0 = q.first;
@@ -245,20 +252,20 @@ static int plan_attend_all(BurstCtx *c, PlanState *s)
 }
 
 /* Gradients of this rank's heads, from zero; dQ in the kernels' order of columns, which plan_order_dq changes at home. */
-static int plan_grad_all(BurstCtx *c, PlanState *s)
+static inline int plan_grad_all(BurstCtx *c, PlanState *s)
 {
     const PlanHeads q = plan_share_heads(PLAN_QUERY_HEADS, s->me), kv = plan_share_heads(PLAN_KEY_HEADS, s->me);
     BurstBackward p;
     memset(&p, 0, sizeof p);
-    p.q = plan_rows((char *)s->xq, q.count);
-    p.d_o = plan_rows((char *)s->xo, q.count);
-    p.k = plan_rows((char *)s->xk, kv.count);
-    p.v = plan_rows((char *)s->xv, kv.count);
-    p.delta = s->xdelta;
-    p.lse = s->xlse;
-    p.dq = s->xdq;
-    p.dk = s->xdk;
-    p.dv = s->xdv;
+    p.q = plan_rows((char *)s->buffer.xq, q.count);
+    p.d_o = plan_rows((char *)s->buffer.xo, q.count);
+    p.k = plan_rows((char *)s->buffer.xk, kv.count);
+    p.v = plan_rows((char *)s->buffer.xv, kv.count);
+    p.delta = s->buffer.xdelta;
+    p.lse = s->buffer.xlse;
+    p.dq = s->buffer.xdq;
+    p.dk = s->buffer.xdk;
+    p.dv = s->buffer.xdv;
     p.q_tokens = p.k_tokens = plan_all_tokens(s);
     p.q_heads = q.count;
     p.kv_heads = kv.count;
@@ -274,3 +281,5 @@ static int plan_grad_all(BurstCtx *c, PlanState *s)
     BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DQ].used));
     return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DKV].used);
 }
+
+#endif

@@ -1,4 +1,4 @@
-/* cuda_attention_forward.cu: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+/* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
  *
  * A block of 4 warps owns a tile of 128 queries of one head and walks its list of key tiles; a warp owns 32 rows. The
  * running state (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
@@ -6,8 +6,6 @@
  * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor.
  */
 #include "cuda_attention.cuh"
-
-// @insert masks
 
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, BN = BurstTileShape<80, D>::FORWARD_K;

@@ -1,4 +1,4 @@
-/* cuda_attention_backward.cu: attention backward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
+/* cuda_attention_backward.cuh: attention backward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
  *
  * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the
  * key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp (four groups of 32 keys, two

@@ -1,3 +1,10 @@
+/* burst_rings_host.h: rings on the host: transfers, and computing of one pair of chunks. */
+#ifndef BURST_RINGS_HOST_H
+#define BURST_RINGS_HOST_H
+
+#include "burst_state_host.h"
+#include "burst_rings.h"
+
 /* ---- transfers ---- */
 
 /* Floats a token of each part of what travels. */
@@ -9,7 +16,7 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 };
 
 /* Slots of one pool: every part of a chunk of the greatest size. */
-static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
@@ -28,7 +35,7 @@ static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor
 /* Waits are named for a stream, as the schedule has them: a channel, or PLAN_COMPUTE. On the host every stream is this
  * process: computing ends before its call returns, and a transfer is waited for where it is needed. */
 /* The next slot of the pool may be filled: what it held has been read and sent. */
-static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
+static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool)
 {
     PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
@@ -40,7 +47,7 @@ static BURST_MAYBE_UNUSED int plan_wait_free(BurstCtx *c, PlanState *s, int stre
 }
 
 /* The chunk is here: its messages have arrived. */
-static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot = s->held[tensor][chunk];
     (void)stream;
@@ -52,7 +59,7 @@ static BURST_MAYBE_UNUSED int plan_wait_arrived(BurstCtx *c, PlanState *s, int s
 }
 
 /* The partial sum of the chunk has been computed. */
-static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
+static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     (void)stream;
     if (!s->held[tensor][chunk])
@@ -60,7 +67,7 @@ static BURST_MAYBE_UNUSED int plan_wait_computed(BurstCtx *c, PlanState *s, int 
     return BURST_OK;
 }
 
-static int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to)
+static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
@@ -71,7 +78,7 @@ static int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlo
     return BURST_OK;
 }
 
-static int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
+static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
         size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
@@ -81,7 +88,7 @@ static int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, Plan
 }
 
 /* One hop of a copy. */
-static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
@@ -94,7 +101,7 @@ static BURST_MAYBE_UNUSED int plan_pass(BurstCtx *c, PlanState *s, const BurstLi
 }
 
 /* One hop of a partial sum: it moves, and meets the receiver's own sum of the same chunk before that moves on. */
-static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
+static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
@@ -107,7 +114,7 @@ static BURST_MAYBE_UNUSED int plan_pass_sum(BurstCtx *c, PlanState *s, const Bur
     return BURST_OK;
 }
 
-static void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
+static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
         memset(sum->part[i], 0, (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens) * sizeof(float));
@@ -115,7 +122,7 @@ static void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
-static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
+static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 {
     PlanSlot *sum = s->held[tensor][chunk];
     for (int p = 0; p < PLAN_POOLS; p++) {
@@ -138,7 +145,7 @@ static BURST_MAYBE_UNUSED int plan_merge(BurstCtx *c, PlanState *s, int tensor, 
     return BURST_OK;
 }
 
-static int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
+static inline int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
 {
     for (int i = 0; i < PLAN_PARTS; i++) {
         BURST_TRY(burst_wait(c, &slot->arriving[i]));
@@ -149,7 +156,7 @@ static int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
 }
 
 /* The end of a direction: what still travels arrives, so that all buffers may be used again. */
-static int plan_settle(BurstCtx *c, PlanState *s)
+static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     for (int t = 0; t < BURST_TENSORS; t++)
         BURST_TRY(plan_settle_slot(c, &s->home[t]));
@@ -163,31 +170,31 @@ static int plan_settle(BurstCtx *c, PlanState *s)
 
 /* ---- computing of one pair ---- */
 
-static BurstAttend plan_pair(PlanState *s, int q, int kv)
+static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 {
     const PlanSlot *qs = s->held[BURST_T_Q][q], *ks = s->held[BURST_T_KV][kv];
     return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
                          .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE, .mask = plan_masks[s->mask],
                          .tables = s->tables, .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = qs->part[0], .k = ks->part[0],
-                         .v = ks->part[1], .scratch = s->attend_scratch};
+                         .v = ks->part[1], .scratch = s->buffer.attend_scratch};
 }
 
 /* Folds the pair into the running output and lse of this rank's queries. */
-static int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
+static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     BurstAttend a = plan_pair(s, q, kv);
     burst_doing(c, "attention forward");
     burst_part(c, BURST_P_ATTEND, q, kv);
     a.o = s->home[BURST_T_O].part[0];
     a.lse = s->home[BURST_T_O].part[1];
-    a.lse_rest = s->lse_rest;
+    a.lse_rest = s->buffer.lse_rest;
     burst_attend_forward(&a);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
-static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
+static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     BurstAttend a = plan_pair(s, q, kv);
     PlanSlot *qs = s->held[BURST_T_Q][q], *dq = s->held[BURST_T_DQ][q], *dkv = s->held[BURST_T_DKV][kv];
@@ -208,3 +215,4 @@ static int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     return BURST_OK;
 }
 
+#endif

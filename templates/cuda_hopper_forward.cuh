@@ -1,4 +1,4 @@
-/* cuda_hopper_forward.cu: attention forward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
+/* cuda_hopper_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
  *
  * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the
  * first loads, by the copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are
@@ -7,10 +7,7 @@
  * what a consumer has to know of them (tile, head, entry of the list, positions), so that consumers read no global memory.
  * The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge.
  */
-#define BURST_FORM 90
 #include "cuda_hopper.cuh"
-
-// @insert masks
 
 /* A launch: what the pair is, and its tensors as the copy engine sees them. */
 typedef struct BurstForwardLaunch {

@@ -1,9 +1,28 @@
-/* ---- attention: slots, transfers, computing of one pair ----
+/* burst_state_cuda.cuh: what a rank of a program on GPUs holds, and its set-up.
  *
- * Chunk c is what rank c of the group owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for
- * keys and values, dKV for both gradients; each part of a chunk is a buffer of its own. Chunks that travel live in the
- * slots of a pool, taken in rotation. Nothing here waits on the host: order comes from the streams and from marks.
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group owns at home. Q
+ * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients; each part of a
+ * chunk is a buffer of its own. Chunks that travel live in the slots of a pool, taken in rotation. Nothing here waits on
+ * the host: order comes from the streams and from marks.
  */
+#ifndef BURST_STATE_CUDA_CUH
+#define BURST_STATE_CUDA_CUH
+
+#include "burst_mask.h"
+#include "burst_step_cuda.h"
+#include "cuda_attention.cuh"
+
+#include <math.h>
+#include <string.h>
+
+#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+
+/* What the program has at its end. */
+extern const BurstPlan burst_plan;
+extern const BurstMask *const plan_masks[PLAN_MASKS];
+static int64_t plan_tokens(int chunk);
+static int64_t plan_position(int chunk, int64_t i);
+
 enum { PLAN_PARTS = 4 };
 typedef struct PlanSlot {
     char *part[PLAN_PARTS];
@@ -21,9 +40,9 @@ typedef struct PlanPool {
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
     BurstShards weights;           /* this rank's parameters, gradients and moments */
-    char *arena;                   /* the step's values: PLAN_AT_... */
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
     const float *label_weight;
+    double *loss;                  /* sum over counted tokens */
     const BurstPosition *position; /* of this rank's tokens */
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* how many of the step are done */
@@ -41,7 +60,7 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
-    // @insert buffers
+    PlanBuffers buffer;
 } PlanState;
 
 /* Bytes a token of each part of what travels. */
@@ -60,10 +79,8 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
             return burst_fail(c, BURST_E_MEMORY, "CUDA: %s in %s", cudaGetErrorString(error_), #call);           \
     } while (0)
 
-// @insert mask_table
-
 /* What the compute stream does from here on, for --trace and profilers. */
-static BURST_MAYBE_UNUSED int plan_part(PlanState *s, int part, int a, int b)
+static inline int plan_part(PlanState *s, int part, int a, int b)
 {
     return burst_gpu_part(s->exec, burst_gpu_compute(s->exec), part, a, b);
 }
@@ -71,10 +88,10 @@ static BURST_MAYBE_UNUSED int plan_part(PlanState *s, int part, int a, int b)
 /* ---- set-up ---- */
 
 /* Positions of every chunk, on the host with the hull of each tile, and on the device. */
-static int plan_chunks(BurstCtx *c, PlanState *s)
+static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
-    int64_t *position = s->positions;
-    BurstSide *side = s->sides;
+    int64_t *position = s->buffer.positions;
+    BurstSide *side = s->buffer.sides;
     int64_t begin = 0;
     s->me = burst_rank(c) % PLAN_GROUP;
     s->first = burst_rank(c) - s->me;
@@ -83,7 +100,7 @@ static int plan_chunks(BurstCtx *c, PlanState *s)
         int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);
         for (int64_t j = 0; j < n; j++) {
             position[j] = plan_position(i, j);
-            s->positions32[begin + j] = (int32_t)position[j];
+            s->buffer.positions32[begin + j] = (int32_t)position[j];
         }
         burst_sides(position, n, NULL, 0, side);
         s->chunk[i].tokens = n;
@@ -91,50 +108,52 @@ static int plan_chunks(BurstCtx *c, PlanState *s)
         s->chunk[i].side = side;
         s->chunk[i].tiles = tiles;
         s->tokens[i].n = (int)n;
-        s->tokens[i].position = s->device_positions + begin;
+        s->tokens[i].position = s->buffer.device_positions + begin;
         for (int t = 0; t < PLAN_TABLES; t++)
-            s->tokens[i].table[t] = s->device_values + t * PLAN_SEQUENCE + begin;
+            s->tokens[i].table[t] = s->buffer.device_values + t * PLAN_SEQUENCE + begin;
         position += n;
         side += tiles;
         begin += n;
     }
     s->n = s->chunk[s->me].tokens;
-    return burst_gpu_upload(s->exec, s->positions32, (size_t)begin * sizeof(int32_t), s->device_positions);
+    return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions);
 }
 
 /* Table values of a batch, in every chunk's local order. */
-static int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
+static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
-        BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->device_table));
+        BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->buffer.device_table));
         for (int i = 0; i < PLAN_GROUP; i++) {
             const int n = s->tokens[i].n;
             if (n == 0)
                 continue;
             burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(
-                n, s->tokens[i].position, s->device_table, (int32_t *)s->tokens[i].table[t]);
+                n, s->tokens[i].position, s->buffer.device_table, (int32_t *)s->tokens[i].table[t]);
             PLAN_CUDA(cudaGetLastError());
         }
     }
     return BURST_OK;
 }
 
+static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
+
 /* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
-static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     for (int i = 0; i < PLAN_GROUP && tables; i++)
         burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
     for (int m = 0; m < PLAN_MASKS; m++) {
         for (int q = 0; q < PLAN_GROUP; q++)
             for (int k = 0; k < PLAN_GROUP; k++)
-                s->pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
-        // @insert live_fill
+                s->buffer.pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
+        BURST_TRY(plan_live_fill(c, s, m));
     }
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
 
 /* Slots of one pool: every part of a chunk of the greatest size. */
-static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
@@ -150,10 +169,23 @@ static BURST_MAYBE_UNUSED void plan_pool_make(PlanState *s, int pool, int tensor
     }
 }
 
+/* ---- launches of attention, for one pair of chunks or for the whole sequence: burst_pairs_cuda.cuh ---- */
+
+static cudaError_t plan_launch_forward(PlanState *s, BurstForward p);
+static cudaError_t plan_launch_backward(PlanState *s, BurstBackward p);
+static cudaError_t plan_launch_setup(void);
+
+/* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
+static inline BurstRows plan_rows(char *at, int heads)
+{
+    BurstRows r = {(BurstBf16 *)at, (int64_t)heads * PLAN_HEAD_DIM, PLAN_HEAD_DIM};
+    return r;
+}
+
 /* ---- places ---- */
 
 /* What is at home for this attention: computed before, on the compute stream. */
-static int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
+static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
 {
     PlanSlot *home = &s->home[tensor];
     const void *part[PLAN_PARTS] = {a, b, d, e};
@@ -165,3 +197,5 @@ static int plan_home(PlanState *s, int tensor, const void *a, const void *b, con
     s->held[tensor][s->me] = home;
     return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used);
 }
+
+#endif

@@ -1,9 +1,25 @@
-/* ---- attention: slots, transfers, computing of one pair ----
+/* burst_state_host.h: what a rank of a program on the host holds, and its set-up.
  *
- * Chunk c is what rank c of the group owns at home. Q stands for queries (in backward for Q, dO, delta and lse), KV for
- * keys and values, dKV for both gradients; each part of a chunk is a message of its own. Chunks that travel live in the
- * slots of a pool, taken in rotation.
+ * The program has defined its sizes (PLAN_...), pools and PlanBuffers. Chunk c is what rank c of the group owns at home. Q
+ * stands for queries (in backward for Q, dO, delta and lse), KV for keys and values, dKV for both gradients; each part of a
+ * chunk is a message of its own. Chunks that travel live in the slots of a pool, taken in rotation.
  */
+#ifndef BURST_STATE_HOST_H
+#define BURST_STATE_HOST_H
+
+#include "burst_mask.h"
+#include "burst_step_host.h"
+
+#include <math.h>
+
+#define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+
+/* What the program has at its end. */
+extern const BurstPlan burst_plan;
+extern const BurstMask *const plan_masks[PLAN_MASKS];
+static int64_t plan_tokens(int chunk);
+static int64_t plan_position(int chunk, int64_t i);
+
 enum { PLAN_PARTS = 4 };
 typedef struct PlanSlot {
     float *part[PLAN_PARTS];
@@ -20,7 +36,6 @@ typedef struct PlanPool {
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
     BurstShards weights;           /* this rank's parameters, gradients and moments */
-    char *arena;                   /* the step's values: PLAN_AT_... */
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
     const float *label_weight;
     const BurstPosition *position; /* of this rank's tokens */
@@ -39,18 +54,16 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
-    // @insert buffers
+    PlanBuffers buffer;
 } PlanState;
-
-// @insert mask_table
 
 /* ---- set-up ---- */
 
 /* Positions of every chunk, and the hull of each of their tiles. */
-static int plan_chunks(BurstCtx *c, PlanState *s)
+static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
-    int64_t *position = s->positions;
-    BurstSide *side = s->sides;
+    int64_t *position = s->buffer.positions;
+    BurstSide *side = s->buffer.sides;
     s->me = burst_rank(c) % PLAN_GROUP;
     s->first = burst_rank(c) - s->me;
     for (int i = 0; i < PLAN_GROUP; i++) {
@@ -67,24 +80,25 @@ static int plan_chunks(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
+static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
+
 /* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
-static int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-    (void)c;
     for (int i = 0; i < PLAN_GROUP && tables; i++)
         burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
     for (int m = 0; m < PLAN_MASKS; m++) {
         for (int q = 0; q < PLAN_GROUP; q++)
             for (int k = 0; k < PLAN_GROUP; k++)
-                s->pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
-        // @insert live_fill
+                s->buffer.pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
+        BURST_TRY(plan_live_fill(c, s, m));
     }
     return BURST_OK;
 }
 
 /* ---- places ---- */
 
-static void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
+static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
 {
     PlanSlot *home = &s->home[tensor];
     const float *part[PLAN_PARTS] = {a, b, d, e};
@@ -95,3 +109,5 @@ static void plan_home(PlanState *s, int tensor, const float *a, const float *b, 
     memset(s->held[tensor], 0, sizeof s->held[tensor]);
     s->held[tensor][s->me] = home;
 }
+
+#endif

@@ -1,4 +1,4 @@
-/* cuda_hopper_backward.cu: attention backward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
+/* cuda_hopper_backward.cuh: attention backward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
  *
  * A block owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the key head. Two
  * consumer warpgroups have 64 keys each and keep dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T,

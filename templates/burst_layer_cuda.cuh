@@ -1,0 +1,202 @@
+/* burst_layer_cuda.cuh: what a step on GPUs does beside its operations: attention of a layer, begin and end of a sequence. */
+#ifndef BURST_LAYER_CUDA_CUH
+#define BURST_LAYER_CUDA_CUH
+
+static int plan_forward(BurstCtx *c, PlanState *s);
+static int plan_backward(BurstCtx *c, PlanState *s);
+
+#include "burst_steps.h"
+
+/* ---- attention of one layer ---- */
+
+/* Channels follow computing up to here: until now, what is attention's scratch held other values of the step. So the first use of a
+ * slot needs no wait of its own. */
+static inline int plan_follow(PlanState *s)
+{
+    for (int channel = 0; channel < PLAN_CHANNELS && PLAN_WORLD > 1; channel++)
+        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_channel(s->exec, channel), &s->home[BURST_T_KV].used));
+    return BURST_OK;
+}
+
+/* o [n][heads * head_dim] and lse [heads][n] from q, k, v. */
+static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
+                                 BurstBf16 *o, float *lse)
+{
+    s->mask = mask;
+    plan_count_pairs(s);
+    BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
+    BURST_TRY(plan_follow(s));
+    BURST_TRY(plan_forward(c, s));
+    return plan_attend_none(c, s);
+}
+
+/* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
+ * are. Here, at home and complete, it gets its order; a warp 32 columns. */
+static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
+{
+    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int lane = (int)(at % 32);
+    float x = 0;
+    if (at < columns)
+        x = dq[at - lane + burst::dq_place(lane / 8, lane % 8 / 2, lane % 2)] * scale;
+    __syncwarp();
+    if (at < columns)
+        dq[at] = x;
+}
+
+static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
+{
+    const int64_t columns = PLAN_HEADS * s->n * PLAN_HEAD_DIM;
+    if (columns == 0)
+        return BURST_OK;
+    plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(dq, columns, PLAN_SCALE);
+    PLAN_CUDA(cudaGetLastError());
+    return BURST_OK;
+}
+
+/* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
+static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
+                                      const BurstBf16 *v, const float *lse, const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
+                                      float *dv)
+{
+    s->mask = mask;
+    BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
+    BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
+    BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
+    BURST_TRY(plan_clear(s, dq, dk, dv));
+    BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
+    BURST_TRY(plan_follow(s));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    BURST_TRY(plan_backward(c, s));
+    BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
+    return plan_order_dq(c, s, dq);
+}
+
+/* ---- begin and end of a sequence, and of the program ---- */
+
+static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
+{
+    (void)c, (void)loss;
+    BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->n * sizeof(int32_t), s->buffer.device_token));
+    BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->n * sizeof(int32_t), s->buffer.device_label));
+    BURST_TRY(burst_gpu_upload(s->exec, b->weight, (size_t)s->n * sizeof(float), s->buffer.device_label_weight));
+    return burst_gpu_zero(s->exec, s->loss, sizeof(double));
+}
+
+static int plan_end(BurstCtx *c, PlanState *s, double *loss)
+{
+    double sum = 0;
+    (void)c;
+    BURST_TRY(burst_gpu_download(s->exec, s->loss, sizeof(double), &sum));
+    *loss += sum;
+    return burst_gpu_sync(s->exec);
+}
+
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights)
+{
+    (void)w;
+    BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, exec));
+    return burst_gpu_weights_take(*exec, &burst_plan, weights);
+}
+
+static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
+{
+    int device = 0;
+    s->token = s->buffer.device_token;
+    s->loss = s->buffer.device_loss;
+    s->label = s->buffer.device_label;
+    s->label_weight = s->buffer.device_label_weight;
+    s->position = s->tokens[s->me].position;
+    PLAN_CUDA(cudaGetDevice(&device));
+    PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    PLAN_CUDA(plan_launch_setup());
+    return burst_gpu_weights_load(s->exec, &burst_plan, w, &s->weights);
+}
+
+/* Before a checkpoint is written: the host's mirror becomes what the device has. */
+static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
+{
+    PlanState *s = (PlanState *)state;
+    (void)c;
+    return burst_gpu_weights_save(s->exec, &burst_plan, &s->weights, w);
+}
+
+/* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the device ---- */
+
+/* [heads][n][head_dim] to [n][heads * head_dim] on the device, a token at a time. */
+static inline int plan_upload_heads(PlanState *s, int heads, const float *x, BurstBf16 *device)
+{
+    BurstBf16 row[PLAN_HEADS * PLAN_HEAD_DIM];
+    const size_t count = (size_t)heads * PLAN_HEAD_DIM;
+    for (int64_t i = 0; i < s->n; i++) {
+        for (size_t j = 0; j < count; j++)
+            row[j] = __float2bfloat16(x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)]);
+        BURST_TRY(burst_gpu_upload(s->exec, row, count * sizeof *row, device + (size_t)i * count));
+    }
+    return BURST_OK;
+}
+
+static inline int plan_download_heads(PlanState *s, int heads, const BurstBf16 *device, float *x)
+{
+    BurstBf16 row[PLAN_HEADS * PLAN_HEAD_DIM];
+    const size_t count = (size_t)heads * PLAN_HEAD_DIM;
+    for (int64_t i = 0; i < s->n; i++) {
+        BURST_TRY(burst_gpu_download(s->exec, device + (size_t)i * count, count * sizeof *row, row));
+        for (size_t j = 0; j < count; j++)
+            x[((int64_t)(j / PLAN_HEAD_DIM) * s->n + i) * PLAN_HEAD_DIM + (int64_t)(j % PLAN_HEAD_DIM)] = __bfloat162float(row[j]);
+    }
+    return BURST_OK;
+}
+
+static inline int plan_upload_qkv(PlanState *s, const float *q, const float *k, const float *v)
+{
+    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, q, plan_act(s, PLAN_AT_Q(0))));
+    BURST_TRY(plan_upload_heads(s, PLAN_KV_HEADS, k, plan_act(s, PLAN_AT_K(0))));
+    return plan_upload_heads(s, PLAN_KV_HEADS, v, plan_act(s, PLAN_AT_V(0)));
+}
+
+static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                                         const float *v, float *o, float *lse)
+{
+    PlanState *s = (PlanState *)state;
+    BurstBf16 *out = plan_act(s, PLAN_AT_O(0));
+    float *out_lse = plan_floats(s, PLAN_AT_LSE(0));
+    if (PLAN_TABLES > 0)
+        BURST_TRY(plan_live(c, s, t));
+    BURST_TRY(plan_upload_qkv(s, q, k, v));
+    BURST_TRY(plan_attention(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)), out,
+                             out_lse));
+    BURST_TRY(plan_download_heads(s, PLAN_HEADS, out, o));
+    BURST_TRY(burst_gpu_download(s->exec, out_lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), lse));
+    return burst_gpu_sync(s->exec);
+}
+
+/* Values are there when the step has them there: o until delta is made of it, and then q, k, v, which may lie where it was. */
+static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
+                                          const float *v, const float *o, const float *lse, const float *d_o, float *dq,
+                                          float *dk, float *dv)
+{
+    PlanState *s = (PlanState *)state;
+    const size_t head_bytes = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
+    BurstBf16 *to_o = plan_act(s, PLAN_AT_D_O(0));
+    float *delta = plan_floats(s, PLAN_AT_DELTA), *to_q = plan_floats(s, PLAN_AT_D_Q(0)), *to_k = plan_floats(s, PLAN_AT_D_K(0)),
+          *to_v = plan_floats(s, PLAN_AT_D_V(0)), *last_lse = plan_floats(s, PLAN_AT_LSE(0));
+    if (PLAN_TABLES > 0)
+        BURST_TRY(plan_live(c, s, t));
+    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, o, plan_act(s, PLAN_AT_O(0))));
+    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, d_o, to_o));
+    BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o, delta));
+    BURST_TRY(plan_upload_qkv(s, q, k, v));
+    BURST_TRY(burst_gpu_upload(s->exec, lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), last_lse));
+    BURST_TRY(plan_attention_back(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)),
+                                  last_lse, to_o, delta, to_q, to_k, to_v));
+    BURST_TRY(burst_gpu_download(s->exec, to_q, PLAN_HEADS * head_bytes, dq));
+    BURST_TRY(burst_gpu_download(s->exec, to_k, PLAN_KV_HEADS * head_bytes, dk));
+    BURST_TRY(burst_gpu_download(s->exec, to_v, PLAN_KV_HEADS * head_bytes, dv));
+    return burst_gpu_sync(s->exec);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* burst_rings.h: rings on either target: slots in rotation, and what a mask leaves of the transfers. */
+#ifndef BURST_RINGS_H
+#define BURST_RINGS_H
+
+/* The operations of rank `me`: the program has them at its end. */
+static void plan_trace_forward(BurstTrace *t, int me);
+static void plan_trace_backward(BurstTrace *t, int me);
+
+static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
+{
+    const uint8_t *pair = s->buffer.pair_live[mask];
+    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, s->me, false, pair, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, s->me, true, pair, &s->live[mask][1]);
+}
+
+/* The next use of a pool, in rotation. */
+static inline PlanSlot *plan_next(PlanPool *p)
+{
+    return &p->slot[p->uses++ % p->slots];
+}
+
+/* One hop, in the order of the schedule's text: `chunk` goes to rank `to`; what comes in return, from rank `from`, is chunk
+ * `next`. Both ends know from the mask whether anybody further along needs it. */
+typedef struct PlanHop { int tensor, channel, pool, chunk, to, from, next; } PlanHop;
+
+enum { PLAN_COMPUTE = -1 }; /* where a wait names its stream: that of computing, else a channel */
+static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool);
+
+/* A slot for this rank's partial sum of the chunk, where it has none. */
+static inline int plan_partial(BurstCtx *c, PlanState *s, int tensor, int pool, int chunk, bool wait_free)
+{
+    if (s->held[tensor][chunk])
+        return BURST_OK;
+    if (wait_free)
+        BURST_TRY(plan_wait_free(c, s, PLAN_COMPUTE, pool));
+    PlanSlot *slot = plan_next(&s->pool[pool]);
+    slot->chunk = chunk;
+    slot->started = false;
+    s->held[tensor][chunk] = slot;
+    return BURST_OK;
+}
+
+#endif

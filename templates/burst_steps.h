@@ -1,0 +1,109 @@
+/* burst_steps.h: a step on either target: units of weights, places of values, and what is done around the plan of one sequence. */
+#ifndef BURST_STEPS_H
+#define BURST_STEPS_H
+
+enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1, PLAN_VISITS = 2 * PLAN_LAYERS + 2 };
+enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
+
+/* Units in the order of use: embedding, layers, head, layers backwards, embedding. */
+static inline int plan_unit_at(int visit)
+{
+    return visit <= PLAN_HEAD ? visit : 2 * PLAN_HEAD - visit;
+}
+
+/* Elements of a unit that each rank holds. */
+static inline int64_t plan_shard(int unit)
+{
+    return burst_unit(&burst_plan, unit)->shard;
+}
+
+static inline BurstAct *plan_act(PlanState *s, int64_t at)
+{
+    return (BurstAct *)(void *)(s->buffer.arena + at);
+}
+
+static inline float *plan_floats(PlanState *s, int64_t at)
+{
+    return (float *)(void *)(s->buffer.arena + at);
+}
+
+static inline char *plan_bytes(PlanState *s, int64_t at)
+{
+    return s->buffer.arena + at;
+}
+
+/* ---- one sequence ---- */
+
+static int plan_sequence(BurstCtx *c, PlanState *s); /* the program's: forward, loss and backward of all layers */
+static int plan_alloc(BurstCtx *c, PlanState *s);    /* the program's: its buffers */
+
+/* Of burst_layer_host.h or burst_layer_cuda.cuh. */
+static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss);
+static int plan_end(BurstCtx *c, PlanState *s, double *loss);
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights);
+static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
+
+static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum)
+{
+    PlanState *s = (PlanState *)state;
+    (void)w;
+    if (PLAN_TABLES > 0)
+        BURST_TRY(plan_live(c, s, &b->tables)); /* what the masks leave changes with the documents */
+    s->scale = scale;
+    BURST_TRY(plan_begin(c, s, b, *loss_sum));
+    BURST_TRY(plan_sequence(c, s));
+    s->sequence++;
+    return plan_end(c, s, loss_sum);
+}
+
+/* ---- one optimizer step ---- */
+
+/* Tokens whose labels count, in the sequences of all ranks. */
+static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *tokens)
+{
+    const int group = burst_rank(c) / PLAN_GROUP;
+    const BurstGroup world = {0, 1, PLAN_WORLD};
+    BurstBatch b;
+    *tokens = 0;
+    for (int i = 0; i < PLAN_SEQUENCES; i++) {
+        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
+        for (int64_t j = 0; j < s->n; j++)
+            *tokens += b.label[j] < 0 ? 0 : (double)b.weight[j];
+    }
+    return burst_allreduce(c, world, tokens, 1);
+}
+
+static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
+{
+    PlanState *s = (PlanState *)state;
+    const int group = burst_rank(c) / PLAN_GROUP;
+    const BurstGroup world = {0, 1, PLAN_WORLD};
+    double tokens, loss = 0;
+    BurstBatch b;
+    BURST_TRY(plan_count(c, s, step, &tokens));
+    s->sequence = 0;
+    for (int i = 0; i < PLAN_SEQUENCES; i++) {
+        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
+        BURST_TRY(plan_sequence_step(c, s, w, &b, tokens > 0 ? 1 / tokens : 0, &loss));
+    }
+    BURST_TRY(burst_allreduce(c, world, &loss, 1));
+    result->tokens = tokens;
+    result->loss = tokens > 0 ? loss / tokens : 0;
+    burst_doing(c, "optimizer");
+    BURST_TRY(burst_op_part(s->exec, BURST_P_OPTIMIZER));
+    return burst_op_update(s->exec, &burst_plan, &s->weights, step, &result->norm);
+}
+
+/* ---- start ---- */
+
+static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
+{
+    PlanState *s = (PlanState *)state;
+    BURST_TRY(plan_open(c, w, &s->exec, &s->weights));
+    BURST_TRY(plan_alloc(c, s));
+    BURST_TRY(plan_chunks(c, s));
+    BURST_TRY(plan_ready(c, s, w));
+    return plan_live(c, s, NULL);
+}
+
+#endif

@@ -1,1 +1,0 @@
-// @insert host_masks

@@ -1,3 +1,0 @@
-const BurstPlan burst_plan = {
-    // @insert plan_fields
-};
