@@ -205,6 +205,7 @@ const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 int cluster_crossed(const Cluster *c, int node, int other); /* levels that a message between two nodes leaves, the innermost first */
 int cluster_units(const Cluster *c, int level);             /* how many racks, say, of which the last may hold fewer nodes */
 double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one, each direction; 0: not known */
+const Device *cluster_least_memory(const Cluster *c); /* the device with the least */
 
 typedef struct Model {
     const char *name;
@@ -370,6 +371,7 @@ typedef struct FrontEnd {
     int schedule_path_count;
     const Target *target;            /* NULL: that of the cluster's devices */
     bool every_mask; /* also what the user declares and no layer uses */
+    int64_t sequence; /* tokens, instead of what the model says; 0: none */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */

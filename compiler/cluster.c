@@ -53,3 +53,12 @@ double cluster_uplink(const Cluster *c, int level, int unit)
     }
     return (l->uplink > 0 ? l->uplink : cards) / l->oversubscription;
 }
+
+const Device *cluster_least_memory(const Cluster *c)
+{
+    const Device *least = c->groups[0].device;
+    for (int g = 1; g < c->group_count; g++)
+        if (c->groups[g].device->memory < least->memory)
+            least = c->groups[g].device;
+    return least;
+}

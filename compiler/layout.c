@@ -141,6 +141,13 @@ static bool take_travel(const Program *p, Choice *c, int n)
     return allows(&p->layout.travel, n) && (!p->layout.travel.is_auto || (c->schedule->backward[n] && !(same && n)));
 }
 
+static bool other_travel(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->travel = (Travel)n;
+    return n < TRAVELS && !choice_exchanges(c);
+}
+
 static const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)p;
@@ -183,6 +190,13 @@ const char *partition_text(Arena *a, PartitionKind kind, int64_t block)
     const int shift = block % (1 << 20) == 0 ? 20 : block % (1 << 10) == 0 ? 10 : 0;
     return kind != PART_BLOCKS ? partition_names[kind]
            : arena_printf(a, "%s(%lld%s)", partition_names[kind], (long long)(block >> shift), shift == 20 ? "Mi" : shift ? "Ki" : "");
+}
+
+Choice choice_on(const Program *p, const Choice *c)
+{
+    Choice other = *c;
+    other.block = block_of(p, c->ranks);
+    return other;
 }
 
 static const char *choice_partition_text(Arena *a, const Choice *c)
@@ -235,6 +249,22 @@ static bool take_recompute(const Program *p, Choice *c, int n)
     return by_need(p) || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
 }
 
+/* Rules by their names, and what the layout says layers save. */
+static bool other_recompute(const Program *p, Choice *c, int n)
+{
+    const bool named = n < RECOMPUTES;
+    c->recompute = named ? (Recompute)n : RECOMPUTE_NONE;
+    c->saving = named ? (Saving){0} : p->layout.saving;
+    c->spared = 0;
+    return named || (n == RECOMPUTES && c->saving.upper);
+}
+
+static bool always(const Program *p)
+{
+    (void)p;
+    return true;
+}
+
 static const char *recompute_text(Arena *a, const Choice *c)
 {
     return c->saving.upper ? saving_text(a, c->saving) : recompute_names[c->recompute];
@@ -258,11 +288,26 @@ static int count_shardings(const Program *p)
     return SHARDINGS;
 }
 
+static bool sharding_differs(const Program *p, const Choice *c)
+{
+    return c->sharding == 0 || (p->cluster.world > 1 && (c->sharding != SHARDING_ZERO1 || p->train.batch > c->data));
+}
+
 static bool take_sharding(const Program *p, Choice *c, int n)
 {
-    const bool differs = p->cluster.world > 1 && (n != SHARDING_ZERO1 || p->train.batch > c->data);
     c->sharding = (Sharding)n;
-    return p->layout.weights.is_auto ? differs || n == 0 : p->layout.weights.value == n;
+    return p->layout.weights.is_auto ? sharding_differs(p, c) : p->layout.weights.value == n;
+}
+
+static bool other_sharding(const Program *p, Choice *c, int n)
+{
+    c->sharding = (Sharding)n;
+    return n < SHARDINGS && sharding_differs(p, c);
+}
+
+static bool weights_open(const Program *p)
+{
+    return p->layout.weights.is_auto;
 }
 
 static const char *weights_text(Arena *a, const Choice *c)
@@ -280,19 +325,30 @@ static const char *weights_frees(const Choice *c)
 
 enum { LEAST_CHUNK = 1024, MOST_DOUBLINGS = 4 };
 
+static bool chunks_open(const Program *p)
+{
+    return p->layout.ffn_chunks.is_auto;
+}
+
 static int count_chunks(const Program *p)
 {
     int n = 1;
-    while (p->layout.ffn_chunks.is_auto && n < MOST_DOUBLINGS && p->sequence / p->cluster.world >> n >= LEAST_CHUNK)
+    while (chunks_open(p) && n < MOST_DOUBLINGS && p->sequence / p->cluster.world >> n >= LEAST_CHUNK)
         n++;
     return n;
 }
 
 static bool take_chunks(const Program *p, Choice *c, int n)
 {
-    const bool open = p->layout.ffn_chunks.is_auto;
-    c->ffn_chunks = open ? 1 << n : (int)p->layout.ffn_chunks.value;
+    c->ffn_chunks = chunks_open(p) ? 1 << n : (int)p->layout.ffn_chunks.value;
     return true;
+}
+
+static bool other_chunks(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->ffn_chunks = 1 << n;
+    return n < MOST_DOUBLINGS;
 }
 
 static const char *chunks_text(Arena *a, const Choice *c)
@@ -308,16 +364,17 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "context", .column = 9, .if_several = true, .count = coords_most, .take = take_context, .why_not = context_why_not,
      .text = context_text},
     {.name = "heads", .why_not = heads_why_not, .text = heads_text},
-    {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .why_not = travel_why_not, .text = travel_text},
+    {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .other = other_travel,
+     .why_not = travel_why_not, .text = travel_text},
     {.name = "partition", .column = 13, .count = count_partitions, .take = take_partition, .text = choice_partition_text},
     {.name = "shares", .column = 20, .if_several = true, .count = count_shares, .take = take_shares, .why_not = shares_why_not,
      .text = choice_shares_text},
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
-     .text = chunks_text},
-    {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute, .text = recompute_text,
-     .frees = recompute_frees},
-    {.name = "weights", .column = 7, .if_several = true, .count = count_shardings, .take = take_sharding, .text = weights_text,
-     .frees = weights_frees},
+     .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
+    {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute,
+     .other = other_recompute, .fits_each = always, .text = recompute_text, .frees = recompute_frees},
+    {.name = "weights", .column = 7, .if_several = true, .count = count_shardings, .take = take_sharding,
+     .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
 };
 
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c)

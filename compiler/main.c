@@ -1,6 +1,5 @@
 /* main.c: the driver. The pipeline is compile(), read top to bottom. */
-#include "burst.h"
-#include "pictures/pictures.h"
+#include "forms.h"
 #include "plan/step.h"
 
 #include <errno.h>
@@ -17,7 +16,8 @@ typedef struct Options {
     const char *topo, *model, *output, *emit;
     const char **schedules;
     int schedule_count;
-    bool explain, print_build, explore;
+    bool explain, print_build;
+    const struct Action *action; /* NULL: the program or a form of it */
     const char *command; /* as typed, for the emitted header */
     const char *share;   /* stock files, templates, headers of the runtime */
 } Options;
@@ -25,13 +25,14 @@ typedef struct Options {
 static const char usage[] =
     "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
     "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
+    "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
     "       burstc probe [NODES DEVICES] [-o CLUSTER.topo]\n"
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
     "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, cost, trace, c or cuda, to -o or standard output;\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, cost, memory, trace, c or cuda, or standard output;\n"
     "                       mask, partition, schedule and cost to FILE.svg: as a picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout with what it loses by\n"
@@ -42,6 +43,7 @@ static const char usage[] =
 #undef X
     "  --help, --version\n"
     "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one page for a browser.\n"
+    "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what a step of it takes.\n"
     "probe measures this machine's processors and writes a cluster of `cpu` devices.\n"
     "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
 
@@ -157,13 +159,46 @@ static bool is_stream(const char *path)
 
 static int check_explore(const Options *o)
 {
-    if (!o->model)
-        return usage_error("%s", "explore needs a model (.burst)");
-    if (o->emit || o->explain || o->print_build)
-        return usage_error("explore writes a page, which has no %s", o->emit ? "--emit" : o->explain ? "--explain" : "--print-build");
     if (!o->output || (!ends_with(o->output, ".html") && !is_stream(o->output)))
         return usage_error("%s", "explore writes a page: give -o FILE.html");
     return 0;
+}
+
+static int check_fit(const Options *o)
+{
+    return o->topo && o->model ? 0 : usage_error("%s", "fit needs a cluster (.topo) and a model (.burst)");
+}
+
+static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
+static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
+
+/* What burstc does besides writing programs: `burstc NAME ...`. */
+typedef struct Action {
+    const char *name, *writes; /* what it writes, which has no forms */
+    bool any_order;            /* of the operands: the cluster is the one that ends in .topo, and may be left out */
+    int (*check)(const Options *o);
+    int (*run)(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out);
+} Action;
+static const Action actions[] = {{"explore", "a page", true, check_explore, explore}, {"fit", "a table", false, check_fit, run_fit}};
+
+static const Action *find_action(const char *name)
+{
+    for (int i = 0; name && i < countof(actions); i++)
+        if (strcmp(actions[i].name, name) == 0)
+            return &actions[i];
+    return NULL;
+}
+
+static int check_action(const Options *o)
+{
+    const char *no = o->emit ? "--emit" : o->explain ? "--explain" : o->print_build ? "--print-build" : NULL;
+    if (!o->model && o->action->any_order)
+        return usage_error("%s needs a model (.burst)", o->action->name);
+    if (no) {
+        fprintf(stderr, "burstc: error: %s writes %s, which has no %s", o->action->name, o->action->writes, no);
+        return see_help();
+    }
+    return o->action->check(o);
 }
 
 static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
@@ -185,18 +220,18 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
             o->print_build = true;
         else if (argv[i][0] == '-' && argv[i][1])
             return unknown_option(argc, argv, i);
-        else if (!o->topo && (!o->explore || ends_with(argv[i], ".topo")))
+        else if (!o->topo && (!o->action || !o->action->any_order || ends_with(argv[i], ".topo")))
             o->topo = argv[i];
         else if (!o->model)
             o->model = argv[i];
         else
-            return usage_error(o->explore ? "one model, and one cluster in a file that ends in .topo, not also '%s'"
+            return usage_error(o->action && o->action->any_order ? "one model, and one cluster in a file that ends in .topo, not also '%s'"
                                           : "one cluster and one model, not also '%s'", argv[i]);
         if (wrong)
             return usage_error("%s", wrong);
     }
-    if (o->explore)
-        return check_explore(o);
+    if (o->action)
+        return check_action(o);
     if (!o->model)
         return usage_error("%s", "a cluster (.topo) and a model (.burst) are needed");
     if (!o->output && !o->emit && !o->explain && !o->print_build)
@@ -334,77 +369,6 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Destination
 
 /* ---- forms ---- */
 
-static void form_mask(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    const Program *p = plan_draft(f->plan)->program;
-    for (int m = 0; m < p->mask_count; m++)
-        print_mask(p, m, out);
-}
-
-static void form_partition(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    print_partition(plan_draft(f->plan)->partition, out);
-}
-
-static void form_schedule(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    print_schedule(plan_draft(f->plan)->forward, out);
-    print_schedule(plan_draft(f->plan)->backward, out);
-}
-
-/* The step as operations, and its memory, proved: what is refused is nothing that the input could mend. */
-static void form_step(Diags *d, const Found *f, Text *out)
-{
-    const Draft *t = plan_draft(f->plan);
-    Arena *a = arena_new();
-    const Flow *flow = t->memory.flow;
-    if (step_verify(a, d, flow)) {
-        print_step(flow->step, out);
-        print_lifetimes(flow, out);
-        print_step_proofs(out);
-    }
-    arena_free(a);
-}
-
-static void form_plan(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    print_plan(f->plan, out);
-}
-
-static void form_cost(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    print_cost(f->plan, &f->cost, out);
-}
-
-/* The predicted step, for Perfetto. */
-static void form_trace(Diags *d, const Found *f, Text *out)
-{
-    (void)d;
-    Arena *a = arena_new();
-    print_trace(a, f->plan, out);
-    arena_free(a);
-}
-
-/* draw: as a picture; NULL: as text alone. */
-static const struct Form { const char *name; void (*print)(Diags *d, const Found *f, Text *out); DrawForm *draw; } forms[] = {
-    {"mask", form_mask, draw_masks}, {"partition", form_partition, draw_partition}, {"schedule", form_schedule, draw_schedule},
-    {"step", form_step, NULL},       {"plan", form_plan, NULL},                     {"cost", form_cost, draw_cost},
-    {"trace", form_trace, NULL},
-};
-
-static const struct Form *find_form(const char *name)
-{
-    for (int i = 0; i < countof(forms); i++)
-        if (strcmp(forms[i].name, name) == 0)
-            return &forms[i];
-    return NULL;
-}
-
 static bool form_exists(const char *name)
 {
     return !name || strcmp(name, "ast") == 0 || target_named(name) || find_form(name);
@@ -418,11 +382,11 @@ static bool is_picture(const char *path)
 /* A name that says what no form of that name could be. */
 static int check_suffix(const Options *o)
 {
-    const struct Form *form = o->emit ? find_form(o->emit) : NULL;
-    if (o->output && ends_with(o->output, ".html") && !o->explore)
+    const Form *form = o->emit ? find_form(o->emit) : NULL;
+    if (o->output && ends_with(o->output, ".html") && !o->action)
         return usage_error("'%s' is the name of a page, which `burstc explore` writes", o->output);
     if (is_picture(o->output) && (!form || !form->draw))
-        return usage_error("'%s' is the name of a picture, which --emit=mask, partition, schedule or cost can write", o->output);
+        return usage_error("'%s' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write", o->output);
     return 0;
 }
 
@@ -431,7 +395,7 @@ static int check_suffix(const Options *o)
 static int print_form(Arena *a, Diags *d, const Options *o, const Found *f)
 {
     Text t = {0};
-    const struct Form *form = find_form(o->emit);
+    const Form *form = find_form(o->emit);
     if (is_picture(o->output))
         form->draw(a, f, &t);
     else
@@ -490,21 +454,34 @@ static int compile(Arena *a, Diags *d, Options *o)
     return form ? print_form(a, d, o, &f) : write_program(a, d, o, &t, &f);
 }
 
-static int explore(Arena *a, Diags *d, const Options *o)
+static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out)
 {
-    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, o->topo ? NULL : &targets[TARGET_C], .every_mask = true};
+    Found f = {0};
+    if (in->topo_path)
+        f = search(a, d, p);
+    if (in->topo_path && !f.plan)
+        return EXIT_DIAGNOSED;
+    explore_page(a, d, p, &f, out);
+    return diags_errors(d) ? EXIT_INTERNAL : 0;
+}
+
+static int run_fit(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Text *out)
+{
+    return fit(a, d, in, p, out) ? 0 : EXIT_DIAGNOSED;
+}
+
+static int run_action(Arena *a, Diags *d, const Options *o)
+{
+    FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, o->topo ? NULL : &targets[TARGET_C],
+                   .every_mask = o->action->any_order};
     const Program *p = check_output(o, o->output) == 0 ? front_end(a, d, &in) : NULL;
     if (!p)
         return EXIT_DIAGNOSED;
     mask_warn(d, p);
-    Found f = {0};
-    if (o->topo && diags_errors(d) == 0)
-        f = search(a, d, p);
-    if ((o->topo && !f.plan) || diags_errors(d) > 0)
-        return EXIT_DIAGNOSED;
     Text t = {0};
-    explore_page(a, d, p, &f, &t);
-    int status = diags_errors(d) ? EXIT_INTERNAL : write_text(&t, o->output);
+    int status = diags_errors(d) ? EXIT_DIAGNOSED : o->action->run(a, d, p, &in, &t);
+    if (status == 0)
+        status = write_text(&t, o->output ? o->output : "-");
     text_free(&t);
     return status;
 }
@@ -543,14 +520,15 @@ int main(int argc, char **argv)
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
-    o.explore = argc > 1 && strcmp(argv[1], "explore") == 0;
-    int status = parse_options(a, d, argc - o.explore, argv + o.explore, &o);
+    o.action = find_action(argc > 1 ? argv[1] : NULL);
+    const int words = o.action ? 1 : 0;
+    int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, cost, trace, c, cuda", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, cost, memory, trace, c, cuda", o.emit);
     if (status == 0)
         status = check_suffix(&o);
     if (status == 0)
-        status = o.explore ? explore(a, d, &o) : compile(a, d, &o);
+        status = o.action ? run_action(a, d, &o) : compile(a, d, &o);
     diags_print(d, stderr);
     arena_free(a);
     return status;

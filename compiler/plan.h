@@ -43,12 +43,17 @@ typedef struct Dimension {
     /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
      * could make no difference. */
     bool (*take)(const Program *p, Choice *c, int n);
+    /* The n-th value that could stand here, whatever the layout has; false: there are not so many that could make a
+     * difference. NULL: other rows follow from this one. */
+    bool (*other)(const Program *p, Choice *c, int n);
+    bool (*fits_each)(const Program *p); /* whether `burstc fit` has a row for each of these; NULL: none */
     const char *(*why_not)(Arena *a, const Program *p, const Choice *c); /* once all are decided; NULL: it works */
     const char *(*text)(Arena *a, const Choice *c); /* as the layout has it; NULL: it means nothing here */
     const char *(*frees)(const Choice *c);          /* which values would need less memory; NULL: none */
 } Dimension;
 extern const Dimension dimensions[DIMENSIONS]; /* data first */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
+Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
 
@@ -198,6 +203,10 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
                    const Schedule *backward);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 
+/* A memory of a rank. flow: the step's values, where they lie in it, else NULL. */
+typedef struct Space { const char *name, *of; double capacity; size_t total, beside; bool device; const struct Flow *flow; } Space;
+enum { MOST_SPACES = 2 };
+
 /* ---- Plan: only verify makes one ---- */
 typedef struct Plan Plan;
 /* All that the passes before have made for one choice. */
@@ -212,6 +221,7 @@ typedef struct Draft {
 } Draft;
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
+int memory_spaces(const Draft *d, Space *space); /* [MOST_SPACES]; how many */
 bool memory_fits(const Draft *draft); /* proof 6 */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
@@ -273,6 +283,21 @@ typedef struct Found {
 } Found;
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forward NULL after errors */
+
+/* ---- others.c: other choices than the search's, compiled ---- */
+/* cost: also of what does not fit, but not where why_not says what else does not work. */
+typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
+Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts); /* counts: of its partition; NULL: none yet */
+typedef struct Other { const char *what; /* "recompute full" */ size_t needs; double step; bool fits; const char *why_not; } Other;
+int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout.c decided otherwise, in their order; how many */
+const char *setting_text(Arena *a, int row, const Choice *c); /* "recompute full" */
+
+/* ---- memory_print.c: --emit=memory ---- */
+void print_memory(const Plan *p, const Cost *c, Text *out);
+
+/* ---- fit.c: the longest sequences that fit ---- */
+/* A table of them; false after errors. */
+bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
 
 /* ---- emit.c: text of the program ---- */
 void emit_program(Arena *a, const Found *f, const char *command, Text *out); /* C or CUDA; command: as typed, for its first comment */

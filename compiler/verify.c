@@ -104,18 +104,9 @@ static bool check_printable(Diags *d, const Draft *t)
 
 /* ---- proof 6 ---- */
 
-static const Device *least_memory(const Cluster *c)
-{
-    const Device *least = c->groups[0].device;
-    for (int g = 1; g < c->group_count; g++)
-        if (c->groups[g].device->memory < least->memory)
-            least = c->groups[g].device;
-    return least;
-}
-
 bool memory_fits(const Draft *t)
 {
-    return (double)(t->memory.total + t->memory.beside) <= least_memory(&t->program->cluster)->memory;
+    return (double)(t->memory.total + t->memory.beside) <= cluster_least_memory(&t->program->cluster)->memory;
 }
 
 /* With as many digits as show that one is more than the other. */
@@ -150,7 +141,7 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
 
 static bool check_memory(Arena *a, Diags *d, const Draft *t)
 {
-    const Device *least = least_memory(&t->program->cluster);
+    const Device *least = cluster_least_memory(&t->program->cluster);
     if (memory_fits(t))
         return true;
     Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;

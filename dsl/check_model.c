@@ -25,6 +25,7 @@ static void take_sequence(Checker *c, const Ast *s, const Field *f, void *to)
     take_once(c, s, f, to);
     int before = diags_errors(c->diags), mended = c->mended;
     take_int64(c, s, f, &c->program->sequence);
+    c->program->sequence = c->in->sequence ? c->in->sequence : c->program->sequence;
     c->program->sequence_span = s->span;
     c->mended = mended + diags_errors(c->diags) - before;
 }

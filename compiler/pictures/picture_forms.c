@@ -64,3 +64,18 @@ void draw_cost(Arena *a, const Found *f, Text *out)
 {
     draw_attentions(a, plan_draft(f->plan), "cost", picture_step(a, &f->cost), picture_timeline, out);
 }
+
+void draw_memory(Arena *a, const Found *f, Text *out)
+{
+    const Draft *d = plan_draft(f->plan);
+    Space space[MOST_SPACES];
+    Panel *panel[2 * MOST_SPACES + 1];
+    int n = 0;
+    for (int i = 0, spaces = memory_spaces(d, space); i < spaces; i++)
+        if (space[i].flow) {
+            panel[n++] = picture_memory(a, &space[i]);
+            panel[n++] = picture_alive(a, space[i].flow);
+        }
+    panel[n++] = picture_others(a, d, &f->cost);
+    draw_panels(a, d->program, "memory", panel, n, out);
+}

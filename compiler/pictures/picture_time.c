@@ -107,7 +107,7 @@ Panel *picture_timeline(Arena *a, const Attended *t)
     Panel *p = panel_new(a, attended_title(a, t, "timeline"), WIDTH, 0);
     const double height = few ? draw_spans(p, a, t) : draw_shares(p, a, t);
     p->height = TOP + height + (few ? 60 : 36);
-    svg_axis(p, a, (Axis){LEFT, TOP + height, SIDE, .most = 1e3 * t->time.seconds, AXIS_MS, "time (ms)"});
+    svg_axis(p, a, (Axis){LEFT, TOP + height, SIDE, .most = 1e3 * t->time.seconds, AXIS_DECIMAL, "time (ms)"});
     return p;
 }
 

@@ -3,6 +3,7 @@
 #define BURST_PICTURES_H
 
 #include "cost.h"
+#include "plan/step.h"
 
 /* ---- svg.c: coordinates are pixels of a panel ---- */
 typedef struct Panel { const char *title; Text body; double width, height; } Panel;
@@ -19,8 +20,8 @@ int svg_level(double share); /* 0 .. SVG_LEVELS, the first and the last for none
 typedef struct Key { const char *class, *text; } Key;
 void svg_keys(Panel *p, double x, double y, double step, const Key *key, int n);
 /* An axis from 0 to most. ROWS: every per_row-th of number[], as far as there is room. */
-typedef enum AxisUnit { AXIS_TOKENS, AXIS_COUNT, AXIS_MS, AXIS_ROWS } AxisUnit;
-typedef struct Axis { double x, y, length; bool down; double most; AxisUnit unit; const char *what; const int *number; int per_row; } Axis;
+typedef enum AxisUnit { AXIS_TOKENS, AXIS_COUNT, AXIS_DECIMAL, AXIS_ROWS } AxisUnit;
+typedef struct Axis { double x, y, length; bool down; double most; AxisUnit unit; const char *what; const int *number; int per_row; bool up; /* from bottom to top */ } Axis;
 void svg_axis(Panel *p, Arena *a, Axis x);
 const char *tokens_text(Arena *a, int64_t tokens); /* "64Ki" */
 extern const char svg_style[];
@@ -42,10 +43,13 @@ const char *attended_title(Arena *a, const Attended *t, const char *what); /* wh
 Panel *picture_work(Arena *a, const Attended *t);
 Panel *picture_timeline(Arena *a, const Attended *t);
 Panel *picture_step(Arena *a, const Cost *c);
+Panel *picture_memory(Arena *a, const Space *s);  /* of a space with a flow: live bytes over the step */
+Panel *picture_alive(Arena *a, const Flow *f);    /* at the peak */
+Panel *picture_others(Arena *a, const Draft *d, const Cost *c);
 
 /* ---- picture_forms.c: whole files ---- */
 typedef void DrawForm(Arena *a, const Found *f, Text *out);
-DrawForm draw_masks, draw_partition, draw_schedule, draw_cost;
+DrawForm draw_masks, draw_partition, draw_schedule, draw_cost, draw_memory;
 
 /* ---- explore.c: f->plan NULL: without a cluster ---- */
 void explore_page(Arena *a, Diags *d, const Program *p, const Found *f, Text *out);

@@ -155,7 +155,7 @@ static double tick_step(const Axis *x)
 {
     if (x->unit == AXIS_ROWS)
         return exp2(ceil(log2(fmax(1, 12 * x->most / x->length))));
-    if (x->unit != AXIS_MS)
+    if (x->unit != AXIS_DECIMAL)
         return fmax(1, exp2(ceil(log2(x->most / 5))));
     const double ten = pow(10, floor(log10(x->most / 5))), lead = x->most / 5 / ten;
     return ten * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
@@ -163,23 +163,25 @@ static double tick_step(const Axis *x)
 
 static void add_tick(Panel *p, Arena *a, const Axis *x, double value, bool band)
 {
-    const double at = (value + (band ? 0.5 : 0)) / x->most * x->length;
+    const double part = (value + (band ? 0.5 : 0)) / x->most, at = (x->up ? 1 - part : part) * x->length;
+    const bool down = x->down || x->up;
     const char *text = x->unit == AXIS_TOKENS ? tokens_text(a, (int64_t)value)
                      : arena_printf(a, "%.6g", x->unit == AXIS_ROWS ? x->number[(int)value * x->per_row] : value);
-    svg_rect(p, x->x + (x->down ? -4 : at), x->y + (x->down ? at : 0), x->down ? 4 : 1, x->down ? 1 : 4, "tick", NULL);
-    svg_text(p, x->x + (x->down ? -7 : at), x->y + (x->down ? at + 4 : 15), x->down ? "s d e" : "s d m", "%s", text);
+    svg_rect(p, x->x + (down ? -4 : at), x->y + (down ? at : 0), down ? 4 : 1, down ? 1 : 4, "tick", NULL);
+    svg_text(p, x->x + (down ? -7 : at), x->y + (down ? at + 4 : 15), down ? "s d e" : "s d m", "%s", text);
 }
 
 void svg_axis(Panel *p, Arena *a, Axis x)
 {
     const bool band = x.unit == AXIS_COUNT || x.unit == AXIS_ROWS; /* what is counted has a band each */
+    const bool down = x.down || x.up;
     const double step = x.most > 0 ? tick_step(&x) : 0;
     for (int i = 0; step > 0 && i * step <= (band ? x.most - 1 : x.most * (1 + 1e-9)); i++)
         add_tick(p, a, &x, i * step, band);
-    if (x.down)
+    if (down)
         text_printf(&p->body, "<g transform=\"translate(%.6g %.6g) rotate(-90)\">\n", x.x - 44, x.y + x.length / 2);
-    svg_text(p, x.down ? 0 : x.x + x.length / 2, x.down ? 0 : x.y + 29, "s m", "%s", x.what);
-    text_add(&p->body, x.down ? "</g>\n" : "");
+    svg_text(p, down ? 0 : x.x + x.length / 2, down ? 0 : x.y + 29, "s m", "%s", x.what);
+    text_add(&p->body, down ? "</g>\n" : "");
 }
 
 /* ---- panels put together ---- */

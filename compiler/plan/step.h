@@ -197,10 +197,34 @@ int value_indices(const Step *s, const Value *v);
 bool value_has_place(const Value *v, int index); /* of its own; else the one of all such indices */
 /* Offsets without overlap in time and place, each a multiple of align. Parameters and moments come first, unit by unit. */
 void step_pack(Arena *a, Flow *f, int64_t align);
+
+/* ---- step_alive.c: what is alive ---- */
 /* What is in use at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
 typedef struct Alive { int value, count; int64_t bytes; } Alive;
 int step_alive(const Flow *f, Alive *alive);
 void print_lifetimes(const Flow *f, Text *out);
+#define STEP_USES(X) /* id, column of a table, what it is */ \
+    X(STATE, "state", "parameters and moments") X(WEIGHT, "weights", "gathered and rounded weights") \
+    X(SUM, "sums", "gradients of weights") X(SAVED, "saved", "activations saved for backward") \
+    X(ACTIVE, "active", "other activations") X(GRADIENT, "gradients", "gradients of activations") \
+    X(SCRATCH, "scratch", "scratch of operations")
+typedef enum Use {
+#define X(id, column, what) USE_##id,
+    STEP_USES(X)
+#undef X
+    USES
+} Use;
+typedef struct UseText { const char *column, *what; } UseText;
+extern const UseText use_text[USES];
+Use value_use(const Value *v);
+int64_t *step_uses(Arena *a, const Flow *f); /* [ops][USES] bytes in use at each operation; their sums' most is live_peak */
+int64_t uses_sum(const int64_t *uses, int op);
+/* Operations of visits that follow each other, both ends included, and the one of them where most is alive. */
+typedef struct Section { int first, last, at; } Section;
+/* The step in order: of the layers of a block so many sections at most; how many in all. */
+int step_sections(Arena *a, const Flow *f, const int64_t *uses, int most, Section **out);
+const char *section_text(Arena *a, const Flow *f, const Section *s); /* "forward, layers 0 to 3" */
+const char *step_op_text(Arena *a, const Flow *f, int op);           /* "again swiglu (backward, layer 7)" */
 
 /* ---- verify ---- */
 #define STEP_PROOFS(X) \

@@ -228,6 +228,47 @@ def check_spans(panel, busy, takes):
     assert not drawn, "bars of no rank"
 
 
+# ---- memory ----
+
+SIZE = r"\d+(?:\.\d+)? (?:bytes|[KMGT]iB)"
+
+
+def bytes_of(text):
+    number, unit = text.split()
+    return float(number) * {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
+
+
+def stacked(panel):
+    """Pixels of every use at each column of the picture, by its middle."""
+    high = {}
+    for path in panel.iter():
+        if svg.tag(path) == "path" and path.get("d"):
+            for x, _, w, h, back, turn in re.findall(r"M(\S+) (\S+?)h([\d.]+)v([\d.]+)h-([\d.]+)(z)", path.get("d")):
+                for column in range(280):
+                    if float(x) <= 64 + (column + 0.5) * 2 < float(x) + float(w):
+                        high[column] = high.get(column, 0) + float(h)
+    return high
+
+
+def test_memory(folder):
+    """What is drawn of memory is what the text says: the figures of bars, and the height of the stack at its peak."""
+    for layout in ("data 1; schedule ring; recompute none;", "data 2; recompute full;"):
+        write(folder, layout)
+        text, picture = form(folder, "memory")
+        (space, over), (alive, bars), (others, choices) = svg.panels(picture)
+        needs, arena, peak = re.search(rf"needs ({SIZE}),[^\n]*\n +({SIZE})  arena .* peak at ({SIZE})", text).groups()
+        assert (space, alive, others) == (f"device: a rank needs {needs}", "alive at the peak", "with one choice made otherwise")
+        assert find(svg.texts(over), rf"of {SIZE}; arena of the step's values ({SIZE}), live bytes ({SIZE}) at most, in (.*)") == \
+            (arena, peak, re.search(r"at the peak, in (.*):\n", text).group(1))
+        near(max(stacked(over).values()), bytes_of(peak) / bytes_of(arena) / 1.06 * 260, 3)
+        rows = re.findall(rf"^ +({SIZE})  (\w+ \[.*?)(?: \((\d+)\))?: ", text, re.M)
+        shown = svg.texts(bars)[2:]
+        assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size} ({n})" if n else size) for size, what, n in rows][:24]
+        rows = re.findall(rf"^  (\S.*?)  +({SIZE}) .* (\S+ ms)", text[text.index("with one choice"):], re.M)
+        shown = svg.texts(choices)[2:]
+        assert list(zip(shown[::2], shown[1::2])) == [(what, f"{size}, {ms}") for what, size, ms in rows] and len(rows) > 4
+
+
 # ---- all ----
 
 def test_same_bytes(folder):
@@ -235,7 +276,7 @@ def test_same_bytes(folder):
     other = folder / "other"
     other.mkdir()
     write(other, "")
-    for name in ("mask", "partition", "schedule", "cost"):
+    for name in ("mask", "partition", "schedule", "cost", "memory"):
         assert form(folder, name)[1] == form(other, name)[1] == form(folder, name)[1], name
 
 
@@ -258,7 +299,7 @@ sequence 1Mi;
 layout { data 1; schedule burst; partition zigzag; travel keys; recompute none; }
 """)
     said = {"mask": r"a cell: 16Ki x 16Ki tokens, 65536 kernel tiles", "partition": r"a row is 16 ranks",
-            "schedule": r".*64 of 1024 ranks; a cell is the mean of 1 x 16 .*", "cost": r".* of 1024 ranks simulated; a row is .*"}
+            "schedule": r".*64 of 1024 ranks; a cell is the mean of 1 x 16 .*", "cost": r".* of 1024 ranks simulated; a row is .*", "memory": r"of .*; arena of the step's values .*"}
     for name, pattern in said.items():
         picture = form(folder, name)[1]
         assert len(picture.encode()) < 300_000, (name, len(picture))
@@ -394,7 +435,7 @@ def test_refused(folder):
     write(folder, "")
     for arguments in (["--emit=plan", "-o", "x.svg"], ["-o", "x.svg"], ["--emit=c", "-o", "x.svg"]):
         error = run(folder, "c.topo", "m.burst", *arguments, status=2)
-        assert "'x.svg' is the name of a picture, which --emit=mask, partition, schedule or cost can write" in error, error
+        assert "'x.svg' is the name of a picture, which --emit=mask, partition, schedule, cost or memory can write" in error, error
         assert not list(folder.glob("x.svg*"))
     (folder / "old.svg").write_text("precious")
     (folder / "m.burst").write_text("model m {")

@@ -44,6 +44,52 @@ static void layouts_agree(void **state)
     }
 }
 
+/* What --emit=memory sums up from when uses begin and end: every item looked at, at every operation. */
+static void uses_are_what_is_alive(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        const Flow *f = c->flow;
+        const int64_t *uses = step_uses(c->arena, f);
+        int64_t most = 0;
+        for (int t = 0; t < f->ops; t++) {
+            int64_t alive[USES] = {0};
+            for (int j = 0; j < f->items; j++) {
+                const Value *v = &f->step->values.at[f->item[j].value];
+                const bool saved = v->saved && f->item[j].index >= 0;
+                alive[v->saved && !saved ? USE_ACTIVE : value_use(v)] += item_live(&f->item[j], t) ? f->item[j].bytes : 0;
+            }
+            assert_memory_equal(alive, uses + t * USES, sizeof alive);
+            most = uses_sum(uses, t) > most ? uses_sum(uses, t) : most;
+        }
+        assert_int_equal(most, f->live_peak);
+        assert_int_equal(uses_sum(uses, f->peak_at), most);
+        arena_free(c->arena);
+    }
+}
+
+/* Sections follow each other over the whole step, and name an operation where most of theirs is alive. */
+static void sections_are_the_step(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_case(i % 2, i / 2);
+        const int64_t *uses = step_uses(c->arena, c->flow);
+        Section *s;
+        const int n = step_sections(c->arena, c->flow, uses, 1 + i % 4, &s);
+        for (int k = 0; k < n; k++) {
+            assert_int_equal(s[k].first, k ? s[k - 1].last + 1 : 0);
+            assert_int_equal(c->flow->op[s[k].first].block, c->flow->op[s[k].last].block);
+            assert_in_range(s[k].at, s[k].first, s[k].last);
+            for (int t = s[k].first; t <= s[k].last; t++)
+                assert_true(uses_sum(uses, t) <= uses_sum(uses, s[k].at));
+        }
+        assert_int_equal(s[n - 1].last, c->flow->ops - 1);
+        arena_free(c->arena);
+    }
+}
+
 /* ---- what is saved by need ---- */
 
 static void on_device(Case *c)
@@ -262,6 +308,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_right),
         cmocka_unit_test(layouts_agree),
+        cmocka_unit_test(uses_are_what_is_alive),
+        cmocka_unit_test(sections_are_the_step),
         cmocka_unit_test(need_decides),
         cmocka_unit_test(time_a_byte_decides),
         cmocka_unit_test(packing_is_tight),

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""fit.py BURSTC: every row of `burstc fit` against burstc itself: with its layout its sequence compiles, with the figures of the
+row, and the next longer one is refused for its memory."""
+import pathlib
+import re
+import subprocess
+import sys
+
+BURSTC = sys.argv[1]
+CLUSTER = """cluster c {{ nodes {nodes} {{ gpus {gpus} of {device}; nics 1 of loop; }} link nvlink {{ bandwidth 300 GB/s; latency 2 us; }} }}
+device small {{ arch cpu; memory {memory}; hbm 20 GB/s; matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }}
+nic loop {{ bandwidth 80 Gb/s; latency 5 us; }}
+host {{ memory 64 GiB; pcie 8 GB/s; cores 8; }}
+"""
+MODEL = """import "masks";
+model m {{ layers {layers}; hidden {hidden}; heads 4; kv_heads 2; head_dim 64; ffn swiglu 512; vocab 512; }}
+attention {{ default causal; layers 1: window_sink(256, 4); }}
+sequence {tokens};
+layout {{ {layout} }}
+train {{ batch {batch}; }}
+"""
+PLAIN = {"layers": 6, "hidden": 256, "tokens": "2Ki", "batch": 2, "nodes": 1, "gpus": 4, "device": "small", "memory": "256 MiB"}
+CASES = [
+    dict(layout="data 1; schedule ring; partition zigzag;"), dict(layout="data 2; schedule ring; recompute none;"),
+    dict(layout="data 1; schedule ulysses; weights auto;", memory="96 MiB"), dict(layout="", gpus=3, batch=1),
+    dict(layout="data 1; recompute save(o, lse, gate_up(3)); partition blocks(1Ki);", nodes=2),
+    dict(layout="data 1; schedule burst;", device="h200", layers=64, hidden=4096), dict(layout="ffn chunks 2;", gpus=1),
+    dict(layout="data 1; schedule ring;", tokens="4Mi"), # as written it does not fit
+]
+
+
+def burstc(*arguments, status=0):
+    done = subprocess.run([BURSTC, *arguments], capture_output=True, text=True)
+    assert done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stderr}"
+    return done.stderr if status else done.stdout
+
+
+def tokens_of(text):
+    return int(text[:-2]) * {"Ki": 2**10, "Mi": 2**20}[text[-2:]]
+
+
+def next_longer(tokens, step):
+    """Eight bits count."""
+    apart = 1
+    while 256 * apart <= tokens // step:
+        apart *= 2
+    return tokens + apart * step
+
+
+def write(case, tokens, layout):
+    pathlib.Path("at.burst").write_text(MODEL.format(**{**PLAIN, **case, "tokens": tokens, "layout": layout}))
+
+
+def check_row(case, kept, names, line, step, world, matmul):
+    *values, longest, of_rank, memory, unit, seconds, _, rate, mfu, _, largest = re.split(r" +", line, maxsplit=len(names) + 9)
+    settings = [f"{n} {1 if v == '-' else v};" for n, v in zip(names, values)]
+    layout, tokens = kept + " ".join(settings), tokens_of(longest)
+    write(case, tokens, layout)
+    cost, alive = burstc("c.topo", "at.burst", "--emit=cost"), burstc("c.topo", "at.burst", "--emit=memory")
+    took = float(re.search(r"^step (\S+) ms", cost, re.M).group(1)) / 1e3
+    flops = float(re.search(r"^(\S+) FLOP", cost, re.M).group(1))
+    assert abs(took - float(seconds)) < 6e-4, (line, took)
+    assert abs(float(rate) / (tokens * {**PLAIN, **case}["batch"] / took) - 1) < 1e-3, line
+    assert abs(float(mfu) - 100 * flops / took / world / matmul) < 0.06 + 1e-3 * float(mfu), line
+    assert re.search(r"a rank needs (\S+ \S+),", alive).group(1) == f"{memory} {unit}", (line, alive)
+    top = re.search(r"at the peak.*\n +(\S+ \S+)  (\w+)", alive).groups()
+    assert largest.startswith(top[1]) and largest.endswith(top[0]), (line, top)
+    owned = re.findall(r"^rank \d+ tokens (\d+)", burstc("c.topo", "at.burst", "--emit=partition"), re.M)
+    assert int(of_rank) == max(map(int, owned)), (line, owned)
+    write(case, next_longer(tokens, step), layout)
+    refused = burstc("c.topo", "at.burst", "--emit=cost", status=1)
+    assert "proof 6" in refused, refused
+    return tokens
+
+
+def check(case):
+    pathlib.Path("c.topo").write_text(CLUSTER.format(**{**PLAIN, **case}))
+    pathlib.Path("m.burst").write_text(MODEL.format(**{**PLAIN, **case}))
+    lines = burstc("fit", "c.topo", "m.burst").splitlines()
+    assert lines[0] == "burst-fit 1" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
+    world, step = re.search(r": (\d+) ranks, .* multiples of (\S+) tokens", lines[1]).groups()
+    kept = re.fullmatch(r"layout \{ (.*)\}, with", lines[2]).group(1)
+    names = [n for n in ("ffn chunks", "recompute", "weights") if n in lines[3]]
+    matmul = 740e12 if case.get("device") == "h200" else 50e9
+    rows = [check_row(case, kept, names, line, tokens_of(step), int(world), matmul) for line in lines[4:]]
+    assert len(rows) >= 3 and rows == sorted(rows) or "weights" in names or len(set(rows)) > 2, rows
+
+
+for case in CASES:
+    try:
+        check(case)
+    except AssertionError as failed:
+        raise SystemExit(f"{case}: {failed}") from failed

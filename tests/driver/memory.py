@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""memory.py BURSTC: the figures of --emit=memory against those of --emit=plan, --emit=step, and of burstc itself, run with
+each other choice that it names."""
+import pathlib
+import re
+import subprocess
+import sys
+
+BURSTC = sys.argv[1]
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
+
+CLUSTER = """cluster c {{ nodes {nodes} {{ gpus 4 of {device}; nics 1 of loop; }} link nvlink {{ bandwidth 300 GB/s; latency 2 us; }} }}
+device small {{ arch cpu; memory {memory}; hbm 20 GB/s; matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }}
+nic loop {{ bandwidth 80 Gb/s; latency 5 us; }}
+host {{ memory 64 GiB; pcie 8 GB/s; cores 8; }}
+"""
+MODEL = """import "masks";
+model m {{ layers {layers}; hidden 256; heads 4; kv_heads 2; head_dim 64; ffn swiglu 512; vocab 512; }}
+attention {{ default causal; layers 1: window_sink(256, 4); }}
+sequence {tokens};
+layout {{ {layout} }}
+"""
+CASES = [
+    dict(layout="data 1; schedule ring; recompute none;"), dict(layout="schedule ring; recompute none; data 2;", layers=12),
+    dict(layout="data 1; schedule ulysses;", device="h200"), dict(layout="data 1; recompute save(o, lse, gate_up(2));", device="h200"),
+    dict(layout="data 1; schedule ring; travel keys; ffn chunks 2;", memory="64 MiB", tokens="4Ki", layers=12),
+    dict(layout="data 1; schedule burst; weights auto;", nodes=2),
+]
+
+
+def burstc(folder, *arguments, status=0):
+    done = subprocess.run([BURSTC, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stderr}"
+    return done.stderr if status else done.stdout
+
+
+def size(text):
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+def near(text, size_or_bytes):
+    """Within what two digits leave out."""
+    want = size_or_bytes if not isinstance(size_or_bytes, str) else size(size_or_bytes)
+    assert abs(size(text) - want) <= 0.0051 * UNITS[text.split()[1]] + 1, (text, want)
+
+
+def lines_between(text, begin, end):
+    return re.search(rf"^ *{begin}[^\n]*\n(.*?)(?=^ *{end})", text, re.M | re.S).group(1).splitlines()
+
+
+def check_spaces(text, plan, step):
+    taken = int(re.search(r"^memory of a rank: (\d+) bytes$", plan, re.M).group(1))
+    head, arena, peak = re.search(rf"^device: a rank needs {SIZE}.*\n +{SIZE}  arena .* peak at {SIZE}$", text, re.M).groups()
+    beside = re.search(rf"^ +{SIZE}  CUDA's context", text, re.M)
+    outside = size(beside.group(1)) if beside else 0
+    assert abs(size(head) - outside - taken) <= 0.011 * UNITS[head.split()[1]], (head, outside, taken)
+    near(arena, int(re.search(r"^  arena .* (\d+)$", plan, re.M).group(1)))
+    alive = [re.match(rf" +{SIZE}  (\w+)", line).groups() for line in lines_between(text, "at the peak", "(?:host:|with one)")]
+    assert [size(b) for b, _ in alive] == sorted((size(b) for b, _ in alive), reverse=True)
+    assert [name for _, name in alive] == [line.split()[0] for line in lines_between(step, "packed into", "proof 7")]
+    total = sum(size(b) for b, _ in alive)
+    assert abs(total - size(peak)) <= 0.006 * sum(UNITS[b.split()[1]] for b, _ in alive), (total, peak)
+    sections = [re.findall(SIZE, line) for line in lines_between(text, "live bytes where most", "at the peak")]
+    assert max(size(s[0]) for s in sections) == size(peak)
+    for whole, *parts in sections:
+        assert abs(size(whole) - sum(map(size, parts))) <= 0.006 * sum(UNITS[p.split()[1]] for p in [whole, *parts]), (whole, parts)
+
+
+def with_choice(layout, choice):
+    choice = "ffn chunks 1" if choice == "no ffn chunks" else choice
+    name = "ffn chunks" if choice.startswith("ffn") else choice.split()[0]
+    kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith(name)]
+    return "layout {" + ";".join(kept) + f"; {choice}; }}"
+
+
+def cost_of(folder):
+    cost = burstc(folder, "c.topo", "other.burst", "--emit=cost")
+    memory = re.search(r"memory ([\d.]+) (\w+) a rank", cost).groups()
+    return float(re.search(r"^step (\S+) ms", cost, re.M).group(1)), float(memory[0]) * 1000 ** ["B", "kB", "MB", "GB", "TB"].index(memory[1])
+
+
+def check_others(folder, text, model):
+    rows = text[text.index("with one choice"):].splitlines()
+    layout = text.splitlines()[1]
+    assert len(rows) > 3
+    for row in rows[1:]:
+        what, needs, step = re.match(rf"  (.*?) +{SIZE} +(?:[-+]{SIZE[1:-1]} +)?(\S+) ms", row).groups()
+        other = layout if what == "as it is" else with_choice(layout, what)
+        (folder / "other.burst").write_text(model.replace(re.search(r"layout \{.*\}", model).group(0), other))
+        if row.endswith("does not fit"):
+            said = re.search(rf"proof 6 .*: a rank needs {SIZE} ", burstc(folder, "c.topo", "other.burst", "--emit=cost", status=1)).group(1)
+            assert said == needs, (row, said)
+        else:
+            got, memory = cost_of(folder)
+            assert f"{got:.3f}" == step and abs(memory - size(needs)) <= 0.006 * (UNITS[needs.split()[1]] + 1e3 ** len(str(int(memory)))), (row, got, memory)
+
+
+def check(case):
+    folder = pathlib.Path(".")
+    (folder / "c.topo").write_text(CLUSTER.format(**{"nodes": 1, "device": "small", "memory": "1 GiB", **case}))
+    model = MODEL.format(**{"tokens": "2Ki", "layers": 4, **case})
+    (folder / "m.burst").write_text(model)
+    text, plan, step = (burstc(folder, "c.topo", "m.burst", f"--emit={form}") for form in ("memory", "plan", "step"))
+    assert text == burstc(folder, "c.topo", "m.burst", "--emit=memory")
+    check_spaces(text, plan, step)
+    check_others(folder, text, model)
+
+
+for case in CASES:
+    try:
+        check(case)
+    except AssertionError as failed:
+        raise SystemExit(f"{case}: {failed}") from failed
