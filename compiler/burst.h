@@ -411,7 +411,6 @@ typedef struct PairWork {
 } PairWork;
 typedef struct MaskMap MaskMap;
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
-Cover mask_cover(const Expr *e, int64_t q_lo, int64_t q_last, int64_t k_lo, int64_t k_last); /* interval evaluation */
 /* Work of one (query chunk, key chunk) pair. Kernel tiles cut the local order every tile_q / tile_k tokens. */
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k);
 void mask_map_begin(MaskMap *m); /* before another partition, which has its part of the time that counting may take */

@@ -10,6 +10,7 @@ typedef struct Emit {
     const Draft *draft;
     Text *out;
     int indent;
+    unsigned takes[8]; /* by block of the step: bit 0 its layer, bit 1 its visit */
     bool forecast; /* plan_forecast was written */
 } Emit;
 /* One line, indented by braces: closing ones at its begin, opening ones at its end. */

@@ -499,22 +499,39 @@ static void emit_ops(Printer *p)
     }
 }
 
+/* Whether the name stands in the text as a word of its own, and not at the begin of a string. */
+static bool mentions(const Text *t, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = t->at; (at = strstr(at, name)); at += n)
+        if (!isalnum((unsigned char)at[-1]) && !strchr("_\"", at[-1]) && !isalnum((unsigned char)at[n]) && at[n] != '_')
+            return true;
+    return false;
+}
+
 static void emit_block(Emit *e, const Flow *f, const Block *b)
 {
     const int values = f->step->values.n;
     Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values), .part = -1};
-    emit_line(e, "static int %s(BurstCtx *c, PlanState *s, int layer, int visit)", block_function(e->arena, b));
-    emit_line(e, "{");
+    Text body = {0}, *const out = e->out;
+    e->out = &body;
+    e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
     emit_line(e, "const int64_t n = s->n;");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_BYTE);
-    emit_line(e, "(void)layer, (void)visit;");
     emit_ops(&p);
     emit_line(e, "return BURST_OK;");
-    emit_line(e, "}");
-    emit_line(e, "%s", "");
+    e->out = out;
+    e->indent = 0;
+    const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
+    e->takes[b - f->step->block] = layer | visit << 1;
+    text_printf(out, "static int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_function(e->arena, b), layer ? ", int layer" : "",
+                visit ? ", int visit" : "");
+    text_add_n(out, body.at, body.n);
+    text_add(out, "}\n\n");
+    text_free(&body);
 }
 
 void emit_step_blocks(Emit *e)
@@ -530,27 +547,39 @@ static const char *layer_text(Emit *e, int layer)
     return layer == e->draft->program->model.layers ? "PLAN_LAYERS" : arena_printf(e->arena, "%d", layer);
 }
 
-static void emit_visits(Emit *e, const Block *b, bool head)
+/* A block's visit of its unit's weights, by its layer: plan_unit_at counts them. */
+static const char *visit_text(const Block *b, int at)
+{
+    switch (b->repeat) {
+    case REPEAT_UP: return "layer + 1";
+    case REPEAT_DOWN: return "2 * PLAN_HEAD - 1 - layer";
+    default: return at < BLOCK_HEAD ? "0" : at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
+    }
+}
+
+static void emit_visits(Emit *e, const Step *s, const Block *b)
 {
     const char *first = layer_text(e, b->first), *end = layer_text(e, b->end);
+    const int at = (int)(b - s->block);
+    const bool once = b->repeat == REPEAT_ONCE;
     if (b->repeat == REPEAT_UP)
         emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
     else if (b->repeat == REPEAT_DOWN)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
-    emit_line(e, "%sBURST_TRY(%s(c, s, %s, visit++));", b->repeat == REPEAT_ONCE ? "" : "    ", block_function(e->arena, b),
-              b->repeat != REPEAT_ONCE ? "layer" : head ? "PLAN_LAYERS" : "0");
+    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b), e->takes[at] & 1 ? ", " : "",
+              e->takes[at] & 1 ? (!once ? "layer" : at == BLOCK_HEAD ? "PLAN_LAYERS" : "0") : "", e->takes[at] & 2 ? ", " : "",
+              e->takes[at] & 2 ? visit_text(b, at) : "");
 }
 
-/* Blocks in their order, once or for their layers; a visit each. */
+/* Blocks in their order, once or for their layers. */
 void emit_step_sequence(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     emit_line(e, "static int plan_sequence(BurstCtx *c, PlanState *s)");
     emit_line(e, "{");
-    emit_line(e, "int visit = 0;");
     for (int b = 0; b < BLOCK_OPTIMIZER; b++)
         if (s->block[b].ops.n)
-            emit_visits(e, &s->block[b], b == BLOCK_HEAD);
+            emit_visits(e, s, &s->block[b]);
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
     emit_line(e, "%s", "");

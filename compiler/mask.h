@@ -23,7 +23,7 @@ void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *ou
 /* The body of the exact predicate after its "{", and its "}". */
 void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out);
 
-/* ---- mask_interval.c ---- */
+/* ---- mask_lower.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);
 bool mask_is_comparison(ExprOp op);

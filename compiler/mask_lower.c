@@ -1,9 +1,25 @@
 /* mask_lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and `x == 0`, for
- * the many evaluations that counting needs. Verdicts are those of mask_cover.
+ * the many evaluations that counting needs. Verdicts are those of emitted programs.
  */
 #include "mask.h"
 
 #include <string.h>
+
+_Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL && (int)COVER_FULL == BURST_FULL,
+               "one numbering of verdicts");
+
+BurstSide mask_side(int64_t lo, int64_t last)
+{
+    BurstSide s = {.lo = lo, .hi = last};
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        s.table_lo[t] = INT32_MIN, s.table_hi[t] = INT32_MAX;
+    return s;
+}
+
+bool mask_is_comparison(ExprOp op)
+{
+    return op >= E_LT && op <= E_NE;
+}
 
 typedef struct Lowering { Arena *arena; const MaskDocuments *const *documents; } Lowering;
 

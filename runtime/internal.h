@@ -179,9 +179,9 @@ void request_detach(BurstCtx *c, BurstReq *req);
 /* Waits until nothing of this rank is under way. */
 int messages_drain(BurstCtx *c);
 /* Called while waiting for a peer (-1: any): fails when a rank was lost or the watchdog's time is over. */
-typedef struct Vigil { double begin, checked; bool peer_gone; int spins; } Vigil;
-int vigil_check(BurstCtx *c, Vigil *v, const Op *op);
-int vigil_look(BurstCtx *c, Vigil *v); /* the part that needs no message: lost ranks and failures; sets v->begin */
+typedef struct Watchdog { double begin, checked; bool peer_gone; int spins; } Watchdog;
+int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op);
+int watchdog_look(BurstCtx *c, Watchdog *v); /* the part that needs no message: lost ranks and failures; sets v->begin */
 
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);

@@ -131,11 +131,11 @@ static void describe_others(const BurstCtx *c, char *text, size_t size)
     }
 }
 
-int host_vigil(BurstCtx *c, HostVigil *v, const char *what)
+int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
 {
-    Vigil vigil = {.begin = v->begin, .checked = v->checked};
-    int status = vigil_look(c, &vigil);
-    *v = (HostVigil){vigil.begin, vigil.checked};
+    Watchdog watchdog = {.begin = v->begin, .checked = v->checked};
+    int status = watchdog_look(c, &watchdog);
+    *v = (HostWatchdog){watchdog.begin, watchdog.checked};
     BURST_TRY(status);
     double waited = burst_seconds() - v->begin;
     if (waited <= c->timeout)
@@ -149,9 +149,9 @@ int host_vigil(BurstCtx *c, HostVigil *v, const char *what)
 bool host_failure_known(BurstCtx *c, double seconds)
 {
     double end = burst_seconds() + seconds;
-    Vigil v = {0};
-    int status = vigil_look(c, &v);
-    for (; status == BURST_OK && burst_seconds() < end; status = vigil_look(c, &v))
+    Watchdog v = {0};
+    int status = watchdog_look(c, &v);
+    for (; status == BURST_OK && burst_seconds() < end; status = watchdog_look(c, &v))
         host_nap(NAP_US);
     return status != BURST_OK;
 }

@@ -28,8 +28,8 @@ int host_claim(BurstCtx *c, uint64_t device, int *other);
 int host_broadcast(BurstCtx *c, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for
  * the time limit (what: what is waited for). Zeroed memory begins the watch. */
-typedef struct HostVigil { double begin, checked; } HostVigil;
-int host_vigil(BurstCtx *c, HostVigil *v, const char *what);
+typedef struct HostWatchdog { double begin, checked; } HostWatchdog;
+int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what);
 /* Whether another rank's failure or loss becomes known within this time: it is then the reason for this one's, and the
  * context's error. */
 bool host_failure_known(BurstCtx *c, double seconds);

@@ -95,21 +95,21 @@ static int check_communicators(BurstGpu *g)
 }
 
 /* The limit counts from the last sign of life: a step of a long sequence may take longer than the limit. */
-static int look_around(BurstGpu *g, HostVigil *v, uint32_t *beat)
+static int look_around(BurstGpu *g, HostWatchdog *v, uint32_t *beat)
 {
     char text[LINE] = "";
     uint32_t now = *(volatile uint32_t *)g->beat;
     if (now != *beat)
-        *v = HostVigil{};
+        *v = HostWatchdog{};
     *beat = now;
     BURST_TRY(check_communicators(g));
     describe_unfinished(g, text, sizeof text);
-    return host_vigil(g->ctx, v, text);
+    return host_watchdog(g->ctx, v, text);
 }
 
 int gpu_wait(BurstGpu *g, cudaEvent_t event)
 {
-    HostVigil v = {};
+    HostWatchdog v = {};
     uint32_t beat = *(volatile uint32_t *)g->beat;
     for (long spins = 0;; spins++) {
         cudaError_t e = query(g, event);

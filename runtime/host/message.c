@@ -195,13 +195,13 @@ static int progress(BurstCtx *c, bool *moved)
     return BURST_OK;
 }
 
-static int pause_for(BurstCtx *c, Vigil *v, const Op *op, uint32_t bell)
+static int pause_for(BurstCtx *c, Watchdog *v, const Op *op, uint32_t bell)
 {
     if (v->spins++ < c->spins && !c->remote_active) {
         cpu_relax();
         return BURST_OK;
     }
-    BURST_TRY(vigil_check(c, v, op));
+    BURST_TRY(watchdog_check(c, v, op));
     if (!c->remote_active)
         slot_sleep(c->slot, bell, SLEEP_US);
     else if (v->spins < POLLS || v->spins % POLLS_A_SLEEP)
@@ -214,13 +214,13 @@ static int pause_for(BurstCtx *c, Vigil *v, const Op *op, uint32_t bell)
 /* op NULL: until nothing is under way. */
 static int wait_for(BurstCtx *c, const Op *op)
 {
-    Vigil v = {0};
+    Watchdog v = {0};
     while (op ? !op->done : c->active != NULL) {
         uint32_t bell = atomic_load(&c->slot->bell);
         bool moved = false;
         BURST_TRY(progress(c, &moved));
         if (moved) /* begins to count again; it may not wait at all any more */
-            v = (Vigil){.begin = v.begin > 0 ? burst_seconds() : 0, .spins = v.spins};
+            v = (Watchdog){.begin = v.begin > 0 ? burst_seconds() : 0, .spins = v.spins};
         else
             BURST_TRY(pause_for(c, &v, op ? op : c->active->head, bell));
     }

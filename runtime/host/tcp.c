@@ -459,7 +459,7 @@ static bool parted(const Conn *k)
 static int finish(BurstCtx *c)
 {
     Mesh *m = mesh_of(c);
-    Vigil v = {0};
+    Watchdog v = {0};
     for (int i = 0; i < m->world; i++) {
         m->conn[i].bye_due = true;
         conn_write(&m->conn[i], c);
@@ -469,7 +469,7 @@ static int finish(BurstCtx *c)
             struct pollfd p = awaited(k);
             poll(&p, 1, WAIT_MS);
             BURST_TRY(move_on(k, c));
-            BURST_TRY(vigil_look(c, &v));
+            BURST_TRY(watchdog_look(c, &v));
         }
     return BURST_OK;
 }

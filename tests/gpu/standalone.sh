@@ -13,7 +13,7 @@ for f in "$root"/runtime/cuda/*.cu "$root"/tests/gpu/*.cu; do
     pids+=($!)
     if [ $((${#pids[@]} % $(nproc))) -eq 0 ]; then wait "${pids[-1]}"; fi
 done
-for f in context spans trace_file forecast weights collective data host/message host/region host/vigil host/launch host/place host/hmac host/handshake host/members host/mesh host/rendezvous host/share host/socket host/tcp host/ops_adamw host/ops_elementwise cuda/host_side; do
+for f in context spans trace_file forecast weights collective data host/message host/region host/watchdog host/launch host/place host/hmac host/handshake host/members host/mesh host/rendezvous host/share host/socket host/tcp host/ops_adamw host/ops_elementwise cuda/host_side; do
     gcc -std=gnu17 -D_GNU_SOURCE -O2 "${include[@]}" -c "$root/runtime/$f.c" -o "$out/$(basename "$f").o"
 done
 # The optimizer and the layer run on the device: no BLAS to set up.

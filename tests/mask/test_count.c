@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mask.h"
+#include "cover.h"
 #include "burst_hash.h"
 #include "random_expr.h"
 

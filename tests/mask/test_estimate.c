@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "mask.h"
+#include "cover.h"
 #include "random_expr.h"
 
 static int64_t true_pairs(const Expr *e, const PosSet *q, const PosSet *k)

@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "burst.h"
+#include "cover.h"
 #include "burst_mask.h"
 #include "compile_text.h"
 #include "random_expr.h"

@@ -1,4 +1,4 @@
-/* blas_test.c: which kernels and how many threads OpenBLAS has after burst_blas_setup. */
+/* test_blas.c: which kernels and how many threads OpenBLAS has after burst_blas_setup. */
 #include "host.h"
 #include "kernel_test.h"
 

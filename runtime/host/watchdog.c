@@ -1,4 +1,4 @@
-/* vigil.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time limit. */
+/* watchdog.c: what a waiting rank looks out for: another rank's failure, a lost peer, and its own time limit. */
 #include "internal.h"
 
 #include <errno.h>
@@ -112,7 +112,7 @@ static bool has_ended(const BurstCtx *c, int peer)
 
 /* A peer that has ended may have published its last message just before: only the second look, after another round of
  * progress, counts. */
-static int look_at_peer(BurstCtx *c, Vigil *v, const Op *op)
+static int look_at_peer(BurstCtx *c, Watchdog *v, const Op *op)
 {
     if (!has_ended(c, op->lane->peer))
         return BURST_OK;
@@ -138,7 +138,7 @@ static int look_at_hosts(BurstCtx *c)
     return here == BURST_OK ? burst_fail(c, status, "%s", text) : here;
 }
 
-int vigil_look(BurstCtx *c, Vigil *v)
+int watchdog_look(BurstCtx *c, Watchdog *v)
 {
     if (atomic_load(&region_head(c->region)->state) != RUNNING) {
         c->echo = true;
@@ -156,9 +156,9 @@ int vigil_look(BurstCtx *c, Vigil *v)
     return heed_termination(c);
 }
 
-int vigil_check(BurstCtx *c, Vigil *v, const Op *op)
+int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op)
 {
-    BURST_TRY(vigil_look(c, v));
+    BURST_TRY(watchdog_look(c, v));
     atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
     double waited = burst_seconds() - v->begin;

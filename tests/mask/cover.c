@@ -1,31 +1,7 @@
-/* mask_interval.c: three-valued evaluation of a mask on a rectangle of positions, with the functions that emitted
- * programs use (burst_mask.h), so that compiler and program give the same verdicts.
+/* cover.c: three-valued evaluation of a mask's expression on a rectangle of positions, with the functions that emitted programs use
+ * (burst_mask.h): what nodes (mask_lower.c) and emitted masks are compared with.
  */
-#include "mask.h"
-
-static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k);
-
-Cover mask_cover(const Expr *e, int64_t q_lo, int64_t q_last, int64_t k_lo, int64_t k_last)
-{
-    const BurstSide q = mask_side(q_lo, q_last), k = mask_side(k_lo, k_last);
-    return (Cover)cover_of(e, &q, &k);
-}
-
-_Static_assert((int)COVER_EMPTY == BURST_EMPTY && (int)COVER_PARTIAL == BURST_PARTIAL && (int)COVER_FULL == BURST_FULL,
-               "one numbering of verdicts");
-
-BurstSide mask_side(int64_t lo, int64_t last)
-{
-    BurstSide s = {.lo = lo, .hi = last};
-    for (int t = 0; t < BURST_MAX_TABLES; t++)
-        s.table_lo[t] = INT32_MIN, s.table_hi[t] = INT32_MAX;
-    return s;
-}
-
-bool mask_is_comparison(ExprOp op)
-{
-    return op >= E_LT && op <= E_NE;
-}
+#include "cover.h"
 
 static BurstForm form_of(const Expr *e, const BurstSide *q, const BurstSide *k)
 {
@@ -78,4 +54,10 @@ static int cover_of(const Expr *e, const BurstSide *q, const BurstSide *k)
     case E_PATTERN: return burst_pattern_cover(p->bits, p->rows, p->cols, FORM(e->a), FORM(e->b), q, k);
     default: return mask_is_comparison(e->op) ? compare(e, q, k) : BURST_PARTIAL;
     }
+}
+
+Cover mask_cover(const Expr *e, int64_t q_lo, int64_t q_last, int64_t k_lo, int64_t k_last)
+{
+    const BurstSide q = mask_side(q_lo, q_last), k = mask_side(k_lo, k_last);
+    return (Cover)cover_of(e, &q, &k);
 }

@@ -1,4 +1,4 @@
-/* ops_test.c: the layer's other operations against float64: forward by naive loops, backward by differences of those. */
+/* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by differences of those. */
 #include "burst_rt.h"
 #include "host.h"
 #include "kernel_test.h"

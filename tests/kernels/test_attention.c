@@ -1,4 +1,4 @@
-/* attention_test.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key splits. */
+/* test_attention.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key splits. */
 #include "burst_rt.h"
 #include "kernel_test.h"
 
