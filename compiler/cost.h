@@ -108,7 +108,8 @@ int links_collective(Sim *s, const AttentionInput *in, Collective c, int after);
 uint8_t *cost_live(Arena *a, const AttentionInput *in);
 
 /* ---- cost_load.c: work and bytes of a draft ---- */
-double cost_chunk_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens);
+/* What so many tokens of an exchange are. */
+double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens);
 /* The simulated ranks, with their loads under one mask in one direction. pairs, where not NULL: [ranks] unmasked pairs
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */

@@ -114,15 +114,15 @@ static void open_partial(Replay *r, int at, int side, TensorId t, int chunk)
 
 static void replay_compute(Replay *r, int at)
 {
-    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    static const TensorId copy[2] = {T_Q, T_KV};
     const Instance *i = &r->s->trace.at[at];
     for (int side = 0; side < 2; side++) {
         int chunk = i->chunk[side];
         add_read(r, r->held[copy[side]][chunk], at);
         r->links.previous[at][side] = r->last[side][chunk];
         r->last[side][chunk] = at;
-        if (r->s->backward)
-            open_partial(r, at, side, sum[side], chunk);
+        if (result_tensor(r->s->backward, side) >= 0)
+            open_partial(r, at, side, (TensorId)result_tensor(r->s->backward, side), chunk);
     }
 }
 

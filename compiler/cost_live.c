@@ -19,12 +19,12 @@ static uint8_t *mark_of(Marks *m, TensorId t, int rank, int chunk)
     return &m->mark[t][(size_t)rank * (size_t)m->chunks + (size_t)chunk];
 }
 
-static void mark_computed(Marks *m, int at, TensorId q, TensorId kv)
+static void mark_computed(Marks *m, int at, int side, int tensor)
 {
-    const Instance *i = &m->in->schedule->trace.at[at];
-    for (int r = 0; r < m->in->ranks; r++)
+    const int chunk = m->in->schedule->trace.at[at].chunk[side];
+    for (int r = 0; r < m->in->ranks && tensor >= 0; r++)
         if (m->in->seconds[(size_t)at * (size_t)m->in->ranks + (size_t)r] > 0)
-            *mark_of(m, q, r, i->chunk[0]) = *mark_of(m, kv, r, i->chunk[1]) = 1;
+            *mark_of(m, (TensorId)tensor, r, chunk) = 1;
 }
 
 /* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver (content). */
@@ -65,15 +65,15 @@ uint8_t *cost_live(Arena *a, const AttentionInput *in)
     for (int t = 0; t < TENSOR_COUNT; t++)
         m.mark[t] = arena_alloc(a, (size_t)in->ranks * (size_t)m.chunks);
     for (int at = trace->n - 1; at >= 0; at--) {
-        if (computes(&trace->at[at]))
-            mark_computed(&m, at, T_Q, T_KV);
-        else if (moves(&trace->at[at], false))
+        for (int side = 0; side < 2 && computes(&trace->at[at]); side++)
+            mark_computed(&m, at, side, side ? T_KV : T_Q);
+        if (moves(&trace->at[at], false))
             carry(&m, at, true);
     }
     for (int at = 0; at < trace->n; at++) {
-        if (computes(&trace->at[at]))
-            mark_computed(&m, at, T_DQ, T_DKV);
-        else if (moves(&trace->at[at], true))
+        for (int side = 0; side < 2 && computes(&trace->at[at]); side++)
+            mark_computed(&m, at, side, result_tensor(in->schedule->backward, side));
+        if (moves(&trace->at[at], true))
             carry(&m, at, false);
     }
     return m.live;

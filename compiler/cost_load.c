@@ -11,17 +11,10 @@
 
 enum { EXACT_RANKS = 64, CELLS = 40000, TILE = 64 };
 
-double cost_chunk_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
+double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
-    double e = target->activation_bytes, g = 4; /* gradients travel in fp32 */
-    double q = (double)m->heads * m->head_dim, kv = 2.0 * m->kv_heads * m->head_dim;
-    switch (t) {
-    case T_Q: return tokens * (backward ? 2 * q * e + 8.0 * m->heads : q * e); /* backward: with dO, D and lse */
-    case T_KV: return tokens * kv * e;
-    case T_O: return tokens * (q * e + 4.0 * m->heads); /* with lse */
-    case T_DQ: return tokens * q * g;
-    default: return tokens * kv * g;
-    }
+    const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads; /* complete, with lse */
+    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward));
 }
 
 double cost_rate_share(const Cluster *c, int rank)
@@ -216,8 +209,8 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
     for (int r = 0; r < l->in->ranks; r++) {
         double mine = head_share(m, t, c->ranks, l->in->rank[r]), tokens = (double)of[l->in->rank[r]].tokens;
         bool to_heads = i->node->stmt->tokens_to_heads;
-        double by_tokens = cost_chunk_bytes(m, t, l->backward, target, tokens * (shares - mine));
-        double by_heads = cost_chunk_bytes(m, t, l->backward, target, (sequence - tokens) * mine);
+        double by_tokens = cost_exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
+        double by_heads = cost_exchange_bytes(m, t, l->backward, target, (sequence - tokens) * mine);
         sent[r] = to_heads ? by_tokens : by_heads;
         received[r] = to_heads ? by_heads : by_tokens;
     }
@@ -226,11 +219,11 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
 static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, double *bytes)
 {
     const Choice *c = l->draft->forward->choice;
+    const Model *m = &l->draft->program->model;
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
-        double tokens = (double)l->draft->partition->of[rel_add(c, l->in->rank[r], there)].tokens;
-        bytes[r] = live[r] ? cost_chunk_bytes(&l->draft->program->model, i->node->ref[0].tensor, l->backward,
-                                              l->draft->program->cluster.target, tokens) : 0;
+        const int64_t tokens = l->draft->partition->of[rel_add(c, l->in->rank[r], there)].tokens;
+        bytes[r] = live[r] ? (double)(travel_bytes(m, l->draft->program->cluster.target, i->node->ref[0].tensor, l->backward) * tokens) : 0;
     }
 }
 

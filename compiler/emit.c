@@ -150,8 +150,11 @@ static void emit_pool_names(Emit *e)
                         tensor_name(pool->tensor), pool->slots);
             most = pool->slots > most ? pool->slots : most;
         }
-    text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n};\n", most,
+    text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
                 both[1]->channels ? both[1]->channels : 1);
+    if (device(e) && !exchanges(e))
+        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", both[0]->partial_pool[T_O] >= 0);
+    text_add(e->out, "};\n");
 }
 
 /* ---- buffers ---- */
@@ -183,12 +186,20 @@ static const char *bytes_of(Emit *e, const Buffer *b)
     return arena_printf(e->arena, "(size_t)%" PRId64 " * sizeof(%s)", b->elements, b->type);
 }
 
+/* In forward queries travel without dO and the rows' statistics. */
+static bool queries_alone(const Emit *e, const Pool *pool)
+{
+    const Schedule *forward = e->draft->forward;
+    return pool->tensor == T_Q && pool >= forward->pool && pool < forward->pool + forward->pools;
+}
+
 static void emit_buffer(Emit *e, const Buffer *b)
 {
     const char *in_scratch = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_SCRATCH + %" PRId64 ")", b->at);
     if (b->pool)
-        emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %d, %s);", b->name,
-                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], b->pool->slots, in_scratch);
+        emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
+                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], queries_alone(e, b->pool) ? "1" : "PLAN_PARTS",
+                  b->pool->slots, in_scratch);
     else if (b->at >= 0)
         emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, in_scratch);
     else if (b->array)

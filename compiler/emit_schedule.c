@@ -264,10 +264,11 @@ static void emit_waits(const Walk *k, const Node *n, TensorId t, const char *chu
         emit_line(k->emit, "BURST_TRY(plan_wait_arrived(c, s, PLAN_COMPUTE, %s, %s));", tensor_constant[t], chunk);
 }
 
-static void emit_partial(const Walk *k, const Node *n, TensorId t, const char *chunk)
+/* tensor -1: none. */
+static void emit_partial(const Walk *k, const Node *n, int t, const char *chunk)
 {
-    int pool = k->s->partial_pool[t];
-    if (k->s->backward && pool >= 0)
+    int pool = t < 0 ? -1 : k->s->partial_pool[t];
+    if (pool >= 0)
         emit_line(k->emit, "BURST_TRY(plan_partial(c, s, %s, PLAN_POOL_%s, %s, %s));", tensor_constant[t],
                   k->s->pool[pool].name, chunk, n->waits & WAIT_FREE ? "true" : "false");
 }
@@ -281,8 +282,8 @@ static void emit_compute(const Walk *k, const Node *n)
     }
     emit_line(e, "{");
     emit_line(e, "const int q = %s, kv = %s;", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
-    emit_partial(k, n, T_DQ, "q");
-    emit_partial(k, n, T_DKV, "kv");
+    emit_partial(k, n, result_tensor(k->s->backward, 0), "q");
+    emit_partial(k, n, result_tensor(k->s->backward, 1), "kv");
     emit_line(e, "if (live->compute[op++]) {");
     emit_waits(k, n, T_Q, "q", WAIT_ARRIVED_Q);
     emit_waits(k, n, T_KV, "kv", WAIT_ARRIVED_KV);

@@ -112,7 +112,7 @@ static void add_pools(MemoryMaker *m)
     for (int i = 0; i < 2; i++) {
         for (int p = 0; p < m->schedule[i]->pools; p++) {
             const Pool *pool = &m->schedule[i]->pool[p];
-            int64_t bytes = travel_bytes(m->program, pool->tensor) * m->n;
+            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i) * m->n;
             add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }

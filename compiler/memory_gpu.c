@@ -12,15 +12,13 @@ enum { BF16 = 2, FP32 = 4 };
 
 /* ---- what travels ---- */
 
-/* Q stands for Q, dO, delta and lse; KV and dKV for two each. */
-int64_t travel_bytes(const Program *p, TensorId t)
+/* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one number, or in two on the host. */
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward)
 {
-    const Model *d = &p->model;
-    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
-    int64_t copy = p->target->activation_bytes;
+    const int64_t q = (int64_t)m->heads * m->head_dim, kv = (int64_t)m->kv_heads * m->head_dim, copy = target->activation_bytes;
     switch (t) {
     case T_Q:
-        return 2 * q * copy + 2 * d->heads * FP32;
+        return backward ? 2 * q * copy + 2 * m->heads * FP32 : q * copy;
     case T_KV:
         return 2 * kv * copy;
     case T_DKV:
@@ -28,7 +26,7 @@ int64_t travel_bytes(const Program *p, TensorId t)
     case T_DQ:
         return q * FP32;
     default:
-        return q * copy + d->heads * FP32;
+        return (q + m->heads * (target->device_memory ? 1 : 2)) * FP32;
     }
 }
 

@@ -142,6 +142,7 @@ const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
 /* Relative indices: sums wrap in each coordinate. */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);
+int result_tensor(bool backward, int side); /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
 void instance_print(const Schedule *s, const Instance *i, Text *out); /* without the loop variables */
 int coord_inside(const Choice *c, int before); /* the outermost coordinate inside that one, -1: of all; -1 where there is none */
 int rel_coord(const Choice *c, int index, int i);
@@ -193,7 +194,7 @@ Units units_make(Arena *a, const Program *p);
 /* ---- plan/step_auto.c: recomputation by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
-int64_t travel_bytes(const Program *p, TensorId t); /* a token of what a pass of t sends */
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward); /* a token of what a pass of t sends */
 /* Head parallelism: query heads that a rank attends, key heads that those read, and whether the first of these is also the
  * last of the rank before. Shares may be uneven. */
 typedef struct Share { int heads, kv_heads; bool again; } Share;

@@ -82,6 +82,13 @@ static void mark_copies(Pruner *p)
     }
 }
 
+static void mark_result(Pruner *p, int at, int sum, int chunk)
+{
+    for (int r = 0; r < p->ranks && sum >= 0; r++)
+        if (*bits_of(p, at, r) & LIVE_COMPUTE)
+            *state_of(p, (TensorId)sum, r, chunk) = 1;
+}
+
 static void mark_sums(Pruner *p)
 {
     const Choice *c = p->s->choice;
@@ -89,9 +96,8 @@ static void mark_sums(Pruner *p)
         const Instance *i = &p->s->trace.at[at];
         TensorId t = i->node->ref[0].tensor;
         if (i->node->kind == N_COMPUTE && has_chunks(i)) {
-            for (int r = 0; r < p->ranks; r++)
-                if (*bits_of(p, at, r) & LIVE_COMPUTE)
-                    *state_of(p, T_DQ, r, i->chunk[0]) = *state_of(p, T_DKV, r, i->chunk[1]) = 1;
+            for (int side = 0; side < 2; side++)
+                mark_result(p, at, result_tensor(p->s->backward, side), i->chunk[side]);
         } else if ((i->node->kind == N_PASS || i->node->kind == N_RETURN) && tensor_accumulates(t)) {
             carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, false);
         }
@@ -108,7 +114,6 @@ Live prune(Arena *a, const Schedule *s, const uint8_t *pair)
     p.next = arena_alloc(a, (size_t)ranks);
     mark_computing(&p);
     mark_copies(&p);
-    if (s->backward)
-        mark_sums(&p);
+    mark_sums(&p);
     return p.live;
 }

@@ -27,6 +27,12 @@ bool tensor_accumulates(TensorId t)
     return tensors[t].accumulator;
 }
 
+int result_tensor(bool backward, int side)
+{
+    static const int results[2][2] = {{T_O, -1}, {T_DQ, T_DKV}};
+    return results[backward][side];
+}
+
 /* ---- relative indices ---- */
 
 void choice_shape(Choice *c, int coords, const int *size)
@@ -351,23 +357,6 @@ static bool hops_leave(Maker *m)
     return true;
 }
 
-static bool queries_stay(Maker *m)
-{
-    const Schedule *s = m->schedule;
-    for (int i = 0; i < s->trace.n && !s->backward; i++) {
-        const Instance *x = &s->trace.at[i];
-        bool moves = x->node->kind == N_COMPUTE ? x->chunk[0] != 0
-                     : x->node->kind != N_EXCHANGE && x->node->ref[0].tensor != T_KV;
-        if (!moves)
-            continue;
-        diag_error(m->diags, x->node->stmt->span,
-                   "a forward in which queries or outputs travel is not planned by this version of burstc; "
-                   "attend Q at its own rank and pass KV");
-        return false;
-    }
-    return true;
-}
-
 enum { PLAN_CHANNELS = 12 }; /* the runtime keeps the rest of its 16 for collectives */
 
 static const Node *node_of_channel(const Node *n, int channel)
@@ -401,7 +390,7 @@ Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int 
     *s = (Schedule){.choice = c, .backward = backward, .channels = first_channel};
     Maker m = {a, d, s};
     s->body = make_nodes(&m, phase->body);
-    return set_trace(&m) && plan_returns(&m) && channels_fit(&m, t) && hops_leave(&m) && queries_stay(&m) ? s : NULL;
+    return set_trace(&m) && plan_returns(&m) && channels_fit(&m, t) && hops_leave(&m) ? s : NULL;
 }
 
 /* ---- text ---- */

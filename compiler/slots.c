@@ -175,7 +175,7 @@ static void replay_sum(Slots *z, int at)
 static void replay_compute(Slots *z, int at)
 {
     static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
-    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    static const TensorId copy[2] = {T_Q, T_KV};
     const Instance *i = &z->s->trace.at[at];
     Node *n = (Node *)i->node;
     for (int side = 0; side < 2; side++) {
@@ -183,8 +183,9 @@ static void replay_compute(Slots *z, int at)
         if (from.here && from.pool >= 0)
             n->waits |= wait[side];
         live_until(z, from, at + 1);
-        if (z->s->backward)
-            touch_partial(z, sum[side], i->chunk[side], at);
+        int sum = result_tensor(z->s->backward, side);
+        if (sum >= 0)
+            touch_partial(z, (TensorId)sum, i->chunk[side], at);
     }
 }
 

@@ -83,7 +83,7 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
             continue;
         if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k))
             return false;
-        z->sum[T_DQ][cell(z, r, q)]++;
+        z->sum[z->s->backward ? T_DQ : T_O][cell(z, r, q)]++;
         z->sum[T_DKV][cell(z, r, k)]++;
     }
     return true;
@@ -108,16 +108,17 @@ static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
     return replay_transfer(z, i, bits);
 }
 
-/* Every live pair's two gradients are at the owners of their chunks. */
+/* What every live pair adds to is at the owners of its chunks. */
 static bool sums_are_home(const Replay *z)
 {
-    for (int c = 0; c < z->ranks && z->s->backward; c++) {
+    const TensorId queries = z->s->backward ? T_DQ : T_O;
+    for (int c = 0; c < z->ranks; c++) {
         int row = 0, column = 0;
         for (int o = 0; o < z->ranks; o++) {
             row += z->pair[cell(z, c, o)];
             column += z->pair[cell(z, o, c)];
         }
-        if (z->sum[T_DQ][cell(z, c, c)] != row || z->sum[T_DKV][cell(z, c, c)] != column)
+        if (z->sum[queries][cell(z, c, c)] != row || (z->s->backward && z->sum[T_DKV][cell(z, c, c)] != column))
             return false;
     }
     return true;

@@ -129,7 +129,7 @@ static bool brings(const Machine *m, const Instance *i, TensorId t, int chunk)
 {
     const Node *n = i->node;
     if (n->kind == N_COMPUTE)
-        return !n->ref[0].whole && ((t == T_DQ && i->chunk[0] == chunk) || (t == T_DKV && i->chunk[1] == chunk));
+        return !n->ref[0].whole && (((t == T_O || t == T_DQ) && i->chunk[0] == chunk) || (t == T_DKV && i->chunk[1] == chunk));
     return n->kind != N_EXCHANGE && n->ref[0].tensor == t && rel_sub(m->choice, i->chunk[0], i->hop) == chunk;
 }
 

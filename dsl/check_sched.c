@@ -175,13 +175,14 @@ static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
     once_each(s, out);
     for (int i = 0; i < out->nrefs; i++) {
         const ChunkRef *ref = &out->refs[i];
-        if (ref->tensor != T_DQ && ref->tensor != T_DKV)
-            fault(s, ref->span, "only gradients are returned: return dQ; or return dKV;");
+        if (ref->tensor == T_Q || ref->tensor == T_KV)
+            fault(s, ref->span, s->backward ? "only sums are returned: return dQ; or return dKV;"
+                                            : "only sums are returned: return O;");
         else if (!ref->whole)
             fault(s, ref->span, "return brings all chunks home and takes no index");
     }
     if (s->nesting)
-        fault(s, a->span, "return stands at the end of backward, not inside a loop or a condition");
+        fault(s, a->span, "return stands at the end of a direction, not inside a loop or a condition");
     else if (a->next && a->next->kind != A_RETURN)
         fault(s, a->next->span, "nothing may follow a return but another one");
 }

@@ -115,6 +115,9 @@ int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *toke
 int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta);
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y); /* y += x */
+/* (o, lse), rows of d, becomes the output for its keys and those of (o_in, lse_in) together, as burst_attend_merge; first: it holds
+ * nothing yet. */
+int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse);
 /* Fused LM head and loss over tiles of tokens: as burst_loss. loss_sum: one double on the device, added to. */
 int64_t burst_gpu_loss_scratch(int vocab, int hidden); /* bytes */
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,

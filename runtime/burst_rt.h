@@ -132,6 +132,9 @@ int64_t burst_attend_scratch(int head_dim);
 /* Folds the pair into (o, lse, lse_rest). Start with o = 0, lse = -inf. Rows without a key stay so. */
 void burst_attend_start(const BurstAttend *a);
 void burst_attend_forward(const BurstAttend *a);
+/* Two outputs of the same queries for different keys become that of all keys: (o, lse, rest) takes in the other three, rows of d.
+ * Each weighs exp(its lse); rows without a key weigh nothing (FlashAttention-2, section 3.1; Mesh-Attention's return of outputs). */
+void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in, float *o, float *lse, float *rest);
 void burst_attend_backward(const BurstAttend *a);
 /* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);

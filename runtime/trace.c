@@ -61,6 +61,7 @@ static size_t index_of(const Replay *z, int rank, int at)
     return (size_t)rank * (size_t)z->ops + (size_t)at;
 }
 
+/* kv_tensor -1: computing does nothing to keys. */
 static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
 {
     for (int r = 0; r < z->group; r++) {
@@ -68,7 +69,9 @@ static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
         if (!z->pair[(size_t)o->a * (size_t)z->group + (size_t)o->b])
             continue;
         z->live[index_of(z, r, at)] |= LIVE_COMPUTE;
-        *mark_at(z, q_tensor, r, o->a) = *mark_at(z, kv_tensor, r, o->b) = 1;
+        *mark_at(z, q_tensor, r, o->a) = 1;
+        if (kv_tensor >= 0)
+            *mark_at(z, kv_tensor, r, o->b) = 1;
     }
 }
 
@@ -99,10 +102,10 @@ static void replay(Replay *z, bool backward)
         else if (!is_sum(tensor))
             carry(z, at, true);
     }
-    for (int at = 0; at < z->ops && backward; at++) {
+    for (int at = 0; at < z->ops; at++) {
         int tensor = z->op[at].tensor;
         if (tensor < 0)
-            mark_compute(z, at, BURST_T_DQ, BURST_T_DKV);
+            mark_compute(z, at, backward ? BURST_T_DQ : BURST_T_O, backward ? BURST_T_DKV : -1);
         else if (is_sum(tensor))
             carry(z, at, false);
     }

@@ -192,7 +192,7 @@ static inline void plan_count_pairs(PlanState *s)
     (void)s;
 }
 
-static inline int plan_attend_none(BurstCtx *c, PlanState *s)
+static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     (void)c, (void)s;
     return BURST_OK;

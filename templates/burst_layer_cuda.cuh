@@ -23,13 +23,13 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
                                  BurstBf16 *o, float *lse)
 {
     s->mask = mask;
-    plan_count_pairs(s);
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
+    plan_count_pairs(s);
     BURST_TRY(plan_follow(s));
     BURST_TRY(plan_forward(c, s));
-    return plan_attend_none(c, s);
+    return plan_attend_end(c, s);
 }
 
 /* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they

@@ -52,7 +52,7 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
 static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstBuffer *out)
 {
     int count = 0;
-    for (; count < PLAN_PARTS && plan_part_width[tensor][count]; count++) {
+    for (; count < PLAN_PARTS && plan_part_width[tensor][count] && slot->part[count]; count++) {
         out[count].data = slot->part[count];
         out[count].bytes = (size_t)(plan_part_width[tensor][count] * s->chunk[slot->chunk].tokens);
         out[count].lands = lands ? lands->part[count] : NULL;
@@ -108,13 +108,36 @@ static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     return BURST_OK;
 }
 
+/* The running output of some queries, at home or of another rank's, and its lse. */
+static inline float *plan_output(PlanState *s, const PlanSlot *o)
+{
+    return o == &s->home[BURST_T_O] ? s->buffer.o_sum : (float *)o->part[0];
+}
+
+static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
+{
+    return (float *)o->part[o == &s->home[BURST_T_O] ? 0 : 1];
+}
+
+/* Outputs of different keys are weighed by their lse. */
+static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
+{
+    BURST_TRY(burst_gpu_merge_output(s->exec, PLAN_HEADS * s->chunk[in->chunk].tokens, PLAN_HEAD_DIM, !sum->started, plan_output(s, in),
+                                     plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
+    sum->started = true;
+    return BURST_OK;
+}
+
 static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
-    BURST_TRY(plan_start_sum(s, tensor, sum));
     BURST_TRY(burst_gpu_after(s->exec, compute, &in->arrived));
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++)
+    if (tensor == BURST_T_O)
+        BURST_TRY(plan_merge_output(s, in, sum));
+    else
+        BURST_TRY(plan_start_sum(s, tensor, sum));
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
         BURST_TRY(burst_gpu_add_floats(s->exec, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
                                        (const float *)in->part[i], (float *)sum->part[i]));
     in->pending = false;
@@ -160,21 +183,26 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 
 /* ---- computing of one pair ---- */
 
-/* Before a forward: how many pairs this rank folds. */
+/* Before a forward: how many pairs this rank folds; where outputs travel, none is known to be the last. */
 static inline void plan_count_pairs(PlanState *s)
 {
     const BurstLive *live = &s->live[s->mask][0];
     s->attended = s->to_attend = 0;
     for (int i = 0; i < live->ops; i++)
         s->to_attend += live->compute[i];
+    if (PLAN_OUTPUTS_TRAVEL)
+        s->to_attend = INT32_MAX;
+    s->home[BURST_T_O].started = false;
 }
 
-/* Folds the pair into the running output and lse of this rank's queries; the last pair writes the output in bf16. */
+/* Folds the pair into the running output and lse that this rank has of the queries; the last pair writes the output in bf16, unless
+ * parts of outputs travel. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
-    PlanSlot *qs, *ks;
+    PlanSlot *qs, *ks, *o;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
+    BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
     BURST_TRY(plan_part(s, BURST_P_ATTEND, q, kv));
     BurstForward p;
     memset(&p, 0, sizeof p);
@@ -182,25 +210,38 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
     p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
     p.out = plan_rows(s->home[BURST_T_O].part[1], PLAN_HEADS);
-    p.o = s->buffer.o_sum;
-    p.lse = (float *)s->home[BURST_T_O].part[0];
+    p.o = plan_output(s, o);
+    p.lse = plan_output_lse(s, o);
     p.q_tokens = s->tokens[q];
     p.k_tokens = s->tokens[kv];
     p.q_heads = PLAN_HEADS;
     p.group = PLAN_HEADS / PLAN_KV_HEADS;
     p.scale = PLAN_SCALE;
-    p.flags = (s->attended == 0 ? BURST_FIRST : 0) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
+    p.flags = (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
     s->attended++;
+    o->started = true;
     burst_doing(c, "attention forward");
     PLAN_CUDA(plan_launch_forward(s, p));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    if (qs != &s->home[BURST_T_Q])
+        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &qs->used));
+    if (o != &s->home[BURST_T_O])
+        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &o->used));
     return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &ks->used);
 }
 
-/* After a forward without a key for any query: zeros, lse -inf. */
-static inline int plan_attend_none(BurstCtx *c, PlanState *s)
+/* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in the running output, which is
+ * written in bf16. */
+static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
-    return s->to_attend ? BURST_OK : plan_attend(c, s, s->me, s->me);
+    if (!s->home[BURST_T_O].started) {
+        s->to_attend = 0;
+        return plan_attend(c, s, s->me, s->me);
+    }
+    if (!PLAN_OUTPUTS_TRAVEL)
+        return BURST_OK;
+    return burst_gpu_rope_back(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, s->buffer.o_sum,
+                               (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
 /* Gradients at home are sums, from zero. */

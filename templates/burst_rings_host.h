@@ -11,23 +11,24 @@
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
     [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
+    [BURST_T_O] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS}, /* o, lse, what rounding took from lse */
     [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
     [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
 };
 
-/* Slots of one pool: every part of a chunk of the greatest size. */
-static inline void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
+/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
     p->tensor = tensor;
     p->slots = slots;
-    for (int i = 0; i < PLAN_PARTS; i++)
+    for (int i = 0; i < parts; i++)
         width += plan_part_width[tensor][i];
     const size_t bytes = ((size_t)(width * PLAN_TOKENS) * sizeof(float) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     for (int k = 0; k < slots; k++) {
         float *at = (float *)(void *)(memory + (size_t)k * bytes);
-        for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
+        for (int i = 0; i < parts; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
             p->slot[k].part[i] = at;
     }
 }
@@ -69,7 +70,7 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
 
 static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
         size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
         BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
@@ -80,7 +81,7 @@ static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, 
 
 static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
         BURST_TRY(burst_recv(c, channel, s->first + from, slot->part[i], bytes, &slot->arriving[i]));
     }
@@ -116,9 +117,30 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 
 static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
+    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = &s->chunk[sum->chunk], .o = sum->part[0],
+                               .lse = sum->part[1]};
+    if (tensor == BURST_T_O && !sum->started)
+        burst_attend_start(&start);
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started && tensor != BURST_T_O; i++)
         memset(sum->part[i], 0, (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens) * sizeof(float));
     sum->started = true;
+}
+
+/* What rounding took from lse, of the output at home or of a part of another rank's. */
+static inline float *plan_lse_rest(PlanState *s, const PlanSlot *o)
+{
+    return o == &s->home[BURST_T_O] ? s->buffer.lse_rest : o->part[2];
+}
+
+/* Outputs of different keys are weighed by their lse, gradients are added. */
+static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSlot *sum)
+{
+    const int64_t tokens = s->chunk[sum->chunk].tokens;
+    if (tensor == BURST_T_O)
+        burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
+                           plan_lse_rest(s, sum));
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
+        burst_add(plan_part_width[tensor][i] * tokens, in->part[i], sum->part[i]);
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
@@ -134,10 +156,9 @@ static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
                 return burst_fail(c, BURST_E_PLAN, "no slot for the sum of chunk %d at rank %d", chunk, burst_rank(c));
             burst_part(c, BURST_P_MERGE, 0, 0);
             plan_start_sum(s, tensor, sum);
-            for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i]; i++) {
+            for (int i = 0; i < PLAN_PARTS; i++)
                 BURST_TRY(burst_wait(c, &in->arriving[i]));
-                burst_add(plan_part_width[tensor][i] * s->chunk[chunk].tokens, in->part[i], sum->part[i]);
-            }
+            plan_add(s, tensor, in, sum);
             in->pending = false;
             burst_part(c, BURST_P_IDLE, 0, 0);
         }
@@ -179,15 +200,19 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
                          .v = ks->part[1], .scratch = s->buffer.attend_scratch};
 }
 
-/* Folds the pair into the running output and lse of this rank's queries. */
+/* Folds the pair into the running output and lse that this rank has of the queries. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     BurstAttend a = plan_pair(s, q, kv);
+    PlanSlot *o = s->held[BURST_T_O][q];
+    if (!o)
+        return burst_fail(c, BURST_E_PLAN, "no slot for the output of pair %d, %d at rank %d", q, kv, burst_rank(c));
     burst_doing(c, "attention forward");
     burst_part(c, BURST_P_ATTEND, q, kv);
-    a.o = s->home[BURST_T_O].part[0];
-    a.lse = s->home[BURST_T_O].part[1];
-    a.lse_rest = s->buffer.lse_rest;
+    plan_start_sum(s, BURST_T_O, o);
+    a.o = o->part[0];
+    a.lse = o->part[1];
+    a.lse_rest = plan_lse_rest(s, o);
     burst_attend_forward(&a);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;

@@ -67,7 +67,7 @@ typedef struct PlanState {
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* Q: q, d_o, delta, lse */ {2 * PLAN_HEADS * PLAN_HEAD_DIM, 2 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 4 * PLAN_HEADS},
     /* KV: k, v */ {2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
-    /* O stays at home */ {0, 0, 0, 0},
+    /* O, a part of it: o, lse */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 0, 0},
     /* dQ */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 0, 0, 0},
     /* dKV: dk, dv */ {4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
 };
@@ -136,7 +136,7 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
     return BURST_OK;
 }
 
-static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
+static inline int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
 
 /* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
@@ -152,19 +152,19 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
 
-/* Slots of one pool: every part of a chunk of the greatest size. */
-static inline void plan_pool_make(PlanState *s, int pool, int tensor, int slots, char *memory)
+/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
     int64_t width = 0;
     p->tensor = tensor;
     p->slots = slots;
-    for (int i = 0; i < PLAN_PARTS; i++)
+    for (int i = 0; i < parts; i++)
         width += plan_part_width[tensor][i];
     const size_t bytes = ((size_t)(width * PLAN_TOKENS) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     for (int k = 0; k < slots; k++) {
         char *at = memory + (size_t)k * bytes;
-        for (int i = 0; i < PLAN_PARTS; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
+        for (int i = 0; i < parts; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
             p->slot[k].part[i] = at;
     }
 }

@@ -1,4 +1,4 @@
-/* delta.cu: rowsum(dO * O) for attention's backward, and the two plainest kernels: zero and add. */
+/* delta.cu: rowsum(dO * O) for attention's backward, the two plainest kernels, zero and add, and outputs merged by their lse. */
 #include "gpu.h"
 #include "vec.cuh"
 
@@ -71,4 +71,32 @@ int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, flo
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
 {
     return gpu_add(g, stream, count, x, y);
+}
+
+/* ---- outputs of different keys ---- */
+
+/* A warp a row: each output weighs exp(its lse). */
+static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int d, bool first, const float *o_in, const float *lse_in,
+                                                               float *o, float *lse)
+{
+    const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
+    const int lane = threadIdx.x % WARP;
+    if (row >= rows)
+        return;
+    const float none = -INFINITY, in = lse_in[row], own = first ? none : lse[row], most = fmaxf(in, own);
+    const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0, sum = from_in + from_own;
+    for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP)
+        o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum : 0;
+    __syncwarp();
+    if (lane == 0)
+        lse[row] = sum > 0 ? most + logf(sum) : none;
+}
+
+int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse)
+{
+    if (rows == 0)
+        return BURST_OK;
+    const int64_t blocks = (rows * WARP + THREADS - 1) / THREADS;
+    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, d, first, o_in, lse_in, o, lse);
+    return gpu_launched(g, "merge_output");
 }

@@ -18,6 +18,21 @@ void burst_attend_start(const BurstAttend *a)
         a->lse[i] = -INFINITY;
 }
 
+void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in, float *o, float *lse, float *rest)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        if (lse_in[i] == -INFINITY)
+            continue;
+        const double in = (double)lse_in[i] + rest_in[i], own = lse[i] == -INFINITY ? -INFINITY : (double)lse[i] + rest[i];
+        const double most = fmax(in, own), sum = most + log(exp(in - most) + exp(own - most));
+        const double from_in = exp(in - sum), from_own = exp(own - sum);
+        for (int64_t j = i * d; j < (i + 1) * d; j++)
+            o[j] = (float)(from_own * o[j] + from_in * o_in[j]);
+        lse[i] = (float)sum;
+        rest[i] = (float)(sum - (float)sum);
+    }
+}
+
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta)
 {
     for (int64_t i = 0; i < rows; i++)

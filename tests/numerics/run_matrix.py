@@ -33,7 +33,7 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
 }
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
-MESHED = {1: ["near", "doubling", "biring", "gather"], 2: ["double_ring"], 3: ["three_level"]}  # schedules of so many coordinates
+MESHED = {1: ["near", "doubling", "biring", "gather"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
 KEYS_ONLY = ("doubling", "gather")
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),

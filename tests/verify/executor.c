@@ -194,13 +194,13 @@ static int copy_at(World *w, int rank, TensorId t, int chunk)
 static void compute(World *w, int op, int rank)
 {
     const Instance *i = &w->s->trace.at[op];
-    static const TensorId copy[2] = {T_Q, T_KV}, sum[2] = {T_DQ, T_DKV};
+    static const TensorId copy[2] = {T_Q, T_KV}, sum[2][2] = {{T_O}, {T_DQ, T_DKV}};
     static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
-    int chunk[2], to[2] = {home_of(w, rank, T_O), NONE};
+    int chunk[2], to[2] = {NONE, NONE};
     for (int side = 0; side < 2; side++) {
         chunk[side] = away(w, rank, i->chunk[side]);
-        if (w->s->backward)
-            to[side] = own_sum(w, rank, i->node, sum[side], chunk[side]);
+        if (w->s->backward || side == 0) /* forward adds to O alone */
+            to[side] = own_sum(w, rank, i->node, sum[w->s->backward][side], chunk[side]);
     }
     if (!(bits_of(w, op, rank) & LIVE_COMPUTE))
         return;

@@ -74,6 +74,12 @@ static int difference(const Maker *m, int a, int b)
     return c;
 }
 
+/* What a pair adds to for its queries (side 0) or its keys. */
+static TensorId result(const Maker *m, int side)
+{
+    return !m->d->backward ? T_O : side ? T_DKV : T_DQ;
+}
+
 /* ---- a walk: what is legal at each point ---- */
 
 enum { MOST_RANKS = 16 };
@@ -93,7 +99,7 @@ static bool walk_pairs(Maker *m, Walk *w, Block *b, bool any)
 {
     bool found = false;
     for (int tries = 0; tries < 30 && !(found && any); tries++) {
-        int q = m->d->backward ? below(m, m->ranks) : 0, kv = below(m, m->ranks);
+        int q = m->d->backward || chance(m, 50) ? below(m, m->ranks) : 0, kv = below(m, m->ranks);
         if (!w->copy[0][q] || !w->copy[1][kv] || w->done[difference(m, kv, q)])
             continue;
         walk_pair(m, w, b, q, kv);
@@ -104,7 +110,7 @@ static bool walk_pairs(Maker *m, Walk *w, Block *b, bool any)
 
 static void walk_copy(Maker *m, Walk *w, Block *b)
 {
-    int side = m->d->backward ? below(m, 2) : 1, from = below(m, m->ranks), hop = below(m, m->ranks);
+    int side = m->d->backward || chance(m, 30) ? below(m, 2) : 1, from = below(m, m->ranks), hop = below(m, m->ranks);
     int there = difference(m, from, hop);
     if (!w->copy[side][from] || w->copy[side][there] || !hop || w->passes > 9)
         return;
@@ -118,10 +124,10 @@ static void walk_copy(Maker *m, Walk *w, Block *b)
 
 static void walk_sum(Maker *m, Walk *w, Block *b)
 {
-    int side = below(m, 2), from = below(m, m->ranks), hop = chance(m, 50) ? from : below(m, m->ranks);
-    if (!m->d->backward || !from || !hop || !w->sum[side][from] || w->passes > 9)
+    int side = m->d->backward ? below(m, 2) : 0, from = below(m, m->ranks), hop = chance(m, 50) ? from : below(m, m->ranks);
+    if (!from || !hop || !w->sum[side][from] || w->passes > 9)
         return;
-    Item *i = add_item(b, PASS, side ? T_DKV : T_DQ, 0);
+    Item *i = add_item(b, PASS, result(m, side), 0);
     i->chunk = at_chunk(m, from);
     i->to = at_chunk(m, hop);
     w->passes++;
@@ -131,10 +137,10 @@ static void walk_sum(Maker *m, Walk *w, Block *b)
 
 static void walk_home(Maker *m, const Walk *w, Block *b)
 {
-    for (int side = 0; side < 2 && m->d->backward; side++)
+    for (int side = 0; side <= m->d->backward; side++)
         for (int c = 1; c < m->ranks; c++)
             if (w->sum[side][c]) {
-                add_item(b, RETURN, side ? T_DKV : T_DQ, 0);
+                add_item(b, RETURN, result(m, side), 0);
                 break;
             }
 }
@@ -175,16 +181,16 @@ static void ring(Maker *m)
     Block *b = add_block(m);
     int axis = below(m, m->coords);
     int n = m->size[axis], step = chance(m, 70) ? 1 : chance(m, 50) ? -1 : 1 + below(m, n);
-    bool keys = !m->d->backward || chance(m, 50), near = chance(m, 25), early = chance(m, 20);
+    bool keys = chance(m, m->d->backward ? 50 : 75), near = chance(m, 25), early = chance(m, 20), sums = m->d->backward || !keys;
     b->loops = 1;
     b->count[0] = n;
-    TensorId t = keys ? T_KV : T_Q, sum = keys ? T_DKV : T_DQ;
+    TensorId t = keys ? T_KV : T_Q, sum = result(m, keys);
     add_ring_pass(b, t, 0, axis, step, 1, (Guard){-NO_GUARD, n - 2}, false);
     Item *pair = add_item(b, PAIR, T_Q, 1);
     *(keys ? &pair->chunk : &pair->q) = b->item[0].chunk;
-    if (m->d->backward)
+    if (sums)
         add_ring_pass(b, sum, 0, axis, step, 1, (Guard){early ? -NO_GUARD : 1, near ? NO_GUARD : n - 2}, near);
-    if (m->d->backward && !near && n > 1)
+    if (sums && !near && n > 1)
         add_item(add_block(m), RETURN, sum, 0);
 }
 
@@ -193,8 +199,8 @@ static void nested_rings(Maker *m)
 {
     Block *b = add_block(m);
     int last = m->coords - 1, step = chance(m, 70) ? 1 : -1;
-    bool keys = !m->d->backward || chance(m, 50);
-    TensorId t = keys ? T_KV : T_Q, sum = keys ? T_DKV : T_DQ;
+    bool keys = chance(m, m->d->backward ? 50 : 75), sums = m->d->backward || !keys;
+    TensorId t = keys ? T_KV : T_Q, sum = result(m, keys);
     b->loops = m->coords;
     for (int i = 0; i < m->coords; i++) {
         b->count[i] = m->size[i];
@@ -202,9 +208,9 @@ static void nested_rings(Maker *m)
     }
     Item *pair = add_item(b, PAIR, T_Q, b->loops);
     *(keys ? &pair->chunk : &pair->q) = b->item[last].chunk;
-    if (m->d->backward && chance(m, 60))
+    if (sums && chance(m, 60))
         add_ring_pass(b, sum, last, last, step, b->loops, (Guard){-NO_GUARD, m->size[last] - 2}, false);
-    if (m->d->backward && m->ranks > 1)
+    if (sums && m->ranks > 1)
         add_item(add_block(m), RETURN, sum, 0);
 }
 
@@ -242,15 +248,13 @@ static TensorId some_tensor(Maker *m)
     return all[m->d->backward][below(m, 4)];
 }
 
-/* What the grammar knows: exchanges outside of loops, returns of gradients. */
+/* What the grammar knows: exchanges outside of loops, returns of sums. */
 static void keep_grammar(Maker *m, Item *i)
 {
     if (i->kind == EXCHANGE && (m->coords > 1 || i->level))
         i->kind = PASS;
-    if (i->kind == RETURN && !m->d->backward)
-        i->kind = WHOLE;
     if (i->kind == RETURN && i->tensor != T_DKV)
-        i->tensor = T_DQ;
+        i->tensor = result(m, 0);
     i->to_heads = i->tensor == T_Q || i->tensor == T_KV;
 }
 
@@ -258,7 +262,7 @@ static Item some_item(Maker *m, int level)
 {
     Block one = {0};
     Item *i = add_item(&one, (ItemKind)below(m, 5), some_tensor(m), level);
-    i->q = at_chunk(m, m->d->backward ? below(m, m->ranks) : 0);
+    i->q = at_chunk(m, m->d->backward || chance(m, 30) ? below(m, m->ranks) : 0);
     i->chunk = at_chunk(m, below(m, m->ranks));
     i->to = at_chunk(m, below(m, m->ranks));
     keep_grammar(m, i);

@@ -188,6 +188,13 @@ static void other_rings(void **state)
         check_schedule(names[i], shapes, countof(shapes));
 }
 
+static void mesh(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    check_schedule("mesh", shapes, countof(shapes));
+}
+
 static void three_level(void **state)
 {
     (void)state;
@@ -203,6 +210,7 @@ int main(void)
         cmocka_unit_test(late),
         cmocka_unit_test(ulysses),
         cmocka_unit_test(other_rings),
+        cmocka_unit_test(mesh),
         cmocka_unit_test(three_level),
         cmocka_unit_test(mutants_of_mutants),
     };

@@ -16,7 +16,6 @@
 
 /* Right, and refused. docs/schedules.md says why. */
 static const struct { const char *message, *why; } restrictions[] = {
-    {"is not planned by this version", "queries or outputs travel in forward"},
     {"sends a chunk to the rank that holds it", "a pass without a hop"},
     {"streams for its transfers", "more streams than the runtime has"},
     {"is already there", "a copy that the receiver has"},

@@ -237,6 +237,7 @@ static void more_coordinates(void **state)
     check_texts("doubling", one, countof(one));
     check_texts("biring", one, countof(one));
     check_texts("gather", one, countof(one));
+    check_texts("mesh", two, countof(two));
     check_texts("double_ring", two, countof(two));
     check_texts("three_level", three, countof(three));
 }
