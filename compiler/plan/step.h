@@ -190,6 +190,7 @@ bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit t
  * what such a stream reads is free when compute has waited for something later of that stream. */
 Flow *step_flow(Arena *a, const Step *s);
 bool item_live(const Item *i, int op);
+void item_add_range(Arena *a, Item *i, Range r); /* among its others, joined with those that it touches */
 int first_range_to(const Item *i, int op); /* the first of its ranges that does not end before op; their number: none */
 /* NULL where the unrolled step touches no such value. */
 const Item *flow_item(const Flow *f, int value, int index);

@@ -127,8 +127,8 @@ static Item *item_for(Flower *f, int value, int index)
     return &f->items.at[*at];
 }
 
-/* Puts the range among the others, and joins those that it touches: most often the last. */
-static void add_range(Arena *a, Item *i, Range r)
+/* Most often it joins the last. */
+void item_add_range(Arena *a, Item *i, Range r)
 {
     int from = i->live.n, to = i->live.n;
     while (from > 0 && i->live.at[from - 1].last >= r.first - 1)
@@ -153,7 +153,7 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     const int ops = f->flow->ops;
     for (int k = first, to; k <= last; k = to + 1) {
         to = (k / ops + 1) * ops - 1 < last ? (k / ops + 1) * ops - 1 : last;
-        add_range(f->arena, i, (Range){k % ops, to % ops});
+        item_add_range(f->arena, i, (Range){k % ops, to % ops});
     }
 }
 

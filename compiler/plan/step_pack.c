@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Placed { int64_t begin, end; const Item *item; } Placed;
-typedef struct Packer { Arena *arena; Flow *flow; int64_t align; int *order; Placed *placed; /* by place */ int states; } Packer;
+/* Items side by side, each in use only while the one before it is (rising: the one after it). What is in use together with one of
+ * them is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all its uses. */
+typedef struct Run { int64_t begin, end; bool rising; Vec(const Item *) item; Item *place; } Run;
+typedef struct Packer { Arena *arena; Flow *flow; int64_t align; int *order; Vec(Run *) run; /* by begin */ int states; } Packer;
 
 static bool together(const Item *a, const Item *b)
 {
@@ -37,34 +39,117 @@ static bool is_state(const Packer *p, int item)
     return p->flow->step->values.at[p->flow->item[item].value].kind == VALUE_STATE;
 }
 
-/* The lowest gap among what is placed and in use with it. */
-static int64_t lowest(const Packer *p, const Item *i, int placed)
+/* ---- what is placed ---- */
+
+static int64_t end_of(const Packer *p, const Item *i)
+{
+    return i->offset + room(p, i);
+}
+
+/* Of a run, how many are used together with it: those are the outermost. */
+static int used_together(const Run *r, const Item *i)
+{
+    int low = 0, high = r->item.n;
+    if (r->place)
+        return together(r->place, i);
+    while (low < high) {
+        const int mid = (low + high) / 2;
+        if (together(r->item.at[r->rising ? r->item.n - 1 - mid : mid], i))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Where it could begin behind what of the run is in its way; `at` where nothing is. */
+static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
 {
     const int64_t bytes = room(p, i);
-    int64_t at = p->flow->state;
-    for (int j = 0; j < placed && p->placed[j].begin < at + bytes; j++)
-        if (p->placed[j].end > at && together(p->placed[j].item, i))
-            at = p->placed[j].end;
+    const int n = r->end > at && r->begin < at + bytes ? used_together(r, i) : 0;
+    if (!n)
+        return at;
+    const int64_t begin = r->rising ? r->item.at[r->item.n - n]->offset : r->begin;
+    const int64_t end = r->rising ? r->end : end_of(p, r->item.at[n - 1]);
+    return begin < at + bytes && end > at ? end : at;
+}
+
+/* The lowest gap among what is placed and in use with it. */
+static int64_t lowest(const Packer *p, const Item *i)
+{
+    int64_t at = p->flow->state, before;
+    do {
+        before = at;
+        for (int r = 0; r < p->run.n && p->run.at[r]->begin < at + room(p, i); r++)
+            at = behind(p, p->run.at[r], i, at);
+    } while (at != before);
     return at;
 }
 
-static void insert(Packer *p, const Item *i, int placed)
+/* Whether the one is used only while the other is. */
+static bool within(const Item *one, const Item *other)
 {
-    int at = placed;
-    while (at > 0 && p->placed[at - 1].begin > i->offset)
-        at--;
-    memmove(p->placed + at + 1, p->placed + at, sizeof(Placed) * (size_t)(placed - at));
-    p->placed[at] = (Placed){i->offset, i->offset + room(p, i), i};
+    for (int r = 0; r < one->live.n; r++) {
+        const int at = first_range_to(other, one->live.at[r].last);
+        if (at == other->live.n || other->live.at[at].first > one->live.at[r].first)
+            return false;
+    }
+    return true;
+}
+
+/* At the same place as the one before. */
+static bool joins(Packer *p, Run *r, const Item *i)
+{
+    if (r->item.n > 1 || r->begin != i->offset || r->end != end_of(p, i))
+        return false;
+    if (!r->place) {
+        r->place = NEW(p->arena, Item);
+        for (int k = 0; k < r->item.at[0]->live.n; k++)
+            item_add_range(p->arena, r->place, r->item.at[0]->live.at[k]);
+    }
+    for (int k = 0; k < i->live.n; k++)
+        item_add_range(p->arena, r->place, i->live.at[k]);
+    return true;
+}
+
+static bool continues(Packer *p, Run *r, const Item *i)
+{
+    const Item *last = r->item.at[r->item.n - 1];
+    if (r->place || r->end != i->offset)
+        return false;
+    const bool falls = (r->item.n == 1 || !r->rising) && within(i, last);
+    if (!falls && ((r->item.n > 1 && !r->rising) || !within(last, i)))
+        return false;
+    r->rising = !falls;
+    *vec_push(p->arena, &r->item) = i;
+    r->end = end_of(p, i);
+    return true;
+}
+
+static void insert(Packer *p, const Item *i)
+{
+    for (int r = 0; r < p->run.n; r++)
+        if (joins(p, p->run.at[r], i) || continues(p, p->run.at[r], i))
+            return;
+    Run *new = NEW(p->arena, Run);
+    *new = (Run){.begin = i->offset, .end = end_of(p, i)};
+    *vec_push(p->arena, &new->item) = i;
+    vec_push(p->arena, &p->run);
+    int at = p->run.n - 1;
+    for (; at > 0 && p->run.at[at - 1]->begin > new->begin; at--)
+        p->run.at[at] = p->run.at[at - 1];
+    p->run.at[at] = new;
 }
 
 static int64_t place_all(Packer *p)
 {
     int64_t end = p->flow->state;
+    p->run.n = 0;
     for (int j = p->states; j < p->flow->items; j++) {
         Item *i = &p->flow->item[p->order[j]];
-        i->offset = lowest(p, i, j - p->states);
-        insert(p, i, j - p->states);
-        end = i->offset + room(p, i) > end ? i->offset + room(p, i) : end;
+        i->offset = lowest(p, i);
+        insert(p, i);
+        end = end_of(p, i) > end ? end_of(p, i) : end;
     }
     return end;
 }
@@ -121,14 +206,14 @@ static void put_in_order(Packer *p, Key *key, int rule)
 
 void step_pack(Arena *a, Flow *f, int64_t align)
 {
-    enum { RULES = 3, MANY = 10000 }; /* of many items one order is tried */
-    Packer p = {.arena = a, .flow = f, .align = align, .order = NEW_ARRAY(a, int, f->items), .placed = NEW_ARRAY(a, Placed, f->items + 1)};
+    enum { RULES = 3, MANY = 10000 }; /* of many items the first is tried, which leaves the fewest runs */
+    Packer p = {.arena = a, .flow = f, .align = align, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     int64_t *best = NEW_ARRAY(a, int64_t, f->items);
     f->packed = INT64_MAX;
     f->align = align;
     f->state = 0;
-    for (int rule = f->items < MANY ? 0 : RULES - 1; rule < RULES; rule++) {
+    for (int rule = 0; rule < (f->items < MANY ? RULES : 1); rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
         const int64_t end = place_all(&p);

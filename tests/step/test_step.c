@@ -173,6 +173,43 @@ static void time_a_byte_decides(void **state)
     arena_free(c->arena);
 }
 
+static bool used_at_once(const Item *x, const Item *y)
+{
+    for (int i = 0; i < x->live.n; i++)
+        for (int j = 0; j < y->live.n; j++)
+            if (x->live.at[i].first <= y->live.at[j].last && y->live.at[j].first <= x->live.at[i].last)
+                return true;
+    return false;
+}
+
+/* Items of any sizes and times, many of them nested as layers' are: no two that are used at once overlap. */
+static void places_are_apart(void **state)
+{
+    (void)state;
+    Case *c = make_case(0, 0);
+    for (int round = 0; round < 200; round++) {
+        Arena *a = arena_new();
+        Flow f = *c->flow;
+        f.items = 20 + draw(100);
+        f.item = NEW_ARRAY(a, Item, f.items);
+        for (int i = 0; i < f.items; i++) {
+            f.item[i] = (Item){.value = draw(c->step->values.n), .index = i, .bytes = 64 * (1 + draw(4))};
+            const int nested = i % 3 ? i : 0;
+            for (int r = draw(3); r >= 0; r--)
+                item_add_range(a, &f.item[i], nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
+        }
+        step_pack(a, &f, 64);
+        for (int i = 0; i < f.items; i++)
+            for (int j = 0; j < i; j++) {
+                const Item *x = &f.item[i], *y = &f.item[j];
+                assert_true(x->offset + x->bytes <= f.packed);
+                assert_true(x->offset >= y->offset + y->bytes || y->offset >= x->offset + x->bytes || !used_at_once(x, y));
+            }
+        arena_free(a);
+    }
+    arena_free(c->arena);
+}
+
 /* Of every packing: what is in use at once lies apart, and little is lost. The lower bound is the live bytes' peak. */
 static void packing_is_tight(void **state)
 {
@@ -312,6 +349,7 @@ int main(void)
         cmocka_unit_test(sections_are_the_step),
         cmocka_unit_test(need_decides),
         cmocka_unit_test(time_a_byte_decides),
+        cmocka_unit_test(places_are_apart),
         cmocka_unit_test(packing_is_tight),
         cmocka_unit_test(lost_operations_show),
         cmocka_unit_test(overlaps_show),
