@@ -31,7 +31,8 @@ def program(text, root, tied):
     begin = base.index("static int plan_take(")
     layers = [cut(text, r"^static const BurstTensor plan_embedding.*?^static const BurstUnit plan_units.*?^\};$", "units"),
               cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), cut(header(root, "burst_steps.h"), r"^enum \{ PLAN_EMBED.*?(?=^/\* ---- one sequence)", "units and places"),
-              function(text, "plan_begin"), "static int plan_end(BurstCtx *, PlanState *, double *)\n{\n    return BURST_OK;\n}\n"]
+              function(text, "plan_begin"), *[f"static int {name}\n{{\n    return BURST_OK;\n}}\n" for name in
+                ("plan_end(BurstCtx *, PlanState *, double *)", "plan_live(BurstCtx *, PlanState *, const BurstTables *)")]]
     for helper in ("plan_act", "plan_floats", "plan_bytes"):
         base = base.replace(function(text, helper), "")
     places = re.findall(r"^static const int64_t plan_at_\w+\[\] = \{.*?\};$", text, re.M | re.S)
