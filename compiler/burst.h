@@ -211,6 +211,7 @@ typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
+    double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     bool tied;
     Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;

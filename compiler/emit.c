@@ -130,6 +130,8 @@ static void emit_sizes(Emit *e)
     };
     add_constants(e, row, countof(row));
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
+    if (m->softcap > 0)
+        text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && exchanges(e)) {
         add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
@@ -328,6 +330,8 @@ static void add_plan_values(Emit *e)
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%.17g", real[i].value);
     const bool timed = cost_is_of_program(p);
+    if (p->model.softcap > 0)
+        add_field(e, "softcap", "PLAN_SOFTCAP");
     add_field(e, "predicted_seconds", "%.6g", timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
     add_field(e, "peak_flops", "%.6g", timed ? e->found->cost.peak : 0.0); /* 0: unknown */

@@ -39,12 +39,18 @@ static const Row *row_of(int form, int head_dim)
     return NULL;
 }
 
+/* Of the sm_90a form at head_dim 64 all registers are in use: with capped scores products would wait for one another. */
+static bool fits(const Row *r, const Model *m)
+{
+    return !(r->form == 90 && r->head_dim == 64 && m->softcap > 0);
+}
+
 Kernels kernels_of(const Program *p)
 {
     Kernels k = {0};
     for (int i = 0; i < countof(forms); i++) {
         const Row *row = row_of(forms[i].form, p->model.head_dim);
-        if (!row || !runs_everywhere(&p->cluster, forms[i].arch))
+        if (!row || !fits(row, &p->model) || !runs_everywhere(&p->cluster, forms[i].arch))
             continue;
         k = row->kernels;
         k.form = forms[i].form, k.forward = forms[i].forward, k.backward = forms[i].backward;

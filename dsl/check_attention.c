@@ -1,9 +1,11 @@
-/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; }: the mask of each layer. */
+/* check_attention.c: attention { default mine(32Ki, 4); layers 7, 15 .. 23: causal; softcap 50; }: the mask of each layer, and what
+ * is done to scores.
+ */
 #include "check.h"
 
 #include <string.h>
 
-typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; } Assignment;
+typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; double softcap; } Assignment;
 
 static const Ast *mask_value(Checker *c, Cursor *u)
 {
@@ -84,6 +86,7 @@ static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
 static const Field attention_fields[] = {
     {"default", take_default, 0, 0},
     {"layers", take_layers, 0, FIELD_REPEATS},
+    {"softcap", take_double, offsetof(Assignment, softcap), 0, UNIT_NONE, 0.01, 1000},
 };
 
 /* The stock causal mask, for a model file that says nothing. */
@@ -137,6 +140,7 @@ void finish_attention(Checker *c)
     }
     p->mask_count = c->used_masks.n;
     p->layer_mask = a.mask;
+    p->model.softcap = a.softcap;
     p->table_count = c->used_tables.n;
     add_every_mask(c);
 }

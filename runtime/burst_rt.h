@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 4 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 5 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -115,6 +115,7 @@ typedef struct BurstAttend {
     int q_head0, kv_head0;  /* their first global heads (head parallelism), else 0 */
     int group;              /* H / Hk of the model: query head h reads key head h / group (global numbers) */
     float scale;            /* 1 / sqrt(d) */
+    float softcap;          /* scores are softcap tanh(S / softcap) before the mask (Gemma 2, arXiv 2408.00118); 0: S */
     const BurstMask *mask;
     const BurstTables *tables;
     const BurstChunk *qc, *kc;
@@ -230,6 +231,7 @@ typedef struct BurstPlan {
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
     double norm_eps, rope_theta;
+    double softcap;                /* of attention's scores; 0: none */
     const BurstMask *const *masks; /* NULL: not told */
     const int *layer_mask;         /* [layers] -> masks */
     const BurstUnit *units;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS = 14, VALUE_TEXT = 120 };
+enum { FIELDS = 15, VALUE_TEXT = 120 };
 
 /* plan: the value that the plan has; absent: what a config.json without the field means, NULL where it must be there. */
 typedef struct Field { const char *name; json_t *plan, *absent; } Field;
@@ -28,6 +28,7 @@ static void fill_fields(const BurstPlan *p, Field f[FIELDS])
         {"hidden_act", json_string("silu"), json_string("silu")},
         {"attention_bias", json_false(), json_false()},
         {"mlp_bias", json_false(), json_false()},
+        {"attn_logit_softcapping", p->softcap > 0 ? json_real(p->softcap) : json_null(), json_null()},
     };
     memcpy(f, all, sizeof all);
 }
@@ -215,7 +216,7 @@ json_t *config_make(const BurstPlan *p, int dtype)
     bool made = config != NULL;
     fill_fields(p, field);
     for (int i = 0; made && i < FIELDS; i++)
-        made = json_object_set(config, field[i].name, field[i].plan) == 0;
+        made = json_is_null(field[i].plan) || json_object_set(config, field[i].name, field[i].plan) == 0;
     free_fields(field);
     if (made && !all_causal(p))
         made = json_object_set_new(config, "burst_attention", masks_of(p)) == 0;

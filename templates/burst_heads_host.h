@@ -136,7 +136,8 @@ static inline BurstAttend plan_share_pair(PlanState *s, int q, int kv)
     int64_t kv_at = plan_share_offset(s, &narrow, kv);
     return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = plan_head_count(&wide, s->me),
                          .kv_heads = plan_head_count(&narrow, s->me), .q_head0 = plan_head0(s->me), .kv_head0 = plan_kv0(s->me),
-                         .group = PLAN_KV_SHARE, .scale = PLAN_SCALE, .mask = plan_masks[s->mask], .tables = s->tables,
+                         .group = PLAN_KV_SHARE, .scale = PLAN_SCALE, .softcap = PLAN_SOFTCAP, .mask = plan_masks[s->mask],
+                         .tables = s->tables,
                          .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = b->xq + at, .k = b->xk + kv_at, .v = b->xv + kv_at,
                          .o = b->xo + at, .lse = b->xlse + row_at, .lse_rest = b->xdelta + row_at,
                          .d_o = b->xdo + at, .delta = b->xdelta + row_at,

@@ -195,8 +195,8 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 {
     const PlanSlot *qs = s->held[BURST_T_Q][q], *ks = s->held[BURST_T_KV][kv];
     return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
-                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE, .mask = plan_masks[s->mask],
-                         .tables = s->tables, .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = qs->part[0], .k = ks->part[0],
+                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE, .softcap = PLAN_SOFTCAP,
+                         .mask = plan_masks[s->mask], .tables = s->tables, .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = qs->part[0], .k = ks->part[0],
                          .v = ks->part[1], .scratch = s->buffer.attend_scratch};
 }
 

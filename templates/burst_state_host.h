@@ -13,6 +13,9 @@
 #include <math.h>
 
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
+#ifndef PLAN_SOFTCAP
+#define PLAN_SOFTCAP 0 /* none */
+#endif
 
 /* What the program has at its end. */
 extern const BurstPlan burst_plan;

@@ -14,6 +14,11 @@
 #include "burst_kernels.h"
 #include "burst_mask.h"
 
+/* Scores are PLAN_SOFTCAP tanh(S / PLAN_SOFTCAP) before the mask (Gemma 2, arXiv 2408.00118); 0: S, and no code for it. */
+#ifndef PLAN_SOFTCAP
+#define PLAN_SOFTCAP 0
+#endif
+
 /* ---- chunks ---- */
 /* The tokens of one chunk in local order; device memory. table[t] is NULL where no mask reads table t. */
 typedef struct BurstTokens {
@@ -178,6 +183,40 @@ static __device__ __forceinline__ int block_number()
     int block;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return block;
+}
+
+/* ---- softcap ---- */
+/* tanh x, absolute error about 2e-7; that of tanh.approx is 5e-4, and the cap multiplies it. */
+static __device__ __forceinline__ float tanh_fast(float x) { return 1 - __fdividef(2, 1 + exp2_fast(x * 2.88539008f)); }
+
+static constexpr bool CAPPED = PLAN_SOFTCAP > 0;
+static constexpr float CAP = CAPPED ? PLAN_SOFTCAP : 1;
+
+/* What scores in registers are multiplied with: capped ones have their scale already. */
+static __device__ __forceinline__ float score_scale(float scale) { return CAPPED ? 1 : scale; }
+
+/* Raw scores to capped ones; a few at a time: their exponentials take registers. */
+template <int N> static __device__ __forceinline__ void cap_scores(float *s, float scale)
+{
+    if constexpr (CAPPED)
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (i % 4 == 0)
+                not_ahead();
+            s[i] = CAP * tanh_fast(s[i] * scale * (1 / CAP));
+        }
+}
+
+/* x times the slope of the cap at a score, which P and lse (in log2) tell: S = ln P + lse. Where P is 0 it is 0. */
+static __device__ __forceinline__ float times_slope(float x, float p, float lse)
+{
+    if constexpr (CAPPED) {
+        float log2_p;
+        asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_p) : "f"(p));
+        const float t = (log2_p + lse) * (0.693147181f / CAP);
+        return p == 0 ? 0 : x * (1 - t * t);
+    }
+    return x;
 }
 
 /* ---- cp.async ---- */

@@ -99,6 +99,22 @@ template <int BM> static __device__ __forceinline__ void backward_exp(float s[2]
     }
 }
 
+/* ds times the slope of the softcap at the scores of P. */
+template <int BM>
+static __device__ __forceinline__ void backward_slope(float ds[2][BM / 16][4], const float s[2][BM / 16][4], const float *lse)
+{
+    if constexpr (CAPPED)
+#pragma unroll
+        for (int j = 0; j < BM / 16; j++) {
+            const float2 of = *(const float2 *)(lse + j * 8);
+#pragma unroll
+            for (int b = 0; b < 2; b++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    ds[b][j][e] = times_slope(ds[b][j][e], s[b][j][e], (e % 2 ? of.y : of.x) * 1.44269504f);
+        }
+}
+
 /* -delta of each query: dP then starts from it. */
 template <int BM> static __device__ __forceinline__ void backward_minus_delta(float ds[2][BM / 16][4], const float *delta)
 {
@@ -324,15 +340,17 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         for (int e = 0; e < BM / 2; e++)
             (&x.s[0][0][0])[e] = 0;
         backward_scores<D, BM, BN, L::K>(x.s, warp_keys, half + L::Q);
+        cap_scores<BM / 2>(&x.s[0][0][0], p.scale);
         if (entry & 1)
             backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
                                         (const int32_t *)(shared + L::K_INTS), w, keys - key0);
-        backward_exp<BM>(x.s, rows, p.scale * 1.44269504f);
+        backward_exp<BM>(x.s, rows, score_scale(p.scale) * 1.44269504f);
         backward_minus_delta<BM>(x.ds, rows + BM);
         backward_scores<D, BM, BN, L::V>(x.ds, warp_keys, half + L::DO);
 #pragma unroll
         for (int e = 0; e < BM / 2; e++)
             (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
+        backward_slope<BM>(x.ds, x.s, rows);
         uint32_t pa[2][BM / 32][4], dsa[2][BM / 32][4];
         backward_pack<BM>(pa, x.s, store + L::P);
         backward_pack<BM>(dsa, x.ds, store + L::DS);

@@ -41,7 +41,7 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
             const bool there = !first && row < p.q_tokens.n;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
             const float lse = there ? p.lse[at] : -CUDART_INF_F;
-            w.m[b][half] = __fdividef(lse, p.scale);
+            w.m[b][half] = __fdividef(lse, score_scale(p.scale));
             w.l[b][half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
             if (there) {
                 const float *o = p.o + at * D + lane % 4 * 2;
@@ -217,7 +217,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
             const bool there = row < p.q_tokens.n;
             const int64_t at = (int64_t)head * p.q_tokens.n + row;
             if (there && lane % 4 == 0)
-                p.lse[at] = l > 0 ? w.m[b][half] * p.scale + logf(l) : -CUDART_INF_F;
+                p.lse[at] = l > 0 ? w.m[b][half] * score_scale(p.scale) + logf(l) : -CUDART_INF_F;
             if (p.flags & BURST_LAST) {
                 __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row + lane % 4 * 8;
 #pragma unroll
@@ -285,12 +285,13 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
         if (next >= 0)
             copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
         copies_commit();
+        cap_scores<BN * 8>(&w.s[0][0][0], p.scale);
         if (entry & 1) {
             forward_mask<D, MASK>(w, q_ints, k_ints, keys - key0);
             if (!MASK::ALL && !forward_seen<BN>(w.s))
                 continue; /* the tile is partial for other warps */
         }
-        forward_softmax(w, p.scale * 1.44269504f);
+        forward_softmax(w, score_scale(p.scale) * 1.44269504f);
         forward_values<D, L::V>(w, down);
     }
     copies_wait<0>();

@@ -19,7 +19,8 @@ template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K, STAGES = 2, THREADS = 384;
     static_assert(BN == 128 && BM * D == 64 * 128, "dQ of a query tile is two blocks of 64 by 64");
     static constexpr int FEW = D == 64 ? 40 : 24, MANY = D == 64 ? 232 : 240; /* registers */
-    static constexpr bool EARLY = D == 128; /* lse and delta are read before products are asked for: loads queue behind those */
+    /* lse and delta are read before products are asked for: loads queue behind those. */
+    static constexpr bool EARLY = D == 128 && !burst::CAPPED;
     static constexpr bool TOKENS = !MASK::ALL; /* positions are needed */
     static constexpr int K_BYTES = BN * D * 2, Q_BYTES = BM * D * 2, DS_BYTES = BN * BM * 2, DQ_BYTES = 64 * 64 * 4;
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS; /* of a stage */
@@ -261,12 +262,30 @@ static __device__ __forceinline__ void backward_mask(float (&s)[BM / 2], const i
     }
 }
 
-/* Scores to probabilities. */
-template <int D, int BM> static __device__ __forceinline__ void backward_exp(BackwardState<D, BM> &w, float scale_log2)
+/* Scores to probabilities, and these as the left side of dV. */
+template <class L, int D>
+static __device__ __forceinline__ void backward_exp(BackwardState<D, L::BM> &w, const float *rows, float scale_log2)
+{
+    if (!L::EARLY)
+        backward_read<L::BM>(w.lse, rows);
+#pragma unroll
+    for (int i = 0; i < L::BM / 2; i++)
+        w.s[i] = exp2_fast(fmaf(w.s[i], scale_log2, -w.lse[i / 4 * 2 + i % 2]));
+#pragma unroll
+    for (int i = 0; i < L::BM / 4; i++)
+        w.p[i] = pack(w.s[i * 2], w.s[i * 2 + 1]);
+}
+
+/* The same, and P for dS times the slope of the softcap. lse is read where it is needed: registers are few. */
+template <int D, int BM> static __device__ __forceinline__ void backward_exp_capped(BackwardState<D, BM> &w, const float *rows)
 {
 #pragma unroll
-    for (int i = 0; i < BM / 2; i++)
-        w.s[i] = exp2_fast(fmaf(w.s[i], scale_log2, -w.lse[i / 4 * 2 + i % 2]));
+    for (int i = 0; i < BM / 2; i += 2) {
+        const float2 lse = *(const float2 *)(rows + i / 8 * 16 + i / 4 % 2 * 2);
+        const float p[2] = {exp2_fast(fmaf(w.s[i], 1.44269504f, -lse.x)), exp2_fast(fmaf(w.s[i + 1], 1.44269504f, -lse.y))};
+        w.p[i / 2] = pack(p[0], p[1]);
+        w.s[i] = times_slope(p[0], p[0], lse.x), w.s[i + 1] = times_slope(p[1], p[1], lse.y);
+    }
 }
 
 /* dS = P (dP - delta), as the left side of dK. */
@@ -311,17 +330,16 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     backward_scores<D, L::BM>(w.dp, base + L::V + c.me * 8192, base + L::DO + s.at * L::Q_BYTES);
     products_wait<1>();
     hold(w.s);
+    cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (entry & 1) {
         backward_mask<L::BM, L::BN, MASK>(w.s, q_ints, (const int32_t *)(shared + L::K_INTS), c, keys);
         if (L::EARLY) /* again, so that the mask has their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }
-    if (!L::EARLY)
-        backward_read<L::BM>(w.lse, rows);
-    backward_exp(w, a.p.scale * 1.44269504f);
-#pragma unroll
-    for (int i = 0; i < L::BM / 4; i++)
-        w.p[i] = pack(w.s[i * 2], w.s[i * 2 + 1]);
+    if (CAPPED)
+        backward_exp_capped(w, rows);
+    else
+        backward_exp<L>(w, rows, a.p.scale * 1.44269504f);
     products_wait<0>();
     hold(w.dp);
     if (!L::EARLY)

@@ -173,7 +173,7 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
         const bool there = !(p.flags & BURST_FIRST) && row + half * 8 < p.q_tokens.n;
         const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
         const float lse = there ? p.lse[at] : -CUDART_INF_F;
-        w.m[half] = __fdividef(lse, p.scale);
+        w.m[half] = __fdividef(lse, score_scale(p.scale));
         w.l[half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
 #pragma unroll
         for (int j = 0; j < D / 8; j++)
@@ -312,7 +312,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
         const bool there = row + half * 8 < p.q_tokens.n;
         const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
         if (there && lane % 4 == 0)
-            p.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * p.scale + logf(l);
+            p.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * score_scale(p.scale) + logf(l);
         if (p.flags & BURST_LAST) {
             __nv_bfloat16 *const out = p.out.at + head * p.out.head + (row + half * 8) * p.out.row + lane % 4 * 8;
 #pragma unroll
@@ -340,6 +340,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
                                                            ForwardConsumer<L> &c, int entry)
 {
     hold(w.s);
+    cap_scores<L::BN / 2>(w.s, a.p.scale);
     if (entry & 1) {
         const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
@@ -349,7 +350,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
     if (c.lane == 0)
         barrier_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8);
     c.k.next();
-    forward_softmax(w, a.p.scale * 1.44269504f);
+    forward_softmax(w, score_scale(a.p.scale) * 1.44269504f);
 }
 
 /* After P V is there: V released. */

@@ -17,16 +17,19 @@ static void load_queries(const BurstAttend *a, AttendSlot *slot)
     }
 }
 
-/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). */
-static void probabilities(int nk, float scale, const AttendSlot *slot, float *s, float *ds)
+/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied with to be the tanh
+ * of its cap, whose slope is 1 - tanh^2; 0: no cap. */
+VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot *slot, float *s, float *ds)
 {
     for (int v = 0; v < LANES; v += VEC) {
         Vec lse = vec_load(slot->max + v), rest = vec_load(slot->rest + v), delta = vec_load(slot->sum + v);
         for (int k = 0; k < nk; k++) {
             int at = k * LANES + v;
-            Vec p = vec_exp2(vec_load(s + at) * (scale * LOG2E) - lse - rest);
+            Vec score = vec_load(s + at), p = vec_exp2(score * (scale * LOG2E) - lse - rest);
+            Vec most = vec_max(score * tanh, vec_set(-1)); /* of one that the mask drops -inf */
+            Vec slope = tanh > 0 ? scale * (1.0f - most * most) : vec_set(scale);
             vec_store(s + at, p);
-            vec_store(ds + at, p * scale * (vec_load(ds + at) - delta));
+            vec_store(ds + at, p * slope * (vec_load(ds + at) - delta));
         }
     }
 }
@@ -36,10 +39,15 @@ VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, Attend
     int64_t key = (slot->kv * a->kc->tokens + keys.first) * d, query = slot->row * d;
     int nq = slot->queries, nk = keys.count;
     scores(nk, d, a->k + key, slot->qt, s->s);
+    if (a->softcap > 0)
+        cap_scores(nk, a->scale, a->softcap, s->s);
     if (partial)
         mask_scores(nk, s->keep, s->s);
     scores(nk, d, a->v + key, slot->dot, s->ds);
-    probabilities(nk, a->scale, slot, s->s, s->ds);
+    if (a->softcap > 0)
+        probabilities(nk, a->scale, a->scale / a->softcap, slot, s->s, s->ds);
+    else
+        probabilities(nk, a->scale, 0, slot, s->s, s->ds);
     product(nk, d, nq, (Operand){s->s, LANES, 1}, a->d_o + query, d, s->dv, d, true, NULL);
     product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + query, d, s->dk, d, true, NULL);
     product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key, d, slot->part, d, true, NULL);

@@ -78,6 +78,8 @@ VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, Attend
 {
     int64_t key = (slot->kv * a->kc->tokens + keys.first) * d;
     scores(keys.count, d, a->k + key, slot->qt, s->s);
+    if (a->softcap > 0)
+        cap_scores(keys.count, a->scale, a->softcap, s->s);
     if (partial)
         mask_scores(keys.count, s->keep, s->s);
     for (int v = 0; v < LANES; v += VEC)

@@ -150,6 +150,13 @@ static inline void mask_scores(int nk, const uint64_t *keep, float *s)
         }
 }
 
+/* Raw scores to those whose product with the scale is capped. */
+VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
+{
+    for (int64_t i = 0; i < (int64_t)nk * LANES; i += VEC)
+        vec_store(s + i, vec_tanh(vec_load(s + i) * (scale / softcap)) * (softcap / scale));
+}
+
 /* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what was folded in, put
  * results back; and with a tile of keys, once it was folded into a key head's slots. */
 typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);

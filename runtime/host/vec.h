@@ -156,6 +156,18 @@ VEC_INLINE Vec vec_exp2(Vec x)
 #endif
 }
 
+/* tanh x, relative error about 1e-7: near 0 a series, where 1 - 2 / (1 + e^2x) would lose digits. What is not a number stays. */
+VEC_INLINE Vec vec_tanh(Vec x)
+{
+    const Vec z = x * x, far = 1.0f - 2.0f / (1.0f + vec_exp2(x * 2.88539008177792681472f));
+    Vec p = vec_set(-5.70498872745e-3f);
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    return vec_select((x > 0.625f) | (x < -0.625f), far, p * z * x + x);
+}
+
 /* Sines and cosines of angles up to 2^40, exact to fp32: reduced by quarter turns in double, then Taylor series. */
 VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
 {

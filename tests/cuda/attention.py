@@ -42,11 +42,12 @@ class Backward(C.Structure):
 _library = {}
 
 
-def library(d):
-    if d not in _library:
+def library(d, softcap):
+    name = f"libattention{d}{f'_softcap{softcap}' if softcap else ''}.so"
+    if name not in _library:
         folder = os.environ.get("BURST_CUDA_LIB", os.path.dirname(os.path.abspath(__file__)))
-        _library[d] = C.CDLL(os.path.join(folder, f"libattention{d}.so"))
-    return _library[d]
+        _library[name] = C.CDLL(os.path.join(folder, name))
+    return _library[name]
 
 
 def call(function, *arguments):
@@ -79,10 +80,10 @@ def split(partition, n, ranks, block=48):
 class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
-    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0):
+    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0):
         self.mask, self.d, self.group = MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
-        self.lib, self.scale = library(d), d ** -0.5
+        self.lib, self.scale = library(d, softcap), d ** -0.5
         if self.lib.test_setup(self.mask):
             raise RuntimeError("setup failed")
         tiles = (C.c_int * 4)()

@@ -1,4 +1,4 @@
-"""compile.py NVCC ROOT ARCH HEAD_DIM FOLDER: compiles the attention kernels for a few masks and reads ptxas's report.
+"""compile.py NVCC ROOT ARCH HEAD_DIM FOLDER [SOFTCAP]: compiles the attention kernels for a few masks and reads ptxas's report.
 
 Warnings are errors, and a kernel whose predicate computes in 32 bits must not spill. A predicate in 64 bits (`odd`) may, in
 its partial tiles, up to SPILL bytes a thread. sm_90a: the kernels of that form; what ptxas says of products that wait for one
@@ -14,13 +14,15 @@ import sys
 MASKS = {0: 0, 1: 0, 3: 0, 6: 0, 8: 200} # full, causal, window_sink, document, odd: bytes that may be spilled
 SLOW = "C7508|C7511|C7512|C7514|C7515"
 
-nvcc, root, arch, head_dim, folder = sys.argv[1:]
+nvcc, root, arch, head_dim, folder, *cap = sys.argv[1:]
 hopper = arch == "90a"
-object_file = f"{folder}/attention_{arch}_{head_dim}.o"
+if cap:
+    MASKS = {1: 0, 6: 0}
+object_file = f"{folder}/attention_{arch}_{head_dim}{'_softcap' if cap else ''}.o"
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",
      f"-DHEAD_DIM={head_dim}", "-DMASKS(X)=" + " ".join(f"X({m})" for m in MASKS), f"-I{root}/templates", f"-I{root}/runtime",
-     *(["-DHOPPER"] if hopper else []), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c", f"{root}/tests/cuda/attention_lib.cu",
+     *(["-DHOPPER"] if hopper else []), *(f"-DPLAN_SOFTCAP=(float){x}" for x in cap), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c", f"{root}/tests/cuda/attention_lib.cu",
      "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:
     sys.exit(shown.stdout)

@@ -99,6 +99,7 @@ typedef struct Shape {
     int splits;
     int64_t q_first, q_stride, k_first, k_stride, k_step; /* split i begins at k_first + i * k_step */
     float sharpen;         /* factor of the scale; 0 stands for 1 */
+    float softcap;         /* of scores; 0: none */
     float sink;            /* score of the first key, beside which the others' are about 0; 0: scores as they come */
 } Shape;
 typedef struct Case {
@@ -176,7 +177,7 @@ static BurstAttend attend_of(const Case *c, int split)
 {
     const Shape *s = &c->shape;
     return (BurstAttend){.head_dim = s->d, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .q_head0 = s->q_head0,
-                         .kv_head0 = s->kv_head0, .group = s->group, .scale = scale_of(s), .mask = &masks[s->mask].mask,
+                         .kv_head0 = s->kv_head0, .group = s->group, .scale = scale_of(s), .softcap = s->softcap, .mask = &masks[s->mask].mask,
                          .tables = &tables, .qc = &c->qc, .kc = &c->kc[split], .q = c->q, .k = c->k[split],
                          .v = c->v[split], .o = c->o, .lse = c->lse, .lse_rest = c->lse_rest, .d_o = c->d_o, .delta = c->delta, .dq = c->dq,
                          .dk = c->dk[split], .dv = c->dv[split], .scratch = c->scratch};
@@ -210,17 +211,25 @@ static double dot(int n, const float *a, const float *b)
     return sum;
 }
 
+/* A score, and by *slope what its cap multiplies gradients with. */
+static double score_of(const Shape *s, const float *q, const float *k, double *slope)
+{
+    const double score = scale_of(s) * dot(s->d, q, k), part = s->softcap ? tanh(score / s->softcap) : 0;
+    *slope = 1 - part * part;
+    return s->softcap ? s->softcap * part : score;
+}
+
 /* Probabilities of one row, [splits][keys]; returns its lse. */
 static double row_probabilities(const Case *c, int h, int64_t i, int64_t kv, double *p)
 {
     const Shape *s = &c->shape;
-    double top = -INFINITY, sum = 0;
+    double top = -INFINITY, sum = 0, slope;
     for (int64_t j = 0; j < s->splits * s->keys; j++) {
         int split = (int)(j / s->keys);
         int64_t key = j % s->keys;
         bool keep = masks[s->mask].keeps(c->qc.position[i], c->kc[split].position[key], document_of);
         const float *k = c->k[split] + (kv * s->keys + key) * s->d;
-        p[j] = keep ? scale_of(s) * dot(s->d, c->q + (h * s->queries + i) * s->d, k) : -INFINITY;
+        p[j] = keep ? score_of(s, c->q + (h * s->queries + i) * s->d, k, &slope) : -INFINITY;
         top = fmax(top, p[j]);
     }
     for (int64_t j = 0; j < s->splits * s->keys; j++) {
@@ -246,7 +255,9 @@ static void oracle_row(Case *c, int h, int64_t i, double *p)
         delta += o[t] * d_o[t];
     for (int64_t j = 0; j < s->splits * s->keys; j++) {
         int64_t split = j / s->keys, at = (kv * s->keys + j % s->keys) * s->d;
-        double ds = p[j] * (dot(s->d, d_o, c->v[split] + at) - delta) * scale_of(s);
+        double slope;
+        score_of(s, q, c->k[split] + at, &slope);
+        double ds = p[j] * (dot(s->d, d_o, c->v[split] + at) - delta) * scale_of(s) * slope;
         for (int t = 0; t < s->d; t++) {
             c->want_dv[split][at + t] += p[j] * d_o[t];
             c->want_dk[split][at + t] += ds * q[t];
@@ -389,6 +400,21 @@ static void sharp_softmax(void **state)
                    .q_first = 100, .q_stride = 1, .k_stride = 1, .k_step = 100, .sharpen = 100};
         check_case(&s, 3e-4);
     }
+}
+
+/* Caps from where they cut nearly every score off to where they cut none, over two folds, with heads that share keys. */
+static void capped_scores(void **state)
+{
+    (void)state;
+    const struct { float softcap, sharpen; } caps[] = {{0.5f, 1}, {2, 1}, {30, 1}, {50, 20}, {1000, 1}};
+    for (int m = 0; m < MASK_COUNT; m++)
+        for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
+            for (int d = 0; d < DIMS; d++) {
+                Shape s = {.d = dims[d], .q_heads = 2, .kv_heads = 1, .group = 2, .mask = m, .queries = 70, .keys = 90, .splits = 2,
+                           .q_first = 60, .q_stride = 1, .k_stride = 1, .k_step = 90, .softcap = caps[i].softcap,
+                           .sharpen = caps[i].sharpen};
+                check_case(&s, 3e-6 * fmax(1, caps[i].sharpen));
+            }
 }
 
 /* Scores so far apart that the greatest is all: of any magnitude, it is found, and nothing overflows. */
@@ -604,7 +630,7 @@ int main(void)
         cmocka_unit_test(ring_order),
         cmocka_unit_test(eight_folds),
         cmocka_unit_test(grouped_heads),
-        cmocka_unit_test(sharp_softmax),
+        cmocka_unit_test(sharp_softmax), cmocka_unit_test(capped_scores),
         cmocka_unit_test(huge_scores),
         cmocka_unit_test(peaked_rows),
         cmocka_unit_test(empty_pairs_change_nothing),

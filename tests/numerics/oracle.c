@@ -114,12 +114,13 @@ static void set_scales(const Expected *e, ExpectedCase *c, const Attention64 *a,
     }
 }
 
-static void solve(Expected *e, double *const *in)
+static void solve(Expected *e, double *const *in, double softcap)
 {
     ExpectedCase *c = expected_at(e, e->case_at);
     for (int i = 0; i < e->cases; i++, c++) {
         MaskView view = {&test_masks[c->mask], (const int32_t *)expected_at(e, e->table) + c->table * e->n};
-        Attention64 a = {e->n, e->heads, e->kv_heads, e->head_dim, {mask_view_keep, &view}, in[IN_q], in[IN_k], in[IN_v]};
+        Attention64 a = {e->n, e->heads, e->kv_heads, e->head_dim, {mask_view_keep, &view}, in[IN_q], in[IN_k], in[IN_v],
+                         softcap};
         double *out[OUT_COUNT];
         for (int o = 0; o < OUT_COUNT; o++)
             out[o] = expected_at(e, c->out[o]);
@@ -129,7 +130,7 @@ static void solve(Expected *e, double *const *in)
     }
 }
 
-static Expected *make(const int *shape)
+static Expected *make(const int *shape, double softcap)
 {
     Expected head = layout(shape);
     uint64_t answers = 0;
@@ -148,7 +149,7 @@ static Expected *make(const int *shape)
     double *in[IN_COUNT];
     for (int i = 0; i < IN_COUNT; i++)
         in[i] = widened(e, i);
-    solve(e, in);
+    solve(e, in, softcap);
     for (int i = 0; i < IN_COUNT; i++)
         free(in[i]);
     return e;
@@ -174,12 +175,15 @@ int main(int argc, char **argv)
     int shape[4];
     bool peaked = argc == 7 && strcmp(argv[1], "--peaked") == 0;
     argc -= peaked, argv += peaked;
+    const bool capped = argc == 8 && strcmp(argv[1], "--softcap") == 0;
+    const double softcap = capped ? atof(argv[2]) : 0;
+    argc -= 2 * capped, argv += 2 * capped;
     for (int i = 0; i < 4; i++)
         if (argc != 6 || (shape[i] = atoi(argv[i + 1])) < 1) {
-            fprintf(stderr, "usage: numerics_oracle [--peaked] HEADS KV_HEADS HEAD_DIM TOKENS OUT | --list\n");
+            fprintf(stderr, "usage: numerics_oracle [--peaked | --softcap X] HEADS KV_HEADS HEAD_DIM TOKENS OUT | --list\n");
             return 2;
         }
-    Expected *e = peaked ? peaked_make(shape) : make(shape);
+    Expected *e = peaked ? peaked_make(shape) : make(shape, softcap);
     int code = e ? write_file(e, argv[5]) : 3;
     free(e);
     return code;

@@ -58,14 +58,17 @@ class Point(typing.NamedTuple):
     data: int = 1  # groups with the same sequence
     peaked: bool = False  # one mask, inputs and answers of peaked.c
     mesh: tuple = ()  # sizes of coordinates, where the layout gives them
+    softcap: int = 0  # of scores; 0: none
 
     def name(self):
         words = f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{self.heads}_{self.kv_heads}"
         return re.sub(r"[()]", "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
-            ("_peaked" if self.peaked else "") + ("_" + "x".join(map(str, self.mesh)) if self.mesh else "")
+            ("_peaked" if self.peaked else "") + ("_" + "x".join(map(str, self.mesh)) if self.mesh else "") + \
+            (f"_softcap{self.softcap}" if self.softcap else "")
 
     def answers(self):
-        return *(["--peaked"] if self.peaked else []), self.heads, self.kv_heads, self.head_dim, self.length
+        option = ["--peaked"] if self.peaked else ["--softcap", self.softcap] if self.softcap else []
+        return *option, self.heads, self.kv_heads, self.head_dim, self.length
 
 
 def points():
@@ -80,6 +83,7 @@ def points():
         yield Point(schedule, travel, partition, 2, 4, 8, 2, 8, TINY)
     for schedule, travel in SCHEDULES:
         yield Point(schedule, travel, "zigzag", 2, 2, 8, 2, 8, LONG)
+        yield Point(schedule, travel, "zigzag", 2, 2, 8, 2, 8, LENGTHS[1], softcap=2)
         for head_dim, partition in ((16, "zigzag"), (32, "striped"), (64, "blocks(8)"), (128, "contiguous")):
             yield Point(schedule, travel, partition, 2, 2, 4, 2, head_dim, 61)
     for mesh, travel in itertools.product(MESHES, ("keys", "queries")):
@@ -101,7 +105,7 @@ def model_text(point, masks):
              f"model test {{ layers {len(masks)}; hidden 8; heads {point.heads}; kv_heads {point.kv_heads}; "
              f"head_dim {point.head_dim}; ffn swiglu 8; norm rmsnorm 1e-5; rope 10000; vocab 32; tied yes; }}"]
     lines += [f"mask test{i} = {text};" for i, text in enumerate(masks)]
-    lines += ["attention {", "  default test0;"] + [f"  layers {i}: test{i};" for i in range(1, len(masks))] + ["}"]
+    lines += ["attention {", "  default test0;", *([f"  softcap {point.softcap};"] if point.softcap else [])] + [f"  layers {i}: test{i};" for i in range(1, len(masks))] + ["}"]
     lines += [f"sequence {point.length};", f"train {{ batch {point.data}; }}",
               emitted.layout(point.data, point.nodes * point.lanes // point.data, point.schedule, point.travel, point.partition,
                              mesh=point.mesh)]

@@ -30,14 +30,22 @@ static void add_scaled(double *y, double factor, const double *x, int d)
         y[i] += factor * x[i];
 }
 
+/* The score of query q and key k, and what its cap multiplies gradients with. */
+static double score_of(const Attention64 *a, const double *q, const double *k, double *slope)
+{
+    double score = dot(q, k, a->head_dim) / sqrt(a->head_dim), part = a->softcap > 0 ? tanh(score / a->softcap) : 0;
+    *slope = 1 - part * part;
+    return a->softcap > 0 ? a->softcap * part : score;
+}
+
 /* p[n] = the softmax of row i of head h over the kept keys, 0 elsewhere; the row's lse comes back. */
 static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
 {
     int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
     const double *q = a->q + (h * a->n + i) * d, *k = a->k + hk * a->n * d;
-    double scale = 1 / sqrt(d), max = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0, slope;
     for (int64_t j = 0; j < a->n; j++) {
-        p[j] = a->mask.keep(i, j, a->mask.ctx) ? scale * dot(q, k + j * d, d) : -INFINITY;
+        p[j] = a->mask.keep(i, j, a->mask.ctx) ? score_of(a, q, k + j * d, &slope) : -INFINITY;
         max = fmax(max, p[j]);
     }
     if (max == -INFINITY) {
@@ -89,7 +97,9 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
     double scale = 1 / sqrt(d), delta = dot(f->d_o + row, f->o + row, d);
     for (int64_t j = 0; j < a->n; j++) {
         int64_t key = keys + j * d;
-        double ds = p[j] * (dot(f->d_o + row, f->v + key, d) + f->delta_sign * delta);
+        double slope;
+        score_of(a, a->q + row, a->k + key, &slope);
+        double ds = p[j] * slope * (dot(f->d_o + row, f->v + key, d) + f->delta_sign * delta);
         add_scaled(dv + key, p[j], f->d_o + row, d);
         add_scaled(dk + key, ds * scale, f->q + row, d);
         add_scaled(dq + row, ds * scale, f->k + key, d);

@@ -29,19 +29,21 @@ def kept(mask, n, doc, device):
     }[mask]()
 
 
-def dense(q, k, v, d_o, keep, rounded, by_head=False):
+def dense(q, k, v, d_o, keep, rounded, by_head=False, softcap=0):
     """(o, lse, dq, dk, dv) in the type of q; q, d_o [heads][n][d], k, v [kv_heads][n][d]. rounded: P, dS and results through
-    bf16; by_head: dK and dV of each query head too, before they are summed."""
+    bf16; by_head: dK and dV of each query head too, before they are summed; softcap: of scores, 0: none."""
     group, scale = q.shape[0] // k.shape[0], q.shape[2] ** -0.5
     low = (lambda x: x.bfloat16().to(x.dtype)) if rounded else (lambda x: x)
     ke, ve = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
-    s = (q @ ke.transpose(1, 2) * scale).masked_fill(~keep, float("-inf"))
+    s = q @ ke.transpose(1, 2) * scale
+    t = torch.tanh(s / softcap) if softcap else torch.zeros_like(s)
+    s = (softcap * t if softcap else s).masked_fill(~keep, float("-inf"))
     lse = torch.logsumexp(s, 2)
     part = torch.exp(s - s.amax(2, keepdim=True).nan_to_num(neginf=0))
     total = part.sum(2, keepdim=True)
     o = low(low(part) @ ve / torch.where(total > 0, total, 1))
     p = torch.exp(s - lse.nan_to_num(neginf=0)[..., None])
-    ds = low(p * (d_o @ ve.transpose(1, 2) - (d_o * o).sum(2, keepdim=True)))
+    ds = low(p * (d_o @ ve.transpose(1, 2) - (d_o * o).sum(2, keepdim=True)) * (1 - t * t))
     fold = lambda x: (low(x) if by_head else x).view(k.shape[0], group, *k.shape[1:]).sum(1)
     dk, dv = fold(ds.transpose(1, 2) @ q * scale), fold(low(p).transpose(1, 2) @ d_o)
     return o, lse, low(ds @ ke * scale), low(dk), low(dv)

@@ -208,7 +208,7 @@ static Layer layer_of(const Tensor64 *t, const double *flat)
 
 static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c)
 {
-    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v};
+    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap};
 }
 
 static void project(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w, double *y)

@@ -27,6 +27,7 @@ typedef struct Attention64 {
     Mask64 mask;
     const double *q;     /* [H][n][d] */
     const double *k, *v; /* [Hk][n][d] */
+    double softcap;      /* scores are softcap * tanh(S / softcap) before the mask; 0: S */
 } Attention64;
 /* o [H][n][d] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);
@@ -42,6 +43,7 @@ typedef struct Shape64 {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     bool tied; /* the LM head is the embedding */
+    double softcap; /* of attention; 0: none */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

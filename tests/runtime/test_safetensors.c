@@ -522,6 +522,8 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/silu/gelu/' config.json", 2, "hidden_act is \"gelu\", and the plan's is \"silu\""},
         {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json", 2, "attention_bias is true"},
         {"sed -i 's/\"mlp_bias\": false/\"mlp_bias\": true/' config.json", 2, "mlp_bias is true"},
+        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2, "attn_logit_softcapping is 50, and the plan's is null"},
+        {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0, ""},
         {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", and the plan's is \"llama\""},
         {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 0, "the plan's masks are not those"},
         {"rm model.safetensors.index.json", 1, "out has neither model.safetensors nor"},

@@ -72,6 +72,7 @@ class Shape(typing.NamedTuple):
     vocab: int = 37
     tied: str = "no"
     masks: tuple = ("causal", "window(17)")
+    softcap: float = 0
 
 
 ONE = Layout("ring", "keys", "contiguous")
@@ -106,6 +107,8 @@ GRADIENTS = [
     (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, shares="auto", fast=1, recompute="selective"), Shape(masks=("window(17)", "full"))),
     (Layout("ulysses", "keys", "contiguous", lanes=3, shares="1, 4, 2"), Shape(heads=6, kv_heads=3)),
     (Layout("ring", "keys", "zigzag", 2, 2, 2, shares="1, 20"), Shape(masks=("document", "causal"))),
+    (Layout("ring", "queries", "zigzag", lanes=3, recompute="selective"), Shape(softcap=0.5)),
+    (Layout("ulysses", "keys", "zigzag", lanes=2, recompute="full"), Shape(masks=("document", "causal"), softcap=2)),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
@@ -124,7 +127,7 @@ def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
              f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; }}",
-             f"attention {{ default {shape.masks[0]};"]
+             f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {SEQUENCE};", layout.text()]
     return "\n".join(lines) + train
