@@ -285,6 +285,7 @@ typedef struct Layout {
 typedef struct Train {
     const char *data;      /* path as written; NULL: random tokens. A file with the token-file header, or any bytes */
     int64_t separator;     /* token that ends a document; -1: none */
+    int64_t predict;       /* labels are the token so many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint; /* directory; NULL: none */
     const char *weights, *export_dir; /* Hugging Face folders; NULL: none */

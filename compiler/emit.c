@@ -330,6 +330,8 @@ static void add_plan_values(Emit *e)
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%.17g", real[i].value);
     const bool timed = cost_is_of_program(p);
+    if (t->predict > 1)
+        add_field(e, "train.predict", "%" PRId64, t->predict);
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
     add_field(e, "predicted_seconds", "%.6g", timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */

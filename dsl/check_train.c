@@ -110,6 +110,7 @@ static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
 static const Field train_fields[] = {
     {"data", take_data, 0, 0},
     {"separator", take_int64, AT(separator), 0, UNIT_NONE, 0, INT32_MAX},
+    {"predict", take_int64, AT(predict), 0, UNIT_NONE, 1, 64},
     {"steps", take_steps, 0, 0, UNIT_NONE, 1, 1e15},
     {"batch", take_batch, 0, 0, UNIT_NONE, 1, 1 << 30},
     {"optimizer", take_optimizer, 0, FIELD_BLOCK},
@@ -164,6 +165,7 @@ static void check_train(Checker *c, TrainFields *f)
 void finish_train(Checker *c)
 {
     TrainFields f = {.t = {.separator = -1,
+                           .predict = 1,
                            .steps = 1000,
                            .batch = 1,
                            .seed = 1,

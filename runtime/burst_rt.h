@@ -205,7 +205,7 @@ double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */
 typedef struct BurstBatch {
-    const int32_t *token, *label; /* [n], at the chunk's positions; label: the next token, -1 where there is none */
+    const int32_t *token, *label; /* [n], at the chunk's positions; label: the token train.predict positions ahead, -1 where a document ends before */
     const float *weight;          /* [n] */
     BurstTables tables;           /* [N] each; "doc": number of the document */
 } BurstBatch;
@@ -215,6 +215,7 @@ enum { BURST_BF16, BURST_F32 }; /* what weights are written as */
 typedef struct BurstTrain {
     const char *data; /* NULL: random tokens. Token files open with "BURSTTOK"; anything else is one token a byte */
     int64_t separator; /* token that ends a document, -1: none */
+    int64_t predict;   /* labels are the token so many positions ahead; 0: 1 */
     int64_t steps, batch, seed, checkpoint_every, warmup;
     const char *checkpoint;
     const char *weights, *export_dir; /* Hugging Face folders to start from and to write after the last step; NULL: none */

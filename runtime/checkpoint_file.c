@@ -35,9 +35,10 @@ static json_t *text_fact(const char *text)
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
-    return json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
+    return json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
                      (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
-                     text_fact(t->data), "separator", (json_int_t)t->separator, "steps", (json_int_t)t->steps, "warmup",
+                     text_fact(t->data), "separator", (json_int_t)t->separator, "predict",
+                     (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
                      t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
                      p->rope_theta, "softcap", p->softcap, "masks", masks_of(p));

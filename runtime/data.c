@@ -98,14 +98,19 @@ static int read_header(BurstCtx *c, Data *d, const char *path)
     return BURST_OK;
 }
 
+static int64_t ahead_of(const BurstCtx *c)
+{
+    return c->train->predict > 0 ? c->train->predict : 1;
+}
+
 static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
 {
     BURST_TRY(open_tokens(c, d, path));
     BURST_TRY(read_header(c, d, path));
-    d->windows = (d->count - 1) / p->sequence;
+    d->windows = d->count < ahead_of(c) ? 0 : (d->count - ahead_of(c)) / p->sequence;
     if (d->windows < 1)
-        return burst_fail(c, BURST_E_IO, "%s has %lld tokens; a sequence of %lld needs one more than its length", path,
-                          (long long)d->count, (long long)p->sequence);
+        return burst_fail(c, BURST_E_IO, "%s has %lld tokens; a sequence of %lld needs %lld more than its length", path,
+                          (long long)d->count, (long long)p->sequence, (long long)ahead_of(c));
     return BURST_OK;
 }
 
@@ -223,21 +228,27 @@ static int bad_token(BurstCtx *c, const Window *w, int64_t position, uint32_t to
                       (long long)(w->begin + position), token, w->vocab);
 }
 
+static int known_token_at(BurstCtx *c, const Window *w, int64_t position, uint32_t *token)
+{
+    BURST_TRY(token_at(c, w, position, token));
+    return *token < (uint32_t)w->vocab ? BURST_OK : bad_token(c, w, position, *token);
+}
+
+/* A label may lie on another rank or behind the sequence's end; none where its document ends before it. */
 static int read_tokens(BurstCtx *c, const Window *w)
 {
     Data *d = c->data;
-    int64_t separator = c->train->separator;
+    const int64_t separator = c->train->separator;
     for (int64_t i = 0; i < d->n; i++) {
-        uint32_t token = 0, next = 0;
-        BURST_TRY(token_at(c, w, d->position[i], &token));
-        BURST_TRY(token_at(c, w, d->position[i] + 1, &next));
-        bool ends = separator >= 0 && token == separator; /* the next token opens another document */
-        if (token >= (uint32_t)w->vocab)
-            return bad_token(c, w, d->position[i], token);
-        if (next >= (uint32_t)w->vocab)
-            return bad_token(c, w, d->position[i] + 1, next);
+        uint32_t token = 0;
+        bool ends = false;
+        BURST_TRY(known_token_at(c, w, d->position[i], &token));
         d->token[i] = (int32_t)token;
-        d->label[i] = ends ? -1 : (int32_t)next;
+        for (int64_t ahead = 1; ahead <= ahead_of(c); ahead++) {
+            ends |= separator >= 0 && token == separator; /* the next token opens another document */
+            BURST_TRY(known_token_at(c, w, d->position[i] + ahead, &token));
+        }
+        d->label[i] = ends ? -1 : (int32_t)token;
         d->weight[i] = ends ? 0 : 1;
     }
     return BURST_OK;

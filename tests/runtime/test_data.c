@@ -225,6 +225,31 @@ static void expect_refusal(const BurstPlan *p, const char *text)
     assert_int_equal(o.code, 1);
 }
 
+/* Labels some tokens ahead, across the borders of ranks and of the window, and none behind the end of a document. */
+static void labels_ahead(void **unused)
+{
+    (void)unused;
+    const int64_t separator = SEPARATOR;
+    for (int world = 1; world <= 4; world += 3)
+        for (int64_t ahead = 2; ahead <= 6; ahead += 2) {
+            BurstPlan p = plan_for(world, 1, ahead == 4 ? MINI_STRIPED : MINI_ZIGZAG, separator, write_tokens("ahead", 2, TOKENS));
+            p.train.predict = ahead;
+            Seen *s = read_with(&p);
+            for (int n = 0; n < READS; n++)
+                for (int i = 0, w = window_of(s->token[n]); i < SEQUENCE; i++) {
+                    const uint32_t *token = &original[w * SEQUENCE + i];
+                    bool ends = false;
+                    for (int j = 0; j < ahead; j++)
+                        ends |= token[j] == separator;
+                    assert_int_equal(s->label[n][i], ends ? -1 : (int32_t)token[ahead]);
+                    assert_true(s->weight[n][i] == (ends ? 0.0f : 1.0f));
+                }
+        }
+    BurstPlan p = plan_for(2, 1, MINI_CONTIGUOUS, -1, write_tokens("ahead", 2, SEQUENCE + 2));
+    p.train.predict = 3;
+    expect_refusal(&p, "has 26 tokens; a sequence of 24 needs 3 more than its length");
+}
+
 static void refused_files(void **unused)
 {
     (void)unused;
@@ -233,7 +258,7 @@ static void refused_files(void **unused)
     p.train.data = write_tokens("cut", 2, TOKENS + 1);
     expect_refusal(&p, "its header promises 270 tokens, and it has 269");
     p.train.data = write_tokens("short", 2, SEQUENCE);
-    expect_refusal(&p, "has 24 tokens; a sequence of 24 needs one more");
+    expect_refusal(&p, "has 24 tokens; a sequence of 24 needs 1 more than its length");
     p.train.data = write_tokens("odd", 3, TOKENS);
     expect_refusal(&p, "3 bytes a token");
     uint32_t usual = original[100];
@@ -283,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_partitions_read_the_same), cmocka_unit_test(widths_read_the_same),
         cmocka_unit_test(orders_differ),                cmocka_unit_test(random_tokens),
+        cmocka_unit_test(labels_ahead),
         cmocka_unit_test(refused_files),                cmocka_unit_test(tool_writes_what_is_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
