@@ -278,6 +278,9 @@ typedef struct Layout {
     Setting travel, recompute;
     Setting weights, ffn_chunks; /* Sharding; how many */
     Saving saving; /* `recompute save(...)`; upper NULL: none */
+    Setting placement;    /* is_auto: all orders of the axes are tried */
+    int placement_names;  /* axes from the innermost on */
+    const char *placement_name[MAX_COORDS + 1];
     const char *schedule; /* NULL: auto */
     Span schedule_span;
     Span span;

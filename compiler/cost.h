@@ -55,7 +55,8 @@ typedef struct Collective { double bytes, seconds; } Collective;
 typedef struct AttentionInput {
     const Cluster *cluster;
     const Schedule *schedule;
-    int first;            /* world rank of the group's first rank */
+    int group;            /* of the ranks that share a sequence */
+    int alike;            /* groups with ranks in the same nodes, which do the same at the same time; 0: one */
     int ranks;            /* simulated */
     const int *rank;      /* [ranks] their ranks in the group */
     int size[MAX_COORDS], stride[MAX_COORDS]; /* the simulated ranks as the choice's coordinates, of which some may be fewer */
@@ -88,6 +89,7 @@ int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank
 double cost_merge_seconds(const Device *d, double bytes);
 
 /* ---- cost_links.c: links and NICs of the simulated ranks as resources ---- */
+int links_rank(const AttentionInput *in, int rank); /* in the world, of a simulated rank */
 const NodeGroup *links_group(const AttentionInput *in, int rank); /* of a simulated rank */
 Sim *links_sim(Arena *a, const AttentionInput *in);
 /* How far apart two nodes are: 0: one node; 1: of the innermost level; one more for each level that a message leaves. */
@@ -154,7 +156,8 @@ typedef struct LayerKind { /* layers with the same mask; indices: forward, backw
 } LayerKind;
 typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what is recomputed */ } BlockTime;
 typedef struct StepParts {
-    int first, ranks;     /* of the group, in the world; simulated */
+    int group, ranks;     /* which one is simulated, and how many of its ranks */
+    const Choice *choice;
     const int *rank;      /* [ranks] their ranks in the group */
     int busiest;          /* of them: computes most in attention */
     int kinds;

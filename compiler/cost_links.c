@@ -2,16 +2,22 @@
 #include "cost.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+int links_rank(const AttentionInput *in, int rank)
+{
+    return choice_rank(in->schedule->choice, in->group, in->rank[rank]);
+}
 
 const NodeGroup *links_group(const AttentionInput *in, int rank)
 {
-    return cluster_group_of(in->cluster, in->first + in->rank[rank]);
+    return cluster_group_of(in->cluster, links_rank(in, rank));
 }
 
 static int node_of(const AttentionInput *in, int rank)
 {
-    return cluster_node_of(in->cluster, in->first + in->rank[rank]);
+    return cluster_node_of(in->cluster, links_rank(in, rank));
 }
 
 /* Resources: of each rank, the link out and in, and its part of the node's NICs out and in; then all NICs of each node. */
@@ -45,6 +51,12 @@ static int uplink(const AttentionInput *in, int level, int rank, int inwards)
     return first_uplink(in, level) + 2 * (node_of(in, rank) / in->cluster->level[level].nodes) + inwards;
 }
 
+/* Groups that do the same at the same time share their nodes' NICs and uplinks: a simulated one has its part of them. */
+static int alike(const AttentionInput *in)
+{
+    return in->alike > 1 ? in->alike : 1;
+}
+
 Sim *links_sim(Arena *a, const AttentionInput *in)
 {
     const Cluster *c = in->cluster;
@@ -57,11 +69,11 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
         double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
         rank[LINK_OUT] = rank[LINK_IN] = link;
         rank[NIC_OUT] = rank[NIC_IN] = own;
-        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription));
+        out[0] = out[1] = or_unlimited(node / fmax(1, c->oversubscription)) / alike(in);
     }
     for (int l = 0; l < c->levels; l++)
         for (int u = 0; u < cluster_units(c, l); u++)
-            capacity[first_uplink(in, l) + 2 * u] = capacity[first_uplink(in, l) + 2 * u + 1] = or_unlimited(cluster_uplink(c, l, u));
+            capacity[first_uplink(in, l) + 2 * u] = capacity[first_uplink(in, l) + 2 * u + 1] = or_unlimited(cluster_uplink(c, l, u)) / alike(in);
     return sim_new(a, all, capacity);
 }
 
@@ -196,40 +208,66 @@ Collective collective_of(const Cluster *c, double bytes)
     return (Collective){.bytes = sent, .seconds = sent / collective_rate(c) + latency * 1e-9};
 }
 
-/* The first simulated rank of the next node; ranks of a node stand together. */
-static int next_node(const AttentionInput *in, int rank)
+typedef struct Place { int rank, world; } Place; /* simulated; in the world */
+
+static int by_world(const void *x, const void *y)
 {
-    int next = rank;
-    while (next < in->ranks && node_of(in, next) == node_of(in, rank))
+    const int a = ((const Place *)x)->world, b = ((const Place *)y)->world;
+    return (a > b) - (a < b);
+}
+
+/* The simulated ranks node by node. */
+static Place *places(const AttentionInput *in)
+{
+    Place *p = xmalloc(sizeof *p * (size_t)in->ranks);
+    for (int r = 0; r < in->ranks; r++)
+        p[r] = (Place){r, links_rank(in, r)};
+    qsort(p, (size_t)in->ranks, sizeof *p, by_world);
+    return p;
+}
+
+/* The first place of the next node. */
+static int next_node(const AttentionInput *in, const Place *p, int at)
+{
+    int next = at;
+    while (next < in->ranks && node_of(in, p[next].rank) == node_of(in, p[at].rank))
         next++;
     return next < in->ranks ? next : 0;
 }
 
-/* A flow over each link to the next rank of the node, and from each node one to the next, which stands for as many as the node
- * has ranks. */
+/* From each node to the next one flow, which stands for as many as the node has ranks, beside those of groups that are alike. */
+static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank, int next, int start, int end)
+{
+    t.weight = (double)links_group(in, rank)->gpus / alike(in);
+    t.bytes /= alike(in);
+    t.resource[0] = node_nics(in, rank), t.resource[1] = node_nics(in, next) + 1;
+    use_uplinks(in, &t, rank, distance(in, rank, next), 0);
+    use_uplinks(in, &t, next, distance(in, rank, next), 1);
+    add_flow(s, t, start, end);
+}
+
+/* A flow over each link to the next rank of the node, and over the cards from each node to the next. */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
 {
     const Cluster *cluster = in->cluster;
     const double moving = c.bytes / collective_rate(cluster), share = c.seconds < moving ? c.seconds / moving : 1;
-    Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .bytes = c.bytes * share, .resources = 2};
+    const Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .bytes = c.bytes * share, .resources = 2};
     const int start = sim_task(s, (Task){.class = COST_WEIGHTS}), end = sim_task(s, (Task){.class = COST_WEIGHTS});
+    Place *p = places(in);
     sim_after(s, start, after);
     sim_after(s, end, start);
-    for (int r = 0, first = 0; r < in->ranks; r++) {
-        const int next = next_node(in, r), gpus = links_group(in, r)->gpus;
-        const bool last = r + 1 == in->ranks || next == r + 1;
-        t.weight = 1;
-        t.resource[0] = RANK_RESOURCES * r + LINK_OUT, t.resource[1] = RANK_RESOURCES * (last ? first : r + 1) + LINK_IN;
-        first = last ? r + 1 : first;
-        if (gpus > 1)
-            add_flow(s, t, start, end);
-        t.weight = gpus;
-        t.resource[0] = node_nics(in, r), t.resource[1] = node_nics(in, next) + 1;
-        use_uplinks(in, &t, r, distance(in, r, next), 0);
-        use_uplinks(in, &t, next, distance(in, r, next), 1);
+    for (int i = 0, first = 0; i < in->ranks; i++) {
+        const int next = next_node(in, p, i), rank = p[i].rank;
+        const bool last = i + 1 == in->ranks || next == i + 1;
+        Task near = t;
+        near.resource[0] = RANK_RESOURCES * rank + LINK_OUT;
+        near.resource[1] = RANK_RESOURCES * p[last ? first : i + 1].rank + LINK_IN;
+        first = last ? i + 1 : first;
+        if (links_group(in, rank)->gpus > 1)
+            add_flow(s, near, start, end);
         if (last && cluster->nodes > 1)
-            add_flow(s, t, start, end);
-        t.resources = 2;
+            add_between_nodes(s, in, t, rank, p[next].rank, start, end);
     }
+    free(p);
     return end;
 }

@@ -38,7 +38,7 @@ static int unit_of(const Draft *d, int coord)
 {
     const Choice *c = d->forward->choice;
     int gpus = d->program->cluster.groups[0].gpus, node = c->ranks > gpus ? gpus : 1;
-    return node / gcd(node, c->stride[coord]);
+    return node / gcd(node, c->placed && c->size[coord] > 1 ? c->place[coord] : c->stride[coord]);
 }
 
 static void set_strides(const Choice *c, Grid *g)
@@ -113,12 +113,28 @@ static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 static int slowest_group(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
-    int ranks = d->forward->choice->ranks, slowest = 0;
-    for (int r = 0; r < c->world / ranks * ranks; r++)
-        if (cluster_group_of(c, r)->device->attention_forward <
-            cluster_group_of(c, slowest)->device->attention_forward)
-            slowest = r;
-    return slowest / ranks * ranks;
+    const Choice *choice = d->forward->choice;
+    int slowest = 0;
+    double least = INFINITY;
+    for (int g = 0; g < c->world / choice->ranks; g++)
+        for (int r = 0; r < choice->ranks; r++) {
+            const double rate = cluster_group_of(c, choice_rank(choice, g, r))->device->attention_forward;
+            slowest = rate < least ? g : slowest;
+            least = fmin(least, rate);
+        }
+    return slowest;
+}
+
+/* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are seldom in one node and not
+ * told apart. */
+static int groups_alike(const Draft *d)
+{
+    const Cluster *c = &d->program->cluster;
+    const Choice *choice = d->forward->choice;
+    int alike = 0;
+    for (int g = 0; choice->placed && g < choice->data; g++)
+        alike += cluster_node_of(c, choice_rank(choice, g, 0)) == cluster_node_of(c, choice_rank(choice, 0, 0));
+    return alike;
 }
 
 /* ---- heads of a rank under head parallelism ---- */
@@ -148,7 +164,7 @@ typedef struct Loader {
 
 static const Device *device_of(const Loader *l, int rank)
 {
-    return cluster_group_of(&l->draft->program->cluster, l->in->first + l->in->rank[rank])->device;
+    return cluster_group_of(&l->draft->program->cluster, links_rank(l->in, rank))->device;
 }
 
 static double tile_sides(const Program *p, bool backward)
@@ -171,7 +187,7 @@ static double compute_seconds(const Loader *l, int rank, double pairs, double he
 {
     const Device *d = device_of(l, rank);
     double rate = (l->backward ? d->attention_backward : d->attention_forward) *
-                  cost_rate_share(&l->draft->program->cluster, l->in->first + l->in->rank[rank]);
+                  cost_rate_share(&l->draft->program->cluster, links_rank(l->in, rank));
     double flops = (l->backward ? 10 : 4) * pairs * l->draft->program->model.head_dim * heads;
     return pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
@@ -245,7 +261,8 @@ static void load_transfers(Loader *l)
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
     AttentionInput in = {.cluster = &d->program->cluster, .schedule = backward ? d->backward : d->forward,
-                         .first = slowest_group(d), .ranks = ranks};
+                         .group = slowest_group(d), .ranks = ranks};
+    in.alike = groups_alike(d);
     choose_ranks(a, d, &in);
     size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
     in.seconds = NEW_ARRAY(a, double, cells);

@@ -76,15 +76,15 @@ static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ran
     return true;
 }
 
-/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated. */
-static void add_rank_kinds(Arena *a, StepModel *m, const Partition *part, int ranks, int own)
+/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated, as group * ranks + chunk. */
+static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partition *part, int own)
 {
     Vec(RankKind) kinds = {0};
-    if (add_mean_kind(a, m, part, ranks))
+    if (add_mean_kind(a, m, part, c->ranks))
         return;
     for (int r = 0; r < m->cluster->world; r++) {
-        const double tokens = part ? (double)part->of[r % ranks].tokens : (double)m->program->sequence / ranks;
-        const RankKind k = rank_kind_of(m->cluster, r, tokens);
+        const double tokens = part ? (double)part->of[r % c->ranks].tokens : (double)m->program->sequence / c->ranks;
+        const RankKind k = rank_kind_of(m->cluster, choice_rank(c, r / c->ranks, r % c->ranks), tokens);
         const int known = find_kind(m, k);
         m->own = r == own ? known : m->own;
         if (known < m->rank_kinds)
@@ -110,7 +110,7 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
     m.step = step_make(a, simulated, c, part ? part : &even, units, 0);
     m.ops = step_unroll(a, m.step, &m.op);
-    add_rank_kinds(a, &m, part, c->ranks, own);
+    add_rank_kinds(a, &m, c, part, own);
     for (int b = 0; b < STEP_BLOCKS; b++)
         rate_block(a, &m, b);
     return m;
@@ -153,7 +153,8 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
         l->time[backward] = attention_simulate(a, &l->input[backward]);
     }
     p->rank = l->input[0].rank;
-    p->first = l->input[0].first;
+    p->group = l->input[0].group;
+    p->choice = d->forward->choice;
     for (int r = 0; r < p->ranks; r++)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
@@ -180,8 +181,9 @@ static void find_busiest(StepParts *p)
 /* Attention's rate of a rank of the group, in that of the group's first rank. */
 static double rank_speed(const StepParts *p, const Cluster *c, int rank)
 {
-    const int first = p->first;
-    return cluster_group_of(c, first + rank)->device->attention_backward / cluster_group_of(c, first)->device->attention_backward;
+    const Choice *choice = p->choice;
+    return cluster_group_of(c, choice_rank(choice, p->group, rank))->device->attention_backward /
+           cluster_group_of(c, choice_rank(choice, p->group, 0))->device->attention_backward;
 }
 
 static void rate_ranks(Arena *a, StepParts *p, const Draft *d)
@@ -255,7 +257,7 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
             attention_kind(a, p, d, k);
     find_busiest(p);
     rate_ranks(a, p, d);
-    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, p->first + p->rank[p->busiest]);
+    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
     stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);

@@ -359,7 +359,7 @@ static void add_plan_constants(Emit *e)
         {"heads", "PLAN_HEADS"}, {"kv_heads", "PLAN_KV_HEADS"}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN"},
         {"vocab", "PLAN_VOCAB"}, {"norm_eps", "PLAN_NORM_EPS"}, {"rope_theta", "PLAN_ROPE_THETA"}, {"masks", "plan_masks"},
         {"layer_mask", "plan_layer_mask"}, {"units", "plan_units"}, {"unit_rows", "3"}, {"tokens_of", "plan_tokens"},
-        {"position", "plan_position"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
+        {"position", "plan_position"}, {"chunk_of", "plan_chunk_of"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
         {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
         {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
@@ -473,6 +473,7 @@ static void emit_plan_of_step(Emit *e)
 static void emit_rest(Emit *e)
 {
     text_add(e->out, "/* ---- which tokens and pairs a rank has ---- */\n\n");
+    placement_emit_c(e->arena, &e->draft->choice, e->out);
     partition_emit_c(e->draft->partition, e->out);
     emit_host_masks(e);
     if (device(e))

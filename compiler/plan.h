@@ -14,6 +14,8 @@ typedef struct Choice {
     int data;  /* data-parallel groups */
     int ranks; /* G: consecutive ranks that share one sequence */
     int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
+    bool placed; /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow each other */
+    int place[MAX_COORDS], data_stride;
     PartitionKind partition;
     int64_t block;
     SharesKind shares;
@@ -33,7 +35,7 @@ void choice_shape(Choice *c, int coords, const int *size); /* the last coordinat
 bool choice_exchanges(const Choice *c); /* by heads, in either direction; verify accepts none that is by heads in one alone */
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 10 };
+enum { DIMENSIONS = 11 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -56,6 +58,14 @@ const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
 Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
+
+/* ---- placement.c: which rank of the world has a chunk ---- */
+int choice_rank(const Choice *c, int group, int chunk);
+int placement_count(const Program *p);
+bool placement_take(const Program *p, Choice *c, int n);
+const char *placement_why_not(Arena *a, const Program *p, const Choice *c);
+const char *placement_text(Arena *a, const Choice *c); /* as the layout has it; NULL: the usual order */
+void placement_emit_c(Arena *a, const Choice *c, Text *out); /* plan_chunk_of(rank), plan_group_of(rank), plan_rank_of(group, chunk) */
 
 /* ---- coords.c: the ranks of a group as the schedule's coordinates ---- */
 bool coords_wanted(const Program *p, const SchedText *t); /* not: its sizes are open, and nobody asks for it */

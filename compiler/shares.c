@@ -107,12 +107,17 @@ static void by_device(Speeds *s, const GivenShares *given)
 
 /* ---- of the ranks that share a sequence ---- */
 
+static const Device *device_at(const Program *p, const Choice *c, int group, int chunk)
+{
+    return cluster_group_of(&p->cluster, choice_rank(c, group, chunk))->device;
+}
+
 bool shares_differ(const Program *p, const Choice *c)
 {
     bool differ = false;
     for (int d = 0; d < c->data; d++)
         for (int r = 1; r < c->ranks && !differ; r++)
-            differ = cluster_group_of(&p->cluster, d * c->ranks + r)->device != cluster_group_of(&p->cluster, d * c->ranks)->device;
+            differ = device_at(p, c, d, r) != device_at(p, c, d, 0);
     return differ;
 }
 
@@ -127,7 +132,7 @@ static void spread(Speeds *s, const Program *p, const Choice *c, int *share)
     for (int r = 0; r < c->ranks; r++)
         share[r] = INT_MAX;
     for (int r = 0; r < c->ranks * c->data; r++) {
-        const int mine = speed_of(s, cluster_group_of(&p->cluster, r)->device)->share;
+        const int mine = speed_of(s, device_at(p, c, r / c->ranks, r % c->ranks))->share;
         share[r % c->ranks] = mine < share[r % c->ranks] ? mine : share[r % c->ranks];
     }
 }

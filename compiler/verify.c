@@ -23,16 +23,16 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
 {
     const Cluster *c = &t->program->cluster;
     for (int r = 0; r < t->choice.data * t->choice.ranks; r++) {
-        int first = r / t->choice.ranks * t->choice.ranks;
-        int peer = first + rel_add(&t->choice, r - first, hop);
-        if (cluster_node_of(c, r) == cluster_node_of(c, peer))
+        const int data = r / t->choice.ranks, chunk = r % t->choice.ranks, rank = choice_rank(&t->choice, data, chunk);
+        const int peer = choice_rank(&t->choice, data, rel_add(&t->choice, chunk, hop));
+        if (cluster_node_of(c, rank) == cluster_node_of(c, peer))
             continue;
-        const NodeGroup *group[2] = {cluster_group_of(c, r), cluster_group_of(c, peer)};
+        const NodeGroup *group[2] = {cluster_group_of(c, rank), cluster_group_of(c, peer)};
         for (int g = 0; g < 2; g++) {
             if (group[g]->nics > 0 && group[g]->nic)
                 continue;
             diag_error(d, i->node->stmt->span, "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
-                       PROOF_LINKS, proof_names[PROOF_LINKS], r, peer, g ? "that node" : "its node");
+                       PROOF_LINKS, proof_names[PROOF_LINKS], rank, peer, g ? "that node" : "its node");
             diag_note(d, group[g]->span, "add `nics 1 of hdr;` to this node");
             (void)a;
             (void)s;

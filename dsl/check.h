@@ -116,6 +116,8 @@ void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */
 void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
+TakeField take_placement;                       /* Layout */
+void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */

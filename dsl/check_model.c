@@ -357,7 +357,6 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 /* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
 typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
 static const Planned choices[] = {
-    {"placement", "auto", {"heads_first", "context_first"}},
     {"loss", "fused", {"full"}},
     {"offload", "none", {"optimizer", "chunks", "outputs"}},
     {"accumulate", "fp32", {"bf16", "fp16"}},
@@ -415,7 +414,7 @@ static const Field layout_fields[] = {
     {"context", take_context, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
     {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
-    {"placement", take_choice, 0, 0},
+    {"placement", take_placement, 0, 0},
     {"partition", take_partition, 0, 0},
     {"shares", take_shares, 0, 0},
     {"schedule", take_schedule, 0, 0},
@@ -571,6 +570,7 @@ void finish_layout(Checker *c)
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_schedule_name(c, &l);
+    check_placement(c, &l);
     check_layout(c, &l);
     check_travel(c, &l);
     c->program->layout = l;

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 5 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 6 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -227,7 +227,7 @@ typedef struct BurstStep { double loss; /* mean over counted tokens of the globa
 typedef struct BurstPlan {
     int abi;
     const char *source;          /* "lab.topo model.burst" */
-    int world, data, group;      /* data groups of `group` consecutive ranks each share one sequence */
+    int world, data, group;      /* data groups of `group` ranks each share one sequence */
     int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
@@ -254,6 +254,7 @@ typedef struct BurstPlan {
     int channels;
     int64_t (*tokens_of)(int chunk);
     int64_t (*position)(int chunk, int64_t i);
+    int (*chunk_of)(int rank);   /* NULL: rank % group */
     size_t state_bytes;
     /* Carves this rank's buffers; state is zeroed memory of state_bytes. */
     int (*start)(BurstCtx *c, void *state, BurstWeights *w);

@@ -116,7 +116,7 @@ static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
 
 static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
 {
-    int chunk = c->rank % p->group;
+    int chunk = p->chunk_of ? p->chunk_of(c->rank) : c->rank % p->group;
     size_t n = (size_t)(d->n = p->tokens_of(chunk));
     d->position = calloc(n, sizeof *d->position);
     d->token = calloc(n, sizeof *d->token);

@@ -58,9 +58,9 @@ static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const Pl
         int to = (s->me + step) % PLAN_GROUP, from = (s->me + PLAN_GROUP - step) % PLAN_GROUP;
         const float *sent = to_heads ? plan_my_heads(s, x, to) : plan_chunk_share(s, x, to);
         float *got = to_heads ? plan_chunk_share(s, x, from) : plan_my_heads(s, x, from);
-        BURST_TRY(burst_send(c, channel, s->first + to, sent,
+        BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), sent,
                              to_heads ? plan_share_bytes(s, x, s->me, to) : plan_share_bytes(s, x, to, s->me), &out[to]));
-        BURST_TRY(burst_recv(c, channel, s->first + from, got,
+        BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), got,
                              to_heads ? plan_share_bytes(s, x, from, s->me) : plan_share_bytes(s, x, s->me, from), &in[from]));
     }
     float *mine = plan_my_heads(s, x, s->me), *share = plan_chunk_share(s, x, s->me);
@@ -81,14 +81,14 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     burst_part(c, BURST_P_EXCHANGE, 0, 0);
     for (int to = 0; to < PLAN_GROUP; to++)
         if (to != s->me)
-            BURST_TRY(burst_send(c, channel, s->first + to, plan_chunk_share(s, x, to), plan_share_bytes(s, x, to, s->me),
+            BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), plan_chunk_share(s, x, to), plan_share_bytes(s, x, to, s->me),
                                  &out[to]));
     for (int from = 0; from < PLAN_GROUP; from++) {
         size_t bytes = plan_share_bytes(s, x, s->me, from);
         const float *part = from == s->me ? plan_chunk_share(s, x, from) : s->buffer.xsum;
         memset(&in, 0, sizeof in);
         if (from != s->me) {
-            BURST_TRY(burst_recv(c, channel, s->first + from, s->buffer.xsum, bytes, &in));
+            BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), s->buffer.xsum, bytes, &in));
             BURST_TRY(burst_wait(c, &in));
         }
         burst_add((int64_t)(bytes / sizeof(float)), part, plan_my_heads(s, x, from));

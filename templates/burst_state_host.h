@@ -22,6 +22,9 @@ extern const BurstPlan burst_plan;
 extern const BurstMask *const plan_masks[PLAN_MASKS];
 static int64_t plan_tokens(int chunk);
 static int64_t plan_position(int chunk, int64_t i);
+static int plan_chunk_of(int rank);
+static int plan_group_of(int rank);
+static int plan_rank_of(int group, int chunk);
 
 enum { PLAN_PARTS = 4 };
 typedef struct PlanSlot {
@@ -48,7 +51,7 @@ typedef struct PlanState {
     BurstOrder reduction;
     double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
-    int first;  /* world rank that owns chunk 0 */
+    int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of this rank */
     BurstChunk chunk[PLAN_GROUP];
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
@@ -67,8 +70,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
     int64_t *position = s->buffer.positions;
     BurstSide *side = s->buffer.sides;
-    s->me = burst_rank(c) % PLAN_GROUP;
-    s->first = burst_rank(c) - s->me;
+    s->me = plan_chunk_of(burst_rank(c));
+    s->group = plan_group_of(burst_rank(c));
     for (int i = 0; i < PLAN_GROUP; i++) {
         int64_t n = plan_tokens(i);
         int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);

@@ -61,12 +61,11 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
 /* Tokens whose labels count, in the sequences of all ranks. */
 static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *tokens)
 {
-    const int group = burst_rank(c) / PLAN_GROUP;
     const BurstGroup world = {0, 1, PLAN_WORLD};
     BurstBatch b;
     *tokens = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
-        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
+        BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
         for (int64_t j = 0; j < s->n; j++)
             *tokens += b.label[j] < 0 ? 0 : (double)b.weight[j];
     }
@@ -76,14 +75,13 @@ static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *to
 static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
 {
     PlanState *s = (PlanState *)state;
-    const int group = burst_rank(c) / PLAN_GROUP;
     const BurstGroup world = {0, 1, PLAN_WORLD};
     double tokens, loss = 0;
     BurstBatch b;
     BURST_TRY(plan_count(c, s, step, &tokens));
     s->sequence = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
-        BURST_TRY(burst_batch_read(c, &burst_plan, step, group * PLAN_SEQUENCES + i, &b));
+        BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
         BURST_TRY(plan_sequence_step(c, s, w, &b, tokens > 0 ? 1 / tokens : 0, &loss));
     }
     BURST_TRY(burst_allreduce(c, world, &loss, 1));

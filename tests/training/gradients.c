@@ -88,10 +88,19 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
 /* What this rank sees of a sequence; the arrays are [tokens of the rank]. */
 typedef struct Local { int32_t *token, *label; float *weight; } Local;
 
+/* As many as have the same chunk and a lower number. */
+static int group_of(const BurstPlan *p, int rank)
+{
+    int group = 0;
+    for (int r = 0; r < rank; r++)
+        group += p->chunk_of(r) == p->chunk_of(rank);
+    return group;
+}
+
 static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double *loss)
 {
     const BurstPlan *p = x->p;
-    int group = burst_rank(x->c) / p->group, chunk = burst_rank(x->c) % p->group;
+    int group = group_of(p, burst_rank(x->c)), chunk = p->chunk_of(burst_rank(x->c));
     int64_t n = p->tokens_of(chunk);
     Sequence s = sequence_new(p->sequence);
     Local l = {calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(float))};

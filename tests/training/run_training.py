@@ -42,12 +42,14 @@ class Layout(typing.NamedTuple):
     weights: str = "zero3"
     chunks: int = 1
     shares: str = ""
+    placement: str = ""
     fast: int = 0  # of the nodes, so many with devices twice as fast as the others'
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
         text += f"_{self.weights}_{self.chunks}" if (self.weights, self.chunks) != ("zero3", 1) else ""
         text += f"_shares{self.shares}_{self.fast}" if self.shares else ""
+        text += f"_{self.placement}"
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -63,6 +65,7 @@ class Layout(typing.NamedTuple):
         more = f" weights {self.weights}; ffn chunks {self.chunks};"
         more = more if (self.weights, self.chunks) != ("zero3", 1) else ""
         more += f" shares {self.shares};" if self.shares else ""
+        more += f" placement {self.placement};" if self.placement else ""
         return text.replace(" }", more + " }")
 
 
@@ -78,7 +81,8 @@ class Shape(typing.NamedTuple):
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
-          Layout("burst", "keys", "zigzag", nodes=2, lanes=2, shares="auto", fast=1)]
+          Layout("burst", "keys", "zigzag", nodes=2, lanes=2, shares="auto", fast=1),
+          Layout("burst", "queries", "zigzag", 2, 2, 4, placement="lane, data, node")]
 GRADIENTS = [
     (ONE, Shape()),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
@@ -106,6 +110,9 @@ GRADIENTS = [
     (Layout("burst", "keys", "blocks(20)", nodes=2, lanes=2, shares="core 1, fast 3", fast=1), Shape(tied="yes")),
     (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, shares="auto", fast=1, recompute="selective"), Shape(masks=("window(17)", "full"))),
     (Layout("ulysses", "keys", "contiguous", lanes=3, shares="1, 4, 2"), Shape(heads=6, kv_heads=3)),
+    (Layout("ring", "keys", "zigzag", 2, 2, 2, placement="data, context"), Shape(masks=("document", "causal"))),
+    (Layout("burst", "keys", "striped", nodes=2, lanes=3, placement="node, lane"), Shape(tied="yes")),
+    (Layout("ulysses", "keys", "contiguous", 2, 2, 4, placement="data"), Shape(kv_heads=4)),
     (Layout("ring", "keys", "zigzag", 2, 2, 2, shares="1, 20"), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "zigzag", lanes=3, recompute="selective"), Shape(softcap=0.5)),
     (Layout("ulysses", "keys", "zigzag", lanes=2, recompute="full"), Shape(masks=("document", "causal"), softcap=2)),

@@ -118,16 +118,25 @@ void sequence_free(Sequence *s)
     free(s->token), free(s->label), free(s->doc), free(s->weight);
 }
 
+/* The ranks with a chunk are of one group each; that of the first group has the least number. */
+static int first_with(const Whole *x, int chunk)
+{
+    int rank = 0;
+    while (x->p->chunk_of(rank) != chunk)
+        rank++;
+    return rank;
+}
+
 /* Puts one value a token of every rank of the first data group at its place. */
 #define COLLECT(x, value, to)                                                                                 \
     do {                                                                                                      \
         float mine_[(x)->p->max_tokens + 1];                                                                  \
-        for (int64_t i = 0; i < (x)->p->tokens_of(burst_rank((x)->c) % (x)->p->group); i++)                    \
+        for (int64_t i = 0; i < (x)->p->tokens_of((x)->p->chunk_of(burst_rank((x)->c))); i++)                  \
             mine_[i] = (float)(value);                                                                        \
         BURST_TRY(gather(x, mine_, (x)->p->max_tokens));                                                      \
         for (int r_ = 0; r_ < (x)->p->group; r_++)                                                            \
             for (int64_t i = 0; i < (x)->p->tokens_of(r_); i++)                                                \
-                (to)[(x)->p->position(r_, i)] = (typeof(*(to)))(x)->full[r_ * (x)->p->max_tokens + i];         \
+                (to)[(x)->p->position(r_, i)] = (typeof(*(to)))(x)->full[first_with(x, r_) * (x)->p->max_tokens + i]; \
     } while (0)
 
 int whole_sequence(Whole *x, int64_t step, int64_t index, Sequence *out)
