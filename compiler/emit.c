@@ -240,11 +240,12 @@ static void emit_alloc(Emit *e)
 
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
+    static const char *const first[] = {[FIRST_NORMAL] = "0.02f", [FIRST_ONES] = "0", [FIRST_ZEROS] = "-1"};
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
         const UnitTensor *t = &u->tensor[i];
         text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s},\n", t->name, t->rows, t->cols,
-                    t->offset, t->ones ? "0" : "0.02f");
+                    t->offset, first[t->first]);
     }
     text_add(e->out, "};\n");
 }

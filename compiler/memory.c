@@ -1,4 +1,4 @@
-/* memory.c: the units of parameters, what a rank has beside the step's arena, and what attention has inside it.
+/* memory.c: what a rank has beside the step's arena, and what attention has inside it.
  *
  * The step's values have their places from step_pack. What is here lives as long as the program, or is attention's scratch:
  * slots of travelling chunks, shares of heads, tile lists; a value of the step, whose buffers lie in it as their rows say.
@@ -9,49 +9,6 @@
 
 #include "burst_rt.h"
 #include "burst_sizes.h"
-
-/* ---- units ---- */
-
-typedef struct UnitMaker { Arena *arena; Vec(UnitTensor) tensors; int64_t offset; } UnitMaker;
-
-static void add_tensor(UnitMaker *m, const char *name, int64_t rows, int64_t cols, bool ones)
-{
-    *vec_push(m->arena, &m->tensors) = (UnitTensor){name, rows, cols, m->offset, ones};
-    m->offset += rows * cols;
-}
-
-static Unit finish_unit(UnitMaker *m, const Program *p, const char *name, int repeat)
-{
-    int world = p->cluster.world;
-    Unit u = {name, repeat, m->offset, (m->offset + world - 1) / world, m->tensors.n, m->tensors.at};
-    *m = (UnitMaker){.arena = m->arena};
-    return u;
-}
-
-Units units_make(Arena *a, const Program *p)
-{
-    const Model *d = &p->model;
-    int64_t q = (int64_t)d->heads * d->head_dim, kv = (int64_t)d->kv_heads * d->head_dim;
-    Unit *u = NEW_ARRAY(a, Unit, 3);
-    UnitMaker m = {.arena = a};
-    add_tensor(&m, "model.embed_tokens.weight", d->vocab, d->hidden, false);
-    u[0] = finish_unit(&m, p, "embedding", 1);
-    add_tensor(&m, "input_layernorm.weight", 1, d->hidden, true);
-    add_tensor(&m, "self_attn.q_proj.weight", q, d->hidden, false);
-    add_tensor(&m, "self_attn.k_proj.weight", kv, d->hidden, false);
-    add_tensor(&m, "self_attn.v_proj.weight", kv, d->hidden, false);
-    add_tensor(&m, "self_attn.o_proj.weight", d->hidden, q, false);
-    add_tensor(&m, "post_attention_layernorm.weight", 1, d->hidden, true);
-    add_tensor(&m, "mlp.gate_proj.weight", d->ffn, d->hidden, false);
-    add_tensor(&m, "mlp.up_proj.weight", d->ffn, d->hidden, false);
-    add_tensor(&m, "mlp.down_proj.weight", d->hidden, d->ffn, false);
-    u[1] = finish_unit(&m, p, "layer", d->layers);
-    add_tensor(&m, "model.norm.weight", 1, d->hidden, true);
-    if (!d->tied)
-        add_tensor(&m, "lm_head.weight", d->vocab, d->hidden, false);
-    u[2] = finish_unit(&m, p, "head", 1);
-    return (Units){3, u};
-}
 
 /* ---- rows ---- */
 

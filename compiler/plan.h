@@ -196,8 +196,9 @@ typedef struct Buffer {
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers and libraries.
  * scratch: bytes of attention's. flow: the step's values with their places, which total and host count. */
 typedef struct Memory { int n; const Buffer *at; size_t total, host, beside; int64_t scratch; const struct Flow *flow; } Memory;
-/* The units of parameters that are gathered and reduced together (ZeRO-3). */
-typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; bool ones; } UnitTensor;
+/* ---- plan/step_model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
+typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
+typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
 Units units_make(Arena *a, const Program *p);

@@ -179,7 +179,7 @@ typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
     int64_t offset;   /* elements from the unit's begin */
-    float init_std;   /* 0: ones (norms) */
+    float init_std;   /* 0: ones (norms); -1: zeros (biases); these are vectors and do not decay */
 } BurstTensor;
 typedef struct BurstUnit {
     const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */

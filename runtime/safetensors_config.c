@@ -1,4 +1,4 @@
-/* safetensors_config.c: config.json of a Llama model: one table of fields is both what is checked and what is written. */
+/* safetensors_config.c: config.json of a Llama or its like: one table of fields is both what is checked and what is written. */
 #include "safetensors.h"
 
 #include <math.h>
@@ -8,29 +8,57 @@
 
 enum { FIELDS = 15, VALUE_TEXT = 120 };
 
+/* What a plan is to transformers, the first row that fits: a layer's tensor that only such a model has, NULL: any. What a
+ * config.json without the field means, 0: key heads are heads, head_dim is hidden / heads. How many of attention_bias and mlp_bias
+ * it reads. */
+typedef struct Family { const char *type, *architecture, *tensor; int kv_heads, head_dim, biases; } Family;
+static const Family families[] = {
+    {"llama", "LlamaForCausalLM", NULL, 0, 0, 2},
+};
+
+static bool has_tensor(const BurstPlan *p, const char *name)
+{
+    for (int u = 0; u < p->unit_rows; u++)
+        for (int t = 0; t < p->units[u].tensors; t++)
+            if (strcmp(p->units[u].tensor[t].name, name) == 0)
+                return true;
+    return false;
+}
+
+static const Family *family_of(const BurstPlan *p)
+{
+    const Family *f = families;
+    while (f->tensor && !has_tensor(p, f->tensor))
+        f++;
+    return f;
+}
+
 /* plan: the value that the plan has; absent: what a config.json without the field means, NULL where it must be there. */
 typedef struct Field { const char *name; json_t *plan, *absent; } Field;
 
-static void fill_fields(const BurstPlan *p, Field f[FIELDS])
+/* How many. */
+static int fill_fields(const BurstPlan *p, Field f[FIELDS])
 {
+    const Family *family = family_of(p);
     const Field all[FIELDS] = {
-        {"model_type", json_string("llama"), NULL},
+        {"model_type", json_string(family->type), NULL},
         {"hidden_size", json_integer(p->hidden), NULL},
         {"num_hidden_layers", json_integer(p->layers), NULL},
         {"num_attention_heads", json_integer(p->heads), NULL},
-        {"num_key_value_heads", json_integer(p->kv_heads), json_integer(p->heads)},
-        {"head_dim", json_integer(p->head_dim), json_integer(p->hidden / p->heads)},
+        {"num_key_value_heads", json_integer(p->kv_heads), json_integer(family->kv_heads ? family->kv_heads : p->heads)},
+        {"head_dim", json_integer(p->head_dim), json_integer(family->head_dim ? family->head_dim : p->hidden / p->heads)},
         {"intermediate_size", json_integer(p->ffn), NULL},
         {"vocab_size", json_integer(p->vocab), NULL},
         {"rms_norm_eps", json_real(p->norm_eps), json_real(1e-6)},
         {"rope_theta", json_real(p->rope_theta), json_real(10000)},
         {"tie_word_embeddings", json_boolean(p->tied), json_false()},
         {"hidden_act", json_string("silu"), json_string("silu")},
-        {"attention_bias", json_false(), json_false()},
-        {"mlp_bias", json_false(), json_false()},
         {"attn_logit_softcapping", p->softcap > 0 ? json_real(p->softcap) : json_null(), json_null()},
+        {"attention_bias", json_false(), json_false()},
+        {"mlp_bias", json_false(), json_false()}, /* both last */
     };
     memcpy(f, all, sizeof all);
+    return FIELDS - 2 + family->biases;
 }
 
 static void free_fields(Field f[FIELDS])
@@ -174,9 +202,9 @@ static int check_all(BurstCtx *c, const BurstPlan *p, const char *path, const js
 {
     Field field[FIELDS];
     const json_t *theta = NULL;
-    fill_fields(p, field);
+    const int fields = fill_fields(p, field);
     int status = find_theta(c, path, config, &theta);
-    for (int i = 0; status == BURST_OK && i < FIELDS; i++) {
+    for (int i = 0; status == BURST_OK && i < fields; i++) {
         bool rope = strcmp(field[i].name, "rope_theta") == 0;
         status = check_field(c, path, &field[i], rope ? theta : json_object_get(config, field[i].name));
     }
@@ -211,11 +239,11 @@ json_t *config_make(const BurstPlan *p, int dtype)
     const char *name = dtype == BURST_F32 ? "float32" : "bfloat16";
     Field field[FIELDS];
     json_t *end = p->train.separator < 0 ? json_null() : json_integer((json_int_t)p->train.separator);
-    json_t *config = json_pack("{s:[s], s:I, s:n, s:s, s:n, s:o}", "architectures", "LlamaForCausalLM", "max_position_embeddings",
+    json_t *config = json_pack("{s:[s], s:I, s:n, s:s, s:n, s:o}", "architectures", family_of(p)->architecture, "max_position_embeddings",
                                (json_int_t)p->sequence, "rope_scaling", "torch_dtype", name, "bos_token_id", "eos_token_id", end);
     bool made = config != NULL;
-    fill_fields(p, field);
-    for (int i = 0; made && i < FIELDS; i++)
+    const int fields = fill_fields(p, field);
+    for (int i = 0; made && i < fields; i++)
         made = json_is_null(field[i].plan) || json_object_set(config, field[i].name, field[i].plan) == 0;
     free_fields(field);
     if (made && !all_causal(p))

@@ -39,7 +39,7 @@ void tensor_name_of(const BurstPlan *p, int unit, const BurstTensor *t, char nam
 
 int tensor_shape_of(const BurstTensor *t, int64_t shape[2])
 {
-    bool vector = t->init_std == 0;
+    bool vector = t->init_std <= 0;
     shape[0] = vector ? t->rows * t->cols : t->rows;
     shape[1] = t->cols;
     return vector ? 1 : 2;

@@ -73,7 +73,7 @@ static void fill_unit(const Filler *f, const BurstUnit *u, int unit)
         const Span s = tensor_part(c, u, tensor);
         const int64_t count = s.end > s.begin ? s.end - s.begin : 0, end = s.begin + count * (f->part + 1) / f->parts;
         for (int64_t i = s.begin + count * f->part / f->parts; i < end; i++)
-            at[i] = tensor->init_std == 0 ? 1 : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
+            at[i] = tensor->init_std <= 0 ? 1 + tensor->init_std : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
     }
 }
 
@@ -152,7 +152,7 @@ static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW 
         Span s = tensor_part(c, u, &u->tensor[t]);
         int64_t at = s.begin - first;
         if (s.begin < s.end)
-            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std != 0, w->param[unit] + at, w->grad[unit] + at,
+            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std > 0, w->param[unit] + at, w->grad[unit] + at,
                         w->m[unit] + at, w->v[unit] + at);
     }
     memset(w->grad[unit], 0, (size_t)u->shard * sizeof(float));

@@ -101,20 +101,23 @@ void op_write(Op *o, int value, int next, bool adds)
 
 /* ---- sizes ---- */
 
-static int64_t dim_size(const Step *s, Dim d)
+int64_t model_dim(const Model *m, Dim d)
 {
-    const Model *m = &s->program->model;
     switch (d) {
-    case DIM_TOKENS: return s->tokens;
     case DIM_HIDDEN: return m->hidden;
     case DIM_QUERY: return (int64_t)m->heads * m->head_dim;
     case DIM_KEY: return (int64_t)m->kv_heads * m->head_dim;
     case DIM_HEADS: return m->heads;
     case DIM_FFN: return m->ffn;
-    case DIM_CHUNK: return s->chunk;
     case DIM_PAIR: return 2 * (int64_t)m->ffn;
+    case DIM_VOCAB: return m->vocab;
     default: return 1;
     }
+}
+
+static int64_t dim_size(const Step *s, Dim d)
+{
+    return d == DIM_TOKENS ? s->tokens : d == DIM_CHUNK ? s->chunk : model_dim(&s->program->model, d);
 }
 
 int step_units(const Step *s)

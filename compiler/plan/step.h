@@ -16,7 +16,7 @@
 #define DIMS(X) /* id, text */ \
     X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
     X(HEADS, "heads") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-    X(CHUNK, "chunk")
+    X(CHUNK, "chunk") X(VOCAB, "vocab")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -146,6 +146,7 @@ void op_write(Op *o, int value, int next, bool adds);
 bool op_takes_rows(const Step *s, const Op *o, int value);
 Op op_make(OpKind k);                                  /* without operands */
 bool step_rounds(const Step *s); /* whether products read parameters rounded to the type of activations */
+int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers backwards, embedding. */
 int step_units(const Step *s);

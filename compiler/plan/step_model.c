@@ -1,12 +1,71 @@
-/* step_model.c: forward of a Llama layer, its embedding and its head, as rows. A model with a bias or another norm is
- * another row; everything after this pass follows from the rows.
+/* step_model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A model with a bias or another
+ * norm is other rows; everything after this pass follows from them.
+ *
+ * Rows of a part that a model may have name the member of Model that says so. Where an operation's operand depends on the parts
+ * it has several names, "q_product|q_flat": the first that the model has.
  */
 #include "step.h"
 
+#include <stddef.h>
 #include <string.h>
 
+#define IF(member) offsetof(Model, member) /* a bool, and not the first member: rows that say nothing are every model's */
+
+static bool has_part(const Model *m, size_t part)
+{
+    return part == 0 || *(const bool *)((const char *)m + part);
+}
+
+/* ---- tensors ---- */
+
+/* By their names within the unit, as Hugging Face has them. */
+typedef struct Tensor { const char *name; Dim rows, cols; First first; size_t part; } Tensor;
+
+static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
+static const Tensor layer_tensors[] = {
+    {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
+    {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_QUERY, FIRST_NORMAL},
+    {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
+    {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
+    {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
+};
+static const Tensor head_tensors[] = {
+    {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
+    {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
+};
+
+static Unit unit_of(Arena *a, const Program *p, const char *name, const Tensor *row, int n, int repeat)
+{
+    UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
+    int64_t at = 0;
+    int tensors = 0;
+    for (int i = 0; i < n; i++) {
+        if (!has_part(&p->model, row[i].part))
+            continue;
+        const int64_t rows = model_dim(&p->model, row[i].rows), cols = model_dim(&p->model, row[i].cols);
+        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first};
+        at += rows * cols;
+    }
+    return (Unit){name, repeat, at, (at + p->cluster.world - 1) / p->cluster.world, tensors, t};
+}
+
+Units units_make(Arena *a, const Program *p)
+{
+    Unit *u = NEW_ARRAY(a, Unit, 3);
+    u[0] = unit_of(a, p, "embedding", embed_tensors, countof(embed_tensors), 1);
+    u[1] = unit_of(a, p, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
+    u[2] = unit_of(a, p, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
+    return (Units){3, u};
+}
+
+/* ---- values and operations ---- */
+
 /* "x+1" is x of the next layer. */
-typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; } Row;
+typedef struct Row { OpKind kind; const char *read[3], *write[3], *weight; int tensors; size_t part; } Row;
 
 static const Value layer_values[] = {
     {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY},
@@ -61,15 +120,18 @@ static const Row head_rows[] = {
 static Operand operand(const Step *s, const char *text)
 {
     char name[32];
-    const size_t n = strcspn(text, "+");
+    const size_t n = strcspn(text, "+|");
     memcpy(name, text, n);
     name[n] = 0;
-    return (Operand){step_value(s, name), text[n] == '+'};
+    const int value = step_value(s, name);
+    return value < 0 && text[n] == '|' ? operand(s, text + n + 1) : (Operand){value, text[n] == '+'};
 }
 
 static void add_rows(Step *s, int block, const Row *row, int rows)
 {
     for (int i = 0; i < rows; i++) {
+        if (!has_part(&s->program->model, row[i].part))
+            continue;
         Op o = op_make(row[i].kind);
         o.weight = row[i].weight;
         o.tensors = row[i].tensors ? row[i].tensors : 1;

@@ -165,7 +165,7 @@ static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2]
         if (begin >= end)
             continue;
         const int64_t groups = (end - first + VEC - 1) / VEC - (begin - first) / VEC;
-        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std != 0], s, begin - first, end - first);
+        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std > 0], s, begin - first, end - first);
         BURST_TRY(gpu_launched(g, "AdamW"));
     }
     return BURST_OK;

@@ -41,7 +41,7 @@ static bool decays(const BurstUnit *unit, int64_t i)
 {
     for (int t = 0; t < unit->tensors; t++)
         if (i >= unit->tensor[t].offset && i < unit->tensor[t].offset + unit->tensor[t].rows * unit->tensor[t].cols)
-            return unit->tensor[t].init_std != 0;
+            return unit->tensor[t].init_std > 0;
     return false;
 }
 

@@ -55,7 +55,7 @@ static void solve(Answer *a)
     for (int u = 1; u < UNITS; u++) /* norms are around one */
         for (int t = 0; t < burst_unit(&burst_plan, u)->tensors; t++) {
             const BurstTensor *x = &burst_unit(&burst_plan, u)->tensor[t];
-            for (int64_t i = 0; x->init_std == 0 && i < x->cols; i++)
+            for (int64_t i = 0; x->init_std <= 0 && i < x->cols; i++)
                 a->weights[(size_t)(unit_begin(u) + x->offset + i)] = value_of(rounded(1 + 0.2 * normal(random)));
         }
     a->grad.resize(a->weights.size());

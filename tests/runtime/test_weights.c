@@ -15,6 +15,7 @@ static const BurstTensor tensors[] = {{"norm.weight", 1, WIDE, 0, 0}, {"proj.wei
 
 /* One unit twice, and one of a few elements: fewer than ranks, so that some hold nothing but padding. */
 static const BurstTensor few[] = {{"bias", 1, 3, 0, 1}};
+static const BurstTensor vectors[] = {{"norm.weight", 1, 3, 0, 0}, {"bias", 1, 5, 3, -1}};
 
 typedef struct Shape { BurstUnit unit[2]; BurstPlan plan; } Shape;
 
@@ -98,6 +99,36 @@ static Whole *run_shape(Shape *s, int world, Body body)
     assert_int_equal(o.code, 0);
     assert_true(w->padding == 0);
     return w;
+}
+
+/* Norms begin as ones, biases as zeros, and neither decays. */
+static int make_vectors(BurstCtx *c, const BurstPlan *p, void *arg)
+{
+    static const float first[] = {1, 1, 1, 0, 0, 0, 0, 0};
+    BurstWeights w;
+    double norm;
+    (void)arg;
+    BURST_TRY(burst_weights_make(c, p, &w));
+    for (int step = 0; step < 2; step++) {
+        for (int64_t i = 0; i < 8; i++)
+            CHECK(c, w.param[0][i] == first[i]);
+        BURST_TRY(burst_weights_update(c, p, &w, step, &norm));
+    }
+    return BURST_OK;
+}
+
+static void vectors_begin_as_said(void **unused)
+{
+    (void)unused;
+    const BurstUnit unit = {"vectors", 8, 8, 2, vectors, 1};
+    BurstPlan p = bare_plan(1, 0);
+    p.units = &unit;
+    p.unit_rows = 1;
+    p.train = (BurstTrain){.seed = 11, .lr = 0.1, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .decay = 0.2};
+    p.arena_bytes = burst_weights_bytes(&p);
+    Outcome o = run_job(&p, "20", make_vectors, NULL);
+    assert_string_equal(o.text, "");
+    assert_int_equal(o.code, 0);
 }
 
 static void first_values_ignore_the_world(void **unused)
@@ -215,6 +246,7 @@ static void learning_rate(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors_begin_as_said),
         cmocka_unit_test(first_values_ignore_the_world), cmocka_unit_test(first_values_are_normal),
         cmocka_unit_test(update_is_clipped_adamw),       cmocka_unit_test(poisoned_gradients_stop),
         cmocka_unit_test(learning_rate),

@@ -57,7 +57,7 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
             for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
                 int64_t at = tensor->offset + i - first;
                 if (at >= 0 && at < unit->shard)
-                    w->param[u][at] = tensor->init_std == 0 ? 1 + 0.2f * (float)sin((double)i) : w->param[u][at] * 12;
+                    w->param[u][at] = tensor->init_std <= 0 ? 1 + 0.2f * (float)sin((double)i) : w->param[u][at] * 12;
             }
         }
     }
