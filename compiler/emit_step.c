@@ -8,14 +8,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Words of a call: n; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; a0: whether y0 is added to; r: what
+/* Words of a call: n; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
+ * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what
  * a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
     {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g"},
-    {OP_NORM, "burst_op_rmsnorm(e", "n Dx0 =PLAN_NORM_EPS x0 w y0 y1"},
-    {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "n Dx0 x0 x1 x2 w y0 a0 g s"},
+    {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
+    {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
     {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
     {OP_LINEAR_DX, "burst_op_linear_dx(e", "n Dy0 Dx0 T x0 w y0 a0"},
@@ -119,6 +120,8 @@ static const char *width_text(const Value *v, bool heads)
     case DIM_ONE: return "1";
     case DIM_HIDDEN: return "PLAN_HIDDEN";
     case DIM_QUERY: return heads ? "PLAN_HEADS" : "PLAN_HEADS * PLAN_HEAD_DIM";
+    case DIM_HEADS: return "PLAN_HEADS";
+    case DIM_KEY_HEADS: return "PLAN_KV_HEADS";
     case DIM_KEY: return heads ? "PLAN_KV_HEADS" : "PLAN_KV_HEADS * PLAN_HEAD_DIM";
     default: return "PLAN_FFN";
     }
@@ -278,15 +281,26 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), tensor_name_text(p->emit->arena, t->name));
 }
 
+/* Of a value with a number for each row of a norm. */
+static const char *norm_text(const Printer *p, const Value *v, bool rows)
+{
+    if (v->dim[1] == DIM_ONE)
+        return rows ? "n" : "PLAN_HIDDEN";
+    return rows ? arena_printf(p->emit->arena, "n * %s", width_text(v, true)) : "PLAN_HEAD_DIM";
+}
+
 static const char *word_text(const Printer *p, const Op *o, const char *word)
 {
-    const bool wide = word[0] == 'D' || word[0] == 'H';
+    const bool wide = word[0] == 'D' || word[0] == 'H' || word[0] == 'R' || word[0] == 'P';
     const char *side = word + wide;
     if (word[0] == '=')
         return word + 1;
     if (*side == 'x' || *side == 'y') {
         const Operand x = *side == 'x' ? o->read[side[1] - '0'] : o->write[side[1] - '0'];
-        return wide ? width_text(&p->step->values.at[x.value], word[0] == 'H') : operand_text(p, o, x);
+        const Value *v = &p->step->values.at[x.value];
+        if (word[0] == 'R' || word[0] == 'P')
+            return norm_text(p, v, word[0] == 'R');
+        return wide ? width_text(v, word[0] == 'H') : operand_text(p, o, x);
     }
     switch (word[0]) {
     case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);

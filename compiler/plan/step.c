@@ -108,6 +108,8 @@ int64_t model_dim(const Model *m, Dim d)
     case DIM_QUERY: return (int64_t)m->heads * m->head_dim;
     case DIM_KEY: return (int64_t)m->kv_heads * m->head_dim;
     case DIM_HEADS: return m->heads;
+    case DIM_KEY_HEADS: return m->kv_heads;
+    case DIM_HEAD: return m->head_dim;
     case DIM_FFN: return m->ffn;
     case DIM_PAIR: return 2 * (int64_t)m->ffn;
     case DIM_VOCAB: return m->vocab;
@@ -259,6 +261,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "attention_scratch", attention, OP_ATTENTION, OP_ATTENTION_BACK);
     const bool device = p->target->device_memory;
     add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, OP_LOSS, OP_LOSS);
-    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(m->hidden) * 4 : 0, OP_NORM_BACK, OP_NORM_BACK);
+    const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
+    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, OP_NORM_BACK, OP_NORM_BACK);
     return s;
 }

@@ -15,7 +15,7 @@
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
     X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
-    X(HEADS, "heads") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
     X(CHUNK, "chunk") X(VOCAB, "vocab")
 typedef enum Dim {
 #define X(id, text) DIM_##id,

@@ -1,10 +1,12 @@
-/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. */
+/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. Narrow rows, such as
+ * heads, are a warp's each, in registers. */
 #include "gpu.h"
 #include "vec.cuh"
 
 /* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at once, as a few
  * blocks behind the others would take as long again. */
 enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS, COLUMNS = 32, ROWS = 16 };
+enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP }; /* a warp has NARROW columns at most */
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
 
 static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
@@ -33,13 +35,50 @@ static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const 
     }
 }
 
+/* A warp's columns of a narrow row; beyond the row, zeros. */
+static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hidden, float f[VEC])
+{
+    const int at = VEC * (threadIdx.x % WARP);
+    for (int j = 0; j < VEC; j++)
+        f[j] = 0;
+    if (at < hidden)
+        load(row + at, f);
+}
+
+static __global__ void __launch_bounds__(THREADS) narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
+                                                                BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
+    const int at = VEC * (threadIdx.x % WARP);
+    float f[VEC], scale[VEC], square = 0;
+    if (row >= n)
+        return;
+    load_narrow(x + row * hidden, hidden, f);
+    load_narrow(w, hidden, scale);
+    for (int j = 0; j < VEC; j++)
+        square += f[j] * f[j];
+    const float r = rsqrtf(warp_sum(square) / (float)hidden + eps);
+    for (int j = 0; j < VEC; j++)
+        f[j] *= r * scale[j];
+    if (at < hidden)
+        store(y + row * hidden + at, f);
+    if (at == 0)
+        rstd[row] = r;
+    if (at == 0 && row == 0)
+        *beat = number;
+}
+
 int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
                       float *rstd)
 {
     BURST_TRY(gpu_aligned(g, "rmsnorm", hidden, address(x) | address(w) | address(y)));
     if (n == 0)
         return BURST_OK;
-    norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
+    if (hidden <= NARROW)
+        narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(n, hidden, x, w, (float)eps, y, rstd,
+                                                                                                   g->beat, ++g->beats);
+    else
+        norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
     return gpu_launched(g, "rmsnorm");
 }
 
@@ -106,6 +145,48 @@ static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_
         *beat = number;
 }
 
+/* One row of a warp; its columns' shares of dw are added to sum. */
+static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC], float sum[VEC])
+{
+    const int at = VEC * (threadIdx.x % WARP);
+    const float r = b.rstd[row];
+    float x[VEC], dy[VEC], out[VEC] = {}, along = 0;
+    load_narrow(b.x + row * b.hidden, b.hidden, x);
+    load_narrow(b.dy + row * b.hidden, b.hidden, dy);
+    if (b.add)
+        load_narrow(b.add + row * b.hidden, b.hidden, out);
+    for (int j = 0; j < VEC; j++)
+        along += w[j] * dy[j] * x[j];
+    along = warp_sum(along) / (float)b.hidden * r * r;
+    for (int j = 0; j < VEC; j++) {
+        out[j] += r * (w[j] * dy[j] - x[j] * along);
+        sum[j] += dy[j] * x[j] * r;
+    }
+    if (at < b.hidden)
+        store(b.dx + row * b.hidden + at, out);
+}
+
+static __global__ void __launch_bounds__(BACK_THREADS) narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
+{
+    __shared__ float part[BACK_WARPS][NARROW];
+    const int warp = threadIdx.x / WARP, at = VEC * (threadIdx.x % WARP);
+    float w[VEC], sum[VEC] = {};
+    load_narrow(b.w, b.hidden, w);
+    for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n; row += (int64_t)gridDim.x * BACK_WARPS)
+        narrow_row_back(b, row, w, sum);
+    for (int j = 0; j < VEC; j++)
+        part[warp][at + j] = sum[j];
+    __syncthreads();
+    for (int i = threadIdx.x; i < b.hidden; i += BACK_THREADS) {
+        float all = 0;
+        for (int k = 0; k < BACK_WARPS; k++)
+            all += part[k][i];
+        b.partial[(int64_t)blockIdx.x * b.hidden + i] = all;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *beat = number;
+}
+
 /* dw += the partial sums of all blocks, in a fixed order. */
 static __global__ void add_partials_kernel(int hidden, const float *partial, float *dw)
 {
@@ -147,7 +228,10 @@ int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *
     if (n == 0)
         return BURST_OK;
     Back b = {n, hidden, x, w, dy, add, rstd, dx, scratch};
-    norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+    if (hidden <= NARROW)
+        narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
+    else
+        norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
     BURST_TRY(gpu_launched(g, "rmsnorm_back"));
     add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden, scratch, dw);
     return gpu_launched(g, "rmsnorm_back");

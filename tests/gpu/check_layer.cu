@@ -153,6 +153,9 @@ static void check_add(Check *k, int shift)
 void check_layer(Check *k)
 {
     check_norm(k, 70, 264);
+    check_norm(k, 9001, 128); /* heads: a warp a row, more rows than warps */
+    check_norm(k, 3, 8);
+    check_norm(k, 700, 256);
     check_norm(k, 1000, 1024); /* more rows than blocks */
     check_norm(k, 5, 16384);   /* more shared memory than is free */
     check_rope(k, 64);

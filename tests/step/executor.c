@@ -145,24 +145,23 @@ static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
                 dw[o * in + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
 }
 
-static void norm(Machine *m, const double *w)
+/* Rows as wide as the weights: tokens, or their heads. */
+static void norm(Machine *m, int64_t h, const double *w)
 {
-    const int h = m->m->hidden;
-    for (int64_t t = 0; t < m->n; t++) {
+    for (int64_t t = 0; t < m->nx[0] / h; t++) {
         double sum = 0;
         for (int i = 0; i < h; i++)
             sum += m->x[0][t * h + i] * m->x[0][t * h + i];
-        m->y[1][t] = 1 / sqrt(sum / h + m->m->norm_eps);
+        m->y[1][t] = 1 / sqrt(sum / (double)h + m->m->norm_eps);
         for (int i = 0; i < h; i++)
             m->y[0][t * h + i] = m->x[0][t * h + i] * m->y[1][t] * w[i];
     }
 }
 
 /* x, rstd, dy to dx and dw. */
-static void norm_back(Machine *m, const double *w, double *dw, bool adds)
+static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool adds)
 {
-    const int h = m->m->hidden;
-    for (int64_t t = 0; t < m->n; t++) {
+    for (int64_t t = 0; t < m->nx[0] / h; t++) {
         const double *x = m->x[0] + t * h, r = m->x[1][t], *dy = m->x[2] + t * h;
         double along = 0;
         for (int i = 0; i < h; i++) {
@@ -170,7 +169,7 @@ static void norm_back(Machine *m, const double *w, double *dw, bool adds)
             dw[i] += dy[i] * x[i] * r;
         }
         for (int i = 0; i < h; i++)
-            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] - r * r * r * along / h * x[i];
+            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] - r * r * r * along / (double)h * x[i];
     }
 }
 
@@ -392,7 +391,7 @@ static void run_op(Machine *m, const Op *o)
         return;
     switch (o->kind) {
     case OP_EMBED: embed(m, w); break;
-    case OP_NORM: norm(m, w); break;
+    case OP_NORM: norm(m, in, w); break;
     case OP_LINEAR: linear(m, in, out, w, residual ? m->x[1] : NULL); break;
     case OP_ROPE: rope(m, 1); break;
     case OP_ROPE_BACK: rope(m, -1); break;
@@ -402,7 +401,7 @@ static void run_op(Machine *m, const Op *o)
     case OP_SWIGLU: swiglu(m); break;
     case OP_LOSS: loss(m, w, dw); break;
     case OP_EMBED_BACK: embed_back(m, dw); break;
-    case OP_NORM_BACK: norm_back(m, w, dw, o->adds[0]); break;
+    case OP_NORM_BACK: norm_back(m, in, w, dw, o->adds[0]); break;
     case OP_LINEAR_DW: linear_dw(m, in, out, dw); break;
     case OP_LINEAR_DX: linear_dx(m, in, out, w, o->adds[0]); break;
     case OP_SWIGLU_BACK: swiglu_back(m); break;
