@@ -20,6 +20,8 @@ static const Call calls[] = {
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
     {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
     {OP_LINEAR_DX, "burst_op_linear_dx(e", "n Dy0 Dx0 T x0 w y0 a0"},
+    {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
+    {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
     {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
     {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
     {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},

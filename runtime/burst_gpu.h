@@ -95,6 +95,9 @@ int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x
 int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add);
 /* dw[out][in] += dy^T x, fp32. */
 int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw);
+/* y = x + b, db += the sum of dy's rows; x, y, dy [n][width]. */
+int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y);
+int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db);
 int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
                       float *rstd);
 /* dx = (add or 0) + ..., dw += ... */

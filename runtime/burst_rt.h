@@ -146,6 +146,9 @@ void burst_linear(int64_t n, int in, int out, const float *x, const float *w, fl
 /* dx[n][in] (+)= dy[n][out] W; dw[out][in] += dy^T x. */
 void burst_linear_dx(int64_t n, int in, int out, const float *dy, const float *w, float *dx, bool add);
 void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x, float *dw);
+/* y = x + b; db += the sum of dy's rows; x, y, dy [n][width]. */
+void burst_bias(int64_t n, int width, const float *x, const float *b, float *y);
+void burst_bias_back(int64_t n, int width, const float *dy, float *db);
 /* y = x * rstd * w with rstd[n] = 1/sqrt(mean(x^2) + eps), kept for backward. */
 void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double eps, float *y, float *rstd);
 /* dx += ..., dw += ... */

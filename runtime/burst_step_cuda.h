@@ -61,6 +61,16 @@ static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, i
     return burst_gpu_linear_dx(e, n, in, out * tensors, dy, w, dx, add);
 }
 
+static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
+{
+    return burst_gpu_bias(e, n, width, x, b, y);
+}
+
+static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db)
+{
+    return burst_gpu_bias_back(e, n, width, dy, db);
+}
+
 /* x and y are one place. */
 static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
                                 const BurstAct *x, BurstAct *y)

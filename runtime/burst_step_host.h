@@ -86,6 +86,20 @@ static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, i
     return BURST_OK;
 }
 
+static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
+{
+    (void)e;
+    burst_bias(n, width, x, b, y);
+    return BURST_OK;
+}
+
+static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const BurstAct *dy, float *db)
+{
+    (void)e;
+    burst_bias_back(n, width, dy, db);
+    return BURST_OK;
+}
+
 static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
                                 const BurstAct *x, BurstAct *y)
 {

@@ -50,10 +50,11 @@ typedef struct Value {
 } Value;
 
 /* ---- operations ---- */
-#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost_work.c) */ \
+#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost_work.c); those of forward first, up to the loss */ \
     X(EMBED, "embed", EMBED, COMPUTE, MEMORY) \
     X(NORM, "rmsnorm", NORM, COMPUTE, MEMORY) \
     X(LINEAR, "linear", PROJECT, COMPUTE, PRODUCT) \
+    X(BIAS, "bias", PROJECT, COMPUTE, MEMORY) \
     X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
     X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
@@ -63,6 +64,7 @@ typedef struct Value {
     X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
     X(LINEAR_DW, "linear_dw", PROJECT, COMPUTE, PRODUCT) \
     X(LINEAR_DX, "linear_dx", PROJECT, COMPUTE, PRODUCT) \
+    X(BIAS_BACK, "bias_back", PROJECT, COMPUTE, MEMORY) /* of its gradient alone: what it was added to has the sum's */ \
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \

@@ -15,6 +15,7 @@ static const Rule rules[] = {
     {OP_NORM, OP_NORM_BACK, "x0 y1 dy0", "dx0", true},
     {OP_LINEAR, OP_LINEAR_DW, "dy0 x0", "", true},
     {OP_LINEAR, OP_LINEAR_DX, "dy0", "dx0", true},
+    {OP_BIAS, OP_BIAS_BACK, "dy0", "", true},
     {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
@@ -79,10 +80,16 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
+/* Of the operand that a sum passes its gradient on to: what a product is added to, what a bias is added to. */
+static int passed_to(const Op *forward)
+{
+    return forward->kind == OP_LINEAR ? forward->read[1].value : forward->kind == OP_BIAS ? forward->read[0].value : -1;
+}
+
 static void undo(Backward *b, const Op *forward)
 {
-    if (forward->kind == OP_LINEAR && forward->read[1].value >= 0)
-        b->step->values.at[forward->read[1].value].gradient = gradient_of(b->step, forward->write[0].value);
+    if (passed_to(forward) >= 0)
+        b->step->values.at[passed_to(forward)].gradient = gradient_of(b->step, forward->write[0].value);
     for (int i = 0; i < countof(rules); i++)
         if (rules[i].of == forward->kind)
             apply(b, forward, &rules[i]);

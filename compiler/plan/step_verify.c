@@ -189,7 +189,7 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
     if (*word || sum != r->sum)
         reject(m, STEP_VALUES, "it does not write all that it makes");
     for (int i = 0; i < d->writes && !m->failed; i++) {
-        if (x->op->kind != OP_LINEAR && passes(m, x, 0))
+        if (one_layout(m, x->op->kind))
             out[i].part = 0, out[i].before = d->data[0].record; /* the same sum elsewhere */
         store(m, out[i]);
     }

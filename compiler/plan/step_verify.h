@@ -65,7 +65,8 @@ uint64_t state_number(int value, int unit, bool after);
 /* Of what an operation makes beside forward's outputs; the operation stands for all that it reads. */
 uint64_t part_number(const Machine *m, const Made *x, char what, int n);
 uint64_t word_number(const Machine *m, const Made *x, const char *word); /* of a rule's word */
-/* Whether the operand's gradient is the output's own: of what is added, and where a device has one layout for both. */
+bool one_layout(const Machine *m, OpKind k); /* a change of layout that changes nothing, where a device has one for both */
+/* Whether the operand's gradient is the output's own: of what is added, of what a bias is added to, and of one layout. */
 bool passes(const Machine *m, const Made *x, int n);
 bool adds_to_sum(OpKind k);
 /* What a chunk has of it: all chunks together have all of it. */

@@ -7,6 +7,7 @@ static const Rule rules[] = {
     {OP_EMBED, OP_EMBED, "x0", "y0", true, false},
     {OP_NORM, OP_NORM, "x0", "y0y1", true, false},
     {OP_LINEAR, OP_LINEAR, "x0x1", "y0", true, false},
+    {OP_BIAS, OP_BIAS, "x0", "y0", true, false},
     {OP_ROPE, OP_ROPE, "x0", "y0", false, false},
     {OP_LAYOUT, OP_LAYOUT, "x0", "y0", false, false},
     {OP_ATTENTION, OP_ATTENTION, "x0x1x2", "y0y1", false, false},
@@ -16,6 +17,7 @@ static const Rule rules[] = {
     {OP_NORM, OP_NORM_BACK, "x0y1g0", "d0", true, true},
     {OP_LINEAR, OP_LINEAR_DW, "g0x0", "", false, true},
     {OP_LINEAR, OP_LINEAR_DX, "g0", "d0", true, false},
+    {OP_BIAS, OP_BIAS_BACK, "g0", "", false, true},
     {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
@@ -71,9 +73,11 @@ uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole)
     return o->op->chunked ? chunk_number(m, whole, o->chunk) : whole;
 }
 
-static bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
-/* Whether the operand's gradient is the output's own: of what is added, and where a device has one layout for both. */
-bool passes(const Machine *m, const Made *x, int n) { return (x->op->kind == OP_LINEAR && n == 1) || one_layout(m, x->op->kind); }
+bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
+bool passes(const Machine *m, const Made *x, int n)
+{
+    return (x->op->kind == OP_LINEAR && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
+}
 
 const Rule *rule_of(OpKind k)
 {

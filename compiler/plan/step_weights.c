@@ -28,14 +28,14 @@ static void insert(Step *s, Block *b, int at, Op o)
     b->ops.at[at] = o;
 }
 
-static bool makes_gradients(const Op *o)
-{
-    return o->weight && (o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW || o->kind == OP_LOSS);
-}
-
 static bool reads_weight(const Op *o)
 {
-    return o->weight && o->kind != OP_EMBED_BACK && o->kind != OP_LINEAR_DW;
+    return o->weight && o->kind != OP_EMBED_BACK && o->kind != OP_LINEAR_DW && o->kind != OP_BIAS_BACK;
+}
+
+static bool makes_gradients(const Op *o)
+{
+    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_LOSS || !reads_weight(o));
 }
 
 static Op gather(const Weights *w, int weight, int next, bool embedding)

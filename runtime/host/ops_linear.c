@@ -1,4 +1,4 @@
-/* ops_linear.c: the three products of a linear layer, by BLAS. */
+/* ops_linear.c: the three products of a linear layer, by BLAS; a bias. */
 #include "burst_rt.h"
 
 #include <cblas.h>
@@ -19,4 +19,26 @@ void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x
 {
     if (n > 0)
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, (blasint)n, 1, dy, out, x, in, 1, dw, in);
+}
+
+void burst_bias(int64_t n, int width, const float *x, const float *b, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < width; j++)
+            y[i * width + j] = x[i * width + j] + b[j];
+}
+
+/* A strip of columns at a time, so that sums over tokens are doubles without a buffer of `width` of them. */
+void burst_bias_back(int64_t n, int width, const float *dy, float *db)
+{
+    enum { STRIP = 64 };
+    for (int first = 0; first < width; first += STRIP) {
+        const int columns = width - first < STRIP ? width - first : STRIP;
+        double sum[STRIP] = {0};
+        for (int64_t i = 0; i < n; i++)
+            for (int j = 0; j < columns; j++)
+                sum[j] += (double)dy[i * width + first + j];
+        for (int j = 0; j < columns; j++)
+            db[first + j] += (float)sum[j];
+    }
 }

@@ -58,6 +58,24 @@ static void check_norm(Check *k, int n, int hidden)
     compare(k, "rmsnorm_back, nothing added", down_bf16(k, dx, count), m.dx, BF16);
 }
 
+/* ---- a bias ---- */
+static void check_bias(Check *k, int n, int width)
+{
+    const size_t count = (size_t)n * width;
+    const Floats x = random_bf16(count, 16, 1.5), b = random_bf16((size_t)width, 17, 1), before = random_floats((size_t)width, 18, 1);
+    Doubles y(count), db(before.begin(), before.end());
+    for (size_t i = 0; i < count; i++) {
+        y[i] = (double)x[i] + b[i % width];
+        db[i % width] += x[i];
+    }
+    BurstBf16 *at = up_bf16(k, x), *sum = (BurstBf16 *)poisoned(k, count * sizeof *sum);
+    float *gradient = up(k, before);
+    MUST(k, burst_gpu_bias(k->g, n, width, at, up_bf16(k, b), sum));
+    compare(k, "bias", down_bf16(k, sum, count), y, BF16);
+    MUST(k, burst_gpu_bias_back(k->g, n, width, at, gradient));
+    compare(k, "bias_back", down(k, gradient, (size_t)width), db, FP32);
+}
+
 /* ---- RoPE ---- */
 static Doubles rotated(int n, int heads, int d, double theta, const std::vector<int32_t> &position, double direction, const Floats &x)
 {
@@ -153,6 +171,8 @@ static void check_add(Check *k, int shift)
 void check_layer(Check *k)
 {
     check_norm(k, 70, 264);
+    check_bias(k, 3, 8);
+    check_bias(k, 1001, 4160); /* more columns than a block has threads, and a part of a block's columns */
     check_norm(k, 9001, 128); /* heads: a warp a row, more rows than warps */
     check_norm(k, 3, 8);
     check_norm(k, 700, 256);

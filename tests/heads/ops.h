@@ -62,6 +62,22 @@ int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16
     });
 }
 
+int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * width; i++)
+            y[i] = rounded(value_of(x[i]) + value_of(b[i % width]));
+    });
+}
+
+int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < n * width; i++)
+            db[i % width] += (float)value_of(dy[i]);
+    });
+}
+
 int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
 {
     return compute(g, [=] {

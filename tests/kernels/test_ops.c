@@ -55,6 +55,32 @@ static void linear(void **state)
         }
 }
 
+/* ---- bias ---- */
+static void check_bias(int64_t n, int width)
+{
+    Random r = {(uint64_t)(n * 100 + width)};
+    float *x = random_array(&r, n * width), *b = random_array(&r, width), *y = random_array(&r, n * width), *db = random_array(&r, width);
+    double *want_y = doubles_of(n * width, x, true), *want_db = doubles_of(width, db, true);
+    for (int64_t i = 0; i < n * width; i++) {
+        want_y[i] += (double)b[i % width];
+        want_db[i % width] += (double)x[i];
+    }
+    burst_bias(n, width, x, b, y);
+    burst_bias_back(n, width, x, db);
+    assert_close(n * width, y, want_y, 1e-7);
+    assert_close(width, db, want_db, 1e-6);
+    free(x), free(b), free(y), free(db), free(want_y), free(want_db);
+}
+
+static void bias(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++) {
+        check_bias(counts[i], 1);
+        check_bias(counts[i], 131);
+    }
+}
+
 /* ---- derivatives of float64 functions by central differences ---- */
 typedef double (*Function)(const double *x, const void *with);
 static void differences(Function f, const void *with, int64_t n, double *x, double *gradient)
@@ -453,6 +479,7 @@ int main(void)
     burst_blas_setup();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear),
+        cmocka_unit_test(bias),
         cmocka_unit_test(rmsnorm),
         cmocka_unit_test(rmsnorm_of_zeros),
         cmocka_unit_test(heads_and_tokens),

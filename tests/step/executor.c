@@ -173,6 +173,18 @@ static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool a
     }
 }
 
+static void bias(Machine *m, int64_t width, const double *w)
+{
+    for (int64_t i = 0; i < m->ny[0]; i++)
+        m->y[0][i] = m->x[0][i] + w[i % width];
+}
+
+static void bias_back(Machine *m, int64_t width, double *dw)
+{
+    for (int64_t i = 0; i < m->nx[0]; i++)
+        dw[i % width] += m->x[0][i];
+}
+
 static void rope(Machine *m, double turn)
 {
     const int d = m->m->head_dim, half = d / 2;
@@ -384,8 +396,8 @@ static void run_op(Machine *m, const Op *o)
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
     const bool residual = o->read[1].value >= 0 && m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
-    const bool reads = o->kind <= OP_LINEAR || o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
-    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW;
+    const bool reads = o->kind <= OP_BIAS || o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
+    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK;
     m->lost |= (reads && !w) || (adds && !dw);
     if (m->lost)
         return;
@@ -393,6 +405,8 @@ static void run_op(Machine *m, const Op *o)
     case OP_EMBED: embed(m, w); break;
     case OP_NORM: norm(m, in, w); break;
     case OP_LINEAR: linear(m, in, out, w, residual ? m->x[1] : NULL); break;
+    case OP_BIAS: bias(m, in, w); break;
+    case OP_BIAS_BACK: bias_back(m, in, dw); break;
     case OP_ROPE: rope(m, 1); break;
     case OP_ROPE_BACK: rope(m, -1); break;
     case OP_LAYOUT:
