@@ -212,7 +212,7 @@ typedef struct Model {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
-    bool tied;
+    bool tied, qkv_bias;
     Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
 typedef struct Table { const char *name; int64_t len_min, len_max; /* 0: planned for the worst case */ Span span; } Table;

@@ -125,6 +125,7 @@ static const Field model_fields[] = {
     {"rope", take_double, AT(rope_theta), 0, UNIT_NONE, 1, 1e15},
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
+    {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
 };
 #undef AT
 

@@ -13,6 +13,7 @@ enum { FIELDS = 15, VALUE_TEXT = 120 };
  * it reads. */
 typedef struct Family { const char *type, *architecture, *tensor; int kv_heads, head_dim, biases; } Family;
 static const Family families[] = {
+    {"qwen2", "Qwen2ForCausalLM", "self_attn.q_proj.bias", 32, 0, 0},
     {"llama", "LlamaForCausalLM", NULL, 0, 0, 2},
 };
 
@@ -192,9 +193,10 @@ static void compare_masks(const BurstCtx *c, const BurstPlan *p, const char *pat
 {
     const json_t *there = json_object_get(config, "burst_attention");
     json_t *here = masks_of(p);
-    bool same = there ? json_equal(there, here) : all_causal(p);
+    const bool window = json_is_true(json_object_get(config, "use_sliding_window"));
+    bool same = there ? json_equal(there, here) : all_causal(p) && !window;
     if (c->rank == 0 && !same)
-        fprintf(stderr, "burst: the plan's masks are not those that %s names (%s)\n", path, there ? "burst_attention" : "causal");
+        fprintf(stderr, "burst: the plan's masks are not those that %s names (%s)\n", path, there ? "burst_attention" : window ? "a window" : "causal");
     json_decref(here);
 }
 

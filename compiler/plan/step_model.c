@@ -25,8 +25,11 @@ static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, 
 static const Tensor layer_tensors[] = {
     {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, IF(qkv_bias)},
     {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, IF(qkv_bias)},
     {"self_attn.v_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL},
+    {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, IF(qkv_bias)},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_QUERY, FIRST_NORMAL},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
@@ -86,13 +89,22 @@ static const Value layer_values[] = {
     {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}, /* of the host, gate and then up; of a device, side by side */
     {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}},
 };
+/* Of parts that a model may have. */
+static const struct { size_t part; Value value; } part_values[] = {
+    {IF(qkv_bias), {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
+    {IF(qkv_bias), {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {IF(qkv_bias), {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
+};
 static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
-    {OP_LINEAR, {"h1"}, {"q_flat"}, "self_attn.q_proj.weight"},
+    {OP_LINEAR, {"h1"}, {"q_product|q_flat"}, "self_attn.q_proj.weight"},
+    {OP_BIAS, {"q_product"}, {"q_flat"}, "self_attn.q_proj.bias", .part = IF(qkv_bias)},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL},
-    {OP_LINEAR, {"h1"}, {"k_flat"}, "self_attn.k_proj.weight"},
+    {OP_LINEAR, {"h1"}, {"k_product|k_flat"}, "self_attn.k_proj.weight"},
+    {OP_BIAS, {"k_product"}, {"k_flat"}, "self_attn.k_proj.bias", .part = IF(qkv_bias)},
     {OP_ROPE, {"k_flat"}, {"k"}, NULL},
-    {OP_LINEAR, {"h1"}, {"v_flat"}, "self_attn.v_proj.weight"},
+    {OP_LINEAR, {"h1"}, {"v_product|v_flat"}, "self_attn.v_proj.weight"},
+    {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = IF(qkv_bias)},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
     {OP_LAYOUT, {"o"}, {"o_flat"}, NULL},
@@ -171,6 +183,8 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);
     add_values(s, layer_values, countof(layer_values), true);
+    for (int i = 0; i < countof(part_values); i++)
+        add_values(s, &part_values[i].value, has_part(&p->model, part_values[i].part), true);
     add_rows(s, BLOCK_EMBED, embed_rows, countof(embed_rows));
     add_rows(s, BLOCK_FORWARD, layer_rows, countof(layer_rows));
     add_rows(s, BLOCK_HEAD, head_rows, countof(head_rows));

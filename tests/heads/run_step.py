@@ -10,13 +10,15 @@ import sys
 import run_heads
 from run_heads import HERE, cut, function, header, run, whole
 
+PARTS = ["", "qkv_bias yes;"]  # points take turns
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
+POINTS = [(*point, PARTS[(i + i // 6) % len(PARTS)]) for i, point in enumerate(POINTS)]
 SEQUENCES = 2
 
 
-def model(ranks, recompute, tied):
+def model(ranks, recompute, tied, part):
     return f"""import "masks";
-model test {{ layers 3; hidden 64; heads 2; kv_heads 1; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; }}
+model test {{ layers 3; hidden 64; heads 2; kv_heads 1; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; {part} }}
 attention {{ default causal; }}
 sequence 10;
 layout {{ data 1; schedule ulysses; partition zigzag; recompute {recompute}; }}
@@ -24,7 +26,7 @@ train {{ batch {SEQUENCES}; }}
 """
 
 
-def program(text, root, tied):
+def program(text, root, tied, part):
     """What step.cc includes: that of ranks.cc, and the step around its attention."""
     base = run_heads.program(text, root)
     text = whole(text, root)
@@ -39,21 +41,21 @@ def program(text, root, tied):
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\(", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
-    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + "\n".join(places) + "\n"
+    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))
 
 
-def check(args, ranks, recompute, tied):
-    folder = args.work / f"step_{ranks}_{recompute}_{tied}"
+def check(args, ranks, recompute, tied, part):
+    folder = args.work / f"step_{ranks}_{recompute}_{tied}_{part[:4]}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.topo").write_text(run_heads.topology(ranks))
-    (folder / "a.burst").write_text(model(ranks, recompute, tied))
+    (folder / "a.burst").write_text(model(ranks, recompute, tied, part))
     code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", "-o", folder / "a.cu"])
     if code:
         return text
-    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root, tied))
+    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root, tied, part))
     code, text = run_heads.build(args, [f"-I{folder}", f"-I{args.root}/tests/reference", HERE / "step.cc", args.work / "step_streams.o",
                                         *args.objects, "-o", folder / "step"])
     if code:
@@ -62,7 +64,7 @@ def check(args, ranks, recompute, tied):
     if not code and ranks > 1 and recompute == "full":
         code, without = run([folder / "step", "--without-waits"])
         text += f"without waits: {without}"
-    print(f"{ranks} ranks, recompute {recompute}, tied {tied}: {text.strip()}", flush=True)
+    print(f"{ranks} ranks, recompute {recompute}, tied {tied}, {part or 'as a Llama'}: {text.strip()}", flush=True)
     return text if code else ""
 
 

@@ -8,26 +8,38 @@
 
 /* ---- the flat vector of weights ---- */
 
-#define LAYER_TENSORS(X) /* id, name, rows, cols, decays */                     \
-    X(NORM1, "input_layernorm", s->hidden, 1, false)                            \
-    X(Q, "self_attn.q_proj", s->heads * s->head_dim, s->hidden, true)           \
-    X(K, "self_attn.k_proj", s->kv_heads * s->head_dim, s->hidden, true)        \
-    X(V, "self_attn.v_proj", s->kv_heads * s->head_dim, s->hidden, true)        \
-    X(O, "self_attn.o_proj", s->hidden, s->heads * s->head_dim, true)           \
-    X(NORM2, "post_attention_layernorm", s->hidden, 1, false)                   \
-    X(GATE, "mlp.gate_proj", s->ffn, s->hidden, true)                           \
-    X(UP, "mlp.up_proj", s->ffn, s->hidden, true)                               \
-    X(DOWN, "mlp.down_proj", s->hidden, s->ffn, true)
+#define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */     \
+    X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
+    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, true)        \
+    X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
+    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
+    X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
+    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
+    X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
+    X(O, "self_attn.o_proj.weight", s->hidden, s->heads * s->head_dim, true, true)        \
+    X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true)                \
+    X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, true)                        \
+    X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, true)                            \
+    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, true)
 enum {
-#define X(id, name, rows, cols, decays) L_##id,
+#define X(id, name, rows, cols, decays, there) L_##id,
     LAYER_TENSORS(X)
 #undef X
     L_COUNT
 };
 
+static int layer_tensors(const Shape64 *s)
+{
+    int n = 0;
+#define X(id, name, rows, cols, decays, there) n += (there) ? 1 : 0;
+    LAYER_TENSORS(X)
+#undef X
+    return n;
+}
+
 int tensor64_count(const Shape64 *s)
 {
-    return 1 + s->layers * L_COUNT + 1 + !s->tied;
+    return 1 + s->layers * layer_tensors(s) + 1 + !s->tied;
 }
 
 static int64_t put(Tensor64 *t, int64_t offset, int64_t rows, int64_t cols, bool decays)
@@ -42,9 +54,11 @@ int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
     snprintf(t->name, sizeof t->name, "model.embed_tokens.weight");
     at = put(t++, at, s->vocab, s->hidden, true);
     for (int layer = 0; layer < s->layers; layer++) {
-#define X(id, text, rows, cols, decays)                                                    \
-    snprintf(t->name, sizeof t->name, "model.layers.%d.%s.weight", layer, text);            \
-    at = put(t++, at, rows, cols, decays);
+#define X(id, text, rows, cols, decays, there)                                              \
+    if (there) {                                                                            \
+        snprintf(t->name, sizeof t->name, "model.layers.%d.%s", layer, text);               \
+        at = put(t++, at, rows, cols, decays);                                              \
+    }
         LAYER_TENSORS(X)
 #undef X
     }
@@ -196,13 +210,15 @@ static void kept_free(Kept *c)
 #undef X
 }
 
-/* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t. */
+/* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t; NULL: the model has
+ * none. */
 typedef struct Layer { double *at[L_COUNT]; } Layer;
-static Layer layer_of(const Tensor64 *t, const double *flat)
+static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 {
     Layer l;
-    for (int i = 0; i < L_COUNT; i++)
-        l.at[i] = (double *)flat + t[i].offset;
+#define X(id, name, rows, cols, decays, there) l.at[L_##id] = (there) ? (double *)flat + (t++)->offset : NULL;
+    LAYER_TENSORS(X)
+#undef X
     return l;
 }
 
@@ -211,10 +227,13 @@ static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const 
     return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap};
 }
 
-static void project(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w, double *y)
+static void project(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w, const double *bias, double *y)
 {
-    double *flat = new64(n * heads * s->head_dim);
-    linear(n, s->hidden, heads * s->head_dim, x, w, flat);
+    const int width = heads * s->head_dim;
+    double *flat = new64(n * width);
+    linear(n, s->hidden, width, x, w, flat);
+    for (int64_t t = 0; bias && t < n; t++)
+        add(width, bias, flat + t * width);
     to_heads(n, heads, s->head_dim, theta, flat, y);
     free(flat);
 }
@@ -224,9 +243,9 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
 {
     int d = s->head_dim;
     rmsnorm(s, n, c->x, w->at[L_NORM1], c->h1);
-    project(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], c->q);
-    project(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], c->k);
-    project(s, n, s->kv_heads, 0, c->h1, w->at[L_V], c->v);
+    project(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], w->at[L_QB], c->q);
+    project(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], w->at[L_KB], c->k);
+    project(s, n, s->kv_heads, 0, c->h1, w->at[L_V], w->at[L_VB], c->v);
     Attention64 a = attention_of(s, n, mask, c);
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, 0, c->o, c->ot);
@@ -253,11 +272,14 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
 }
 
 static void project_back(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w,
-                         const double *dy, double *dx, double *dw)
+                         const double *dy, double *dx, double *dw, double *dbias)
 {
-    double *flat = new64(n * heads * s->head_dim);
+    const int width = heads * s->head_dim;
+    double *flat = new64(n * width);
     from_heads(n, heads, s->head_dim, theta, dy, flat);
-    linear_back(n, s->hidden, heads * s->head_dim, x, w, flat, dx, dw);
+    for (int64_t t = 0; dbias && t < n; t++)
+        add(width, flat + t * width, dbias);
+    linear_back(n, s->hidden, width, x, w, flat, dx, dw);
     free(flat);
 }
 
@@ -272,9 +294,9 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
     to_heads(n, s->heads, s->head_dim, 0, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
-    project_back(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], dq, dh, dw->at[L_Q]);
-    project_back(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], dk, dh, dw->at[L_K]);
-    project_back(s, n, s->kv_heads, 0, c->h1, w->at[L_V], dv, dh, dw->at[L_V]);
+    project_back(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], dq, dh, dw->at[L_Q], dw->at[L_QB]);
+    project_back(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], dk, dh, dw->at[L_K], dw->at[L_KB]);
+    project_back(s, n, s->kv_heads, 0, c->h1, w->at[L_V], dv, dh, dw->at[L_V], dw->at[L_VB]);
     rmsnorm_back(s, n, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
     free(dot), free(d_o), free(dq), free(dk), free(dv), free(dh);
 }
@@ -338,7 +360,7 @@ typedef struct Run {
 
 static const Tensor64 *final_norm(const Run *r)
 {
-    return r->tensor + 1 + r->s->layers * L_COUNT;
+    return r->tensor + 1 + r->s->layers * layer_tensors(r->s);
 }
 
 static const Tensor64 *head(const Run *r)
@@ -354,7 +376,7 @@ static void layers_forward(Run *r, const double *w)
         r->kept[i] = kept_new(s, n);
     embed(s, r->b, w + r->tensor->offset, s->layers ? r->kept[0].x : r->last);
     for (int i = 0; i < s->layers; i++) {
-        Layer l = layer_of(r->tensor + 1 + i * L_COUNT, w);
+        Layer l = layer_of(s, r->tensor + 1 + i * layer_tensors(s), w);
         layer_forward(s, n, r->b->mask[i], &l, &r->kept[i], i + 1 < s->layers ? r->kept[i + 1].x : r->last);
     }
 }
@@ -363,8 +385,8 @@ static void layers_forward(Run *r, const double *w)
 static void layers_back(const Run *r, const double *w, double *dx, double *grad)
 {
     for (int i = r->s->layers - 1; i >= 0; i--) {
-        const Tensor64 *t = r->tensor + 1 + i * L_COUNT;
-        Layer l = layer_of(t, w), dl = layer_of(t, grad);
+        const Tensor64 *t = r->tensor + 1 + i * layer_tensors(r->s);
+        Layer l = layer_of(r->s, t, w), dl = layer_of(r->s, t, grad);
         ffn_back(r->s, r->b->n, &l, &dl, &r->kept[i], dx);
         attention_back(r->s, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
     }

@@ -44,6 +44,7 @@ typedef struct Shape64 {
     double norm_eps, rope_theta;
     bool tied; /* the LM head is the embedding */
     double softcap; /* of attention; 0: none */
+    bool qkv_bias; /* vectors are added to the projections of q, k and v (Qwen2) */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

@@ -1,4 +1,4 @@
-"""What Hugging Face transformers says of a small Llama model: its folder, its loss and its gradients. Used by run_weights.py."""
+"""What Hugging Face transformers says of a small Llama or Qwen2 model: its folder, its loss and its gradients. Used by run_weights.py."""
 import json
 
 import safetensors.torch
@@ -6,8 +6,11 @@ import torch
 import transformers
 
 
+KINDS = {"": "Llama", "qkv_bias yes;": "Qwen2"}  # by what the model has beside a Llama's parts
+
+
 def config_of(shape, sequence):
-    return transformers.LlamaConfig(
+    return getattr(transformers, KINDS[shape.part] + "Config")(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.ffn, num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, rms_norm_eps=1e-5,
         rope_theta=500000.0, tie_word_embeddings=shape.tied, max_position_embeddings=sequence, initializer_range=0.1)
@@ -23,7 +26,7 @@ def loss(model, text, sequence):
 def write(folder, shape, sequence):
     """folder/start: the model in several files; text.bin, one window of tokens; reference.json; gradients.safetensors."""
     torch.manual_seed(11)
-    model = transformers.LlamaForCausalLM(config_of(shape, sequence))
+    model = getattr(transformers, KINDS[shape.part] + "ForCausalLM")(config_of(shape, sequence))
     for name, weight in model.named_parameters():
         if weight.dim() == 1:  # norms are not all ones
             weight.data += 0.2 * torch.randn_like(weight)
@@ -40,7 +43,7 @@ def write(folder, shape, sequence):
 
 def loss_of(folder, text, sequence):
     """The loss of a folder's weights; nothing may be missing in it or left over."""
-    model, info = transformers.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[kind]:
             raise RuntimeError(f"{folder}: {kind} {info[kind]}")

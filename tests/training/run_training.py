@@ -76,8 +76,10 @@ class Shape(typing.NamedTuple):
     tied: str = "no"
     masks: tuple = ("causal", "window(17)")
     softcap: float = 0
+    part: str = ""
 
 
+BIAS = "qkv_bias yes;"  # Qwen2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
@@ -116,6 +118,10 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", 2, 2, 2, shares="1, 20"), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "zigzag", lanes=3, recompute="selective"), Shape(softcap=0.5)),
     (Layout("ulysses", "keys", "zigzag", lanes=2, recompute="full"), Shape(masks=("document", "causal"), softcap=2)),
+    (ONE, Shape(part=BIAS)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="full", weights="zero2"), Shape(part=BIAS, tied="yes")),
+    (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", chunks=3), Shape(part=BIAS, kv_heads=8)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4), Shape(part=BIAS)),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
@@ -133,7 +139,7 @@ TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; s
 def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
-             f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; }}",
+             f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {SEQUENCE};", layout.text()]

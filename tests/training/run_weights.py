@@ -29,6 +29,10 @@ TRAIN = f"""train {{ steps 20; batch BATCH seed 3;
 """  # without clipping the first moment after a step is (1 - beta1) times the gradient
 
 
+BIAS = "qkv_bias yes;"
+PARTS = {BIAS: {f"self_attn.{x}_proj.weight": f"self_attn.{x}_proj.bias" for x in "qkv"}}  # a model's tensors beside a Llama's: after which
+
+
 class Shape(typing.NamedTuple):
     layers: int = 2
     hidden: int = 128
@@ -38,6 +42,10 @@ class Shape(typing.NamedTuple):
     ffn: int = 192
     vocab: int = 256
     tied: bool = False
+    part: str = ""
+
+    def name(self):
+        return ("tied" if self.tied else "untied") + (f"_{self.part.split()[0]}" if self.part else "")
 
 
 def expect(condition, text):
@@ -48,7 +56,7 @@ def expect(condition, text):
 def model_text(shape, ranks, data=1, schedule="ring", more=""):
     s, tied = shape, "yes" if shape.tied else "no"
     return (f'import "masks";\nmodel test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; '
-            f"head_dim {s.head_dim}; ffn swiglu {s.ffn}; norm rmsnorm 1e-5; rope 500000; vocab {s.vocab}; tied {tied}; }}\n"
+            f"head_dim {s.head_dim}; ffn swiglu {s.ffn}; norm rmsnorm 1e-5; rope 500000; vocab {s.vocab}; tied {tied}; {s.part} }}\n"
             f"attention {{ default causal; }}\nsequence {SEQUENCE};\n"
             + emitted.layout(data, ranks, schedule, "keys", "zigzag" if ranks > 1 else "contiguous")
             + TRAIN.replace("BATCH", f"{data}; {more}"))
@@ -58,7 +66,10 @@ def names_of(shape):
     """Units of a checkpoint's sections: the names of their tensors, in order."""
     parts = ["input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
              "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
-    layers = [[f"model.layers.{i}.{part}.weight" for part in parts] for i in range(shape.layers)]
+    parts = [f"{part}.weight" for part in parts]
+    for after, name in PARTS.get(shape.part, {}).items():
+        parts.insert(parts.index(after) + 1, name)
+    layers = [[f"model.layers.{i}.{part}" for part in parts] for i in range(shape.layers)]
     return [["model.embed_tokens.weight"], *layers, ["model.norm.weight"] + ([] if shape.tied else ["lm_head.weight"])]
 
 
@@ -137,11 +148,11 @@ class Programs:
 
     def folders(self):
         self.data.write_bytes(bytes((i * i // 7) % 251 for i in range(3 * SEQUENCE + 1)))
-        for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True)):
+        for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True), Shape(2, 24, 4, 2, 6, 40, part=BIAS)):
             self.folders_of(shape)
 
     def folders_of(self, shape):
-        name = "tied" if shape.tied else "untied"
+        name = shape.name()
         eight = self.build(f"{name}8", shape, 2, 4, 2, "burst")
         one, three = self.build(f"{name}1", shape), self.build(f"{name}3", shape, 1, 3)
         out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "bf16", "other")}
@@ -169,8 +180,8 @@ class Programs:
 
     def transformers(self):
         import reference_transformers as reference  # torch is asked for only here
-        for shape in (Shape(), Shape(tied=True)):
-            name = "tied" if shape.tied else "untied"
+        for shape in (Shape(), Shape(tied=True), Shape(part=BIAS)):
+            name = shape.name()
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
             reference.write(folder, shape, SEQUENCE)

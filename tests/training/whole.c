@@ -27,11 +27,20 @@ static bool is_tied(const BurstPlan *p)
     return matrices == 0;
 }
 
+static bool has_tensor(const BurstPlan *p, const char *name)
+{
+    const BurstUnit *layer = burst_unit(p, 1);
+    for (int i = 0; i < layer->tensors; i++)
+        if (strcmp(layer->tensor[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
     /* The plan's constants do not say eps and theta: every model of these tests has the same. */
     *x = (Whole){c, p, {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000, is_tied(p),
-                        p->softcap}};
+                        p->softcap, has_tensor(p, "self_attn.q_proj.bias")}};
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
