@@ -104,9 +104,10 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
                            const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch);
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* floats */
-/* In place on [n][heads*d], angles from global positions (the two halves of a head are the pair). back: fp32 gradients by
+/* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are the pair). back: fp32 gradients by
  * heads [heads][n][d], as attention leaves them, rotated back to bf16 [n][heads*d]; theta 0: only rounded. */
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x);
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x,
+                   BurstBf16 *y);
 int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy,
                         BurstBf16 *dx);
 /* gate and up are the two halves of a row: gu [n][2*ffn]. */

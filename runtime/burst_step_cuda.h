@@ -71,11 +71,10 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
     return burst_gpu_bias_back(e, n, width, dy, db);
 }
 
-/* x and y are one place. */
 static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
                                 const BurstAct *x, BurstAct *y)
 {
-    return x == y ? burst_gpu_rope(e, n, heads, d, theta, position, y) : BURST_E_PLAN;
+    return burst_gpu_rope(e, n, heads, d, theta, position, x, y);
 }
 
 static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,

@@ -88,6 +88,22 @@ static bool read_later(const Block *b, int op, int value)
     return false;
 }
 
+/* Backward makes one again without the other: its place is not that of a saved one. */
+static bool made_apart(const Step *s, int from, int to)
+{
+    for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++) {
+        bool one = false, other = false;
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            for (int j = 0; j < OP_WRITES; j++) {
+                one |= s->block[b].ops.at[i].write[j].value == from;
+                other |= s->block[b].ops.at[i].write[j].value == to;
+            }
+        if (one && !other)
+            return true;
+    }
+    return false;
+}
+
 /* An operation that works element by element may write where it reads: values of one type, the one not read again. The place
  * is that of a saved one. On a device rotation is such an operation, and there is one layout. */
 static void share_places(Flower *f, const Block *b, int op)
@@ -97,6 +113,8 @@ static void share_places(Flower *f, const Block *b, int op)
     for (int i = 0; i < 1 && (o->kind == OP_SWIGLU_BACK || (moves && f->step->program->target->one_layout)); i++) {
         const int from = o->read[i].value, to = o->write[i].value;
         const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
+        if (z->saved && made_apart(f->step, from, to))
+            continue;
         if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && (moves || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }

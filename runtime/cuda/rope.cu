@@ -1,4 +1,4 @@
-/* rope.cu: rotation of heads by their global position, in place forward, from fp32 to bf16 backward. */
+/* rope.cu: rotation of heads by their global position, forward in place or elsewhere, from fp32 to bf16 backward. */
 #include "gpu.h"
 #include "vec.cuh"
 
@@ -84,9 +84,10 @@ template <typename In> static int rope(BurstGpu *g, const Rope &r, float directi
     return gpu_launched(g, "rope");
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x)
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x,
+                   BurstBf16 *y)
 {
-    return theta == 0 ? BURST_OK : rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, x);
+    return rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, y);
 }
 
 int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy,

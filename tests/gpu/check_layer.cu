@@ -111,7 +111,7 @@ static void check_rope(Check *k, int d)
     position[0] = 0;
     int32_t *at = up(k, position);
     BurstBf16 *y = up_bf16(k, x), *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx);
-    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y));
+    MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
     MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
     compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);

@@ -127,10 +127,10 @@ template <class In> static void turn(int64_t n, int heads, int d, double theta, 
             }
 }
 
-int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, BurstBf16 *x)
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x, BurstBf16 *y)
 {
     return compute(g, [=] {
-        turn(n, heads, d, theta, position, 1, [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, x);
+        turn(n, heads, d, theta, position, 1, [=](int64_t i, int h, int j) { return value_of(x[(i * heads + h) * d + j]); }, y);
     });
 }
 
