@@ -212,7 +212,7 @@ typedef struct Model {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
-    bool tied, qkv_bias;
+    bool tied, qkv_bias, qk_norm;
     Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
 typedef struct Table { const char *name; int64_t len_min, len_max; /* 0: planned for the worst case */ Span span; } Table;
@@ -229,7 +229,7 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
 /* What a layer saves from forward to backward, as names of the step's values between spaces: less and less. Cheap beside its
  * memory, and therefore in no row: a norm's output, the product of the activated gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
-    X(NONE, "none", " x rstd1 q k v o lse x_mid rstd2 gate_up ") \
+    X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(FULL, "full", " x ")
 typedef enum Recompute {

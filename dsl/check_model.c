@@ -126,6 +126,7 @@ static const Field model_fields[] = {
     {"vocab", take_int, AT(vocab), FIELD_REQUIRED, UNIT_NONE, 2, 1 << 26},
     {"tied", take_yes_no, AT(tied), 0},
     {"qkv_bias", take_yes_no, AT(qkv_bias), 0},
+    {"qk_norm", take_yes_no, AT(qk_norm), 0},
 };
 #undef AT
 
@@ -164,6 +165,8 @@ void finish_model(Checker *c, Span file)
     f.m.name = block_name(c, c->model);
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
+    if (f.m.qkv_bias && f.m.qk_norm)
+        diag_error(c->diags, c->model->span, "'qkv_bias' and 'qk_norm' together are no model's; leave one of them out");
     c->program->model = f.m;
 }
 
@@ -267,12 +270,22 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
     l->block.value = block->number.whole;
 }
 
+/* Whether a layer of the model has this one of the values that can be saved. */
+static bool has_value(const Checker *c, const char *name, int n)
+{
+    static const char *const of_norm[] = {"q_raw", "rstd_q", "k_raw", "rstd_k"};
+    bool has = saves(recompute_saved[RECOMPUTE_NONE], arena_copy(c->arena, name, (size_t)n));
+    for (int i = 0; i < countof(of_norm) && !c->program->model.qk_norm; i++)
+        has &= (int)strlen(of_norm[i]) != n || memcmp(of_norm[i], name, (size_t)n) != 0;
+    return has;
+}
+
 /* Values that can be saved, as a list for messages. */
 static const char *savable_names(Checker *c)
 {
     const char *names = recompute_saved[RECOMPUTE_NONE], *list = "";
     for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
-        if (strncmp(at, "x ", 2) != 0)
+        if (strncmp(at, "x ", 2) != 0 && has_value(c, at, (int)strcspn(at, " ")))
             list = arena_printf(c->arena, "%s%s%.*s", list, *list ? ", " : "", (int)strcspn(at, " "), at);
     return list;
 }
@@ -283,7 +296,7 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
     const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
     if (name->kind != A_NAME && !(name->kind == A_CALL && bound)) {
         diag_error(c->diags, name->span, "expected the name of a value, or with the first layer that saves it, such as gate_up(20)");
-    } else if (!saves(recompute_saved[RECOMPUTE_NONE], name->text)) {
+    } else if (!has_value(c, name->text, (int)strlen(name->text))) {
         diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text, savable_names(c));
     } else if (saves(v->upper, name->text) && strcmp(name->text, "x") != 0) {
         diag_error(c->diags, name->span, "'%s' is saved twice", name->text);

@@ -13,6 +13,7 @@ enum { FIELDS = 15, VALUE_TEXT = 120 };
  * it reads. */
 typedef struct Family { const char *type, *architecture, *tensor; int kv_heads, head_dim, biases; } Family;
 static const Family families[] = {
+    {"qwen3", "Qwen3ForCausalLM", "self_attn.q_norm.weight", 32, 128, 1},
     {"qwen2", "Qwen2ForCausalLM", "self_attn.q_proj.bias", 32, 0, 0},
     {"llama", "LlamaForCausalLM", NULL, 0, 0, 2},
 };

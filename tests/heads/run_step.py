@@ -10,7 +10,7 @@ import sys
 import run_heads
 from run_heads import HERE, cut, function, header, run, whole
 
-PARTS = ["", "qkv_bias yes;"]  # points take turns
+PARTS = ["", "qkv_bias yes;", "qk_norm yes;"]  # points take turns
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
 POINTS = [(*point, PARTS[(i + i // 6) % len(PARTS)]) for i, point in enumerate(POINTS)]
 SEQUENCES = 2
@@ -41,7 +41,7 @@ def program(text, root, tied, part):
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\(", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
-    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n" + "\n".join(places) + "\n"
+    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))

@@ -12,8 +12,10 @@
     X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true)                         \
     X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, true)        \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias)         \
+    X(QN, "self_attn.q_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
     X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
+    X(KN, "self_attn.k_norm.weight", s->head_dim, 1, false, s->qk_norm)                   \
     X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, true)     \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias)      \
     X(O, "self_attn.o_proj.weight", s->hidden, s->heads * s->head_dim, true, true)        \
@@ -103,21 +105,21 @@ static double inverse_rms(const double *x, int hidden, double eps)
     return 1 / sqrt(sum / hidden + eps);
 }
 
-static void rmsnorm(const Shape64 *s, int64_t n, const double *x, const double *w, double *y)
+/* n rows of so many columns. */
+static void rmsnorm(double eps, int64_t n, int hidden, const double *x, const double *w, double *y)
 {
-    for (int64_t t = 0; t < n; t++, x += s->hidden, y += s->hidden) {
-        double r = inverse_rms(x, s->hidden, s->norm_eps);
-        for (int i = 0; i < s->hidden; i++)
+    for (int64_t t = 0; t < n; t++, x += hidden, y += hidden) {
+        double r = inverse_rms(x, hidden, eps);
+        for (int i = 0; i < hidden; i++)
             y[i] = x[i] * r * w[i];
     }
 }
 
-static void rmsnorm_back(const Shape64 *s, int64_t n, const double *x, const double *w, const double *dy, double *dx,
+static void rmsnorm_back(double eps, int64_t n, int hidden, const double *x, const double *w, const double *dy, double *dx,
                          double *dw)
 {
-    int hidden = s->hidden;
     for (int64_t t = 0; t < n; t++, x += hidden, dy += hidden, dx += hidden) {
-        double r = inverse_rms(x, hidden, s->norm_eps), along = 0;
+        double r = inverse_rms(x, hidden, eps), along = 0;
         for (int i = 0; i < hidden; i++) {
             along += dy[i] * w[i] * x[i];
             dw[i] += dy[i] * x[i] * r;
@@ -227,14 +229,38 @@ static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const 
     return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap};
 }
 
-static void project(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w, const double *bias, double *y)
+/* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its norm follow; rotated where
+ * theta > 0. */
+typedef struct Projection { int id, bias, norm, heads; double theta; } Projection;
+
+static Projection projection(const Shape64 *s, int id)
 {
-    const int width = heads * s->head_dim;
+    static const int bias[] = {[L_Q] = L_QB, [L_K] = L_KB, [L_V] = L_VB}, norm[] = {[L_Q] = L_QN, [L_K] = L_KN, [L_V] = -1};
+    return (Projection){id, bias[id], norm[id], id == L_Q ? s->heads : s->kv_heads, id == L_V ? 0 : s->rope_theta};
+}
+
+static const double *norm_of(const Projection *p, const Layer *w)
+{
+    return p->norm < 0 ? NULL : w->at[p->norm];
+}
+
+/* Before its norm. */
+static double *product(const Shape64 *s, int64_t n, const Projection *p, const double *x, const Layer *w)
+{
+    const int width = p->heads * s->head_dim;
     double *flat = new64(n * width);
-    linear(n, s->hidden, width, x, w, flat);
-    for (int64_t t = 0; bias && t < n; t++)
-        add(width, bias, flat + t * width);
-    to_heads(n, heads, s->head_dim, theta, flat, y);
+    linear(n, s->hidden, width, x, w->at[p->id], flat);
+    for (int64_t t = 0; w->at[p->bias] && t < n; t++)
+        add(width, w->at[p->bias], flat + t * width);
+    return flat;
+}
+
+static void project(const Shape64 *s, int64_t n, Projection p, const double *x, const Layer *w, double *y)
+{
+    double *flat = product(s, n, &p, x, w);
+    if (norm_of(&p, w))
+        rmsnorm(s->norm_eps, n * p.heads, s->head_dim, flat, norm_of(&p, w), flat);
+    to_heads(n, p.heads, s->head_dim, p.theta, flat, y);
     free(flat);
 }
 
@@ -242,16 +268,16 @@ static void project(const Shape64 *s, int64_t n, int heads, double theta, const 
 static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
 {
     int d = s->head_dim;
-    rmsnorm(s, n, c->x, w->at[L_NORM1], c->h1);
-    project(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], w->at[L_QB], c->q);
-    project(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], w->at[L_KB], c->k);
-    project(s, n, s->kv_heads, 0, c->h1, w->at[L_V], w->at[L_VB], c->v);
+    rmsnorm(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], c->h1);
+    project(s, n, projection(s, L_Q), c->h1, w, c->q);
+    project(s, n, projection(s, L_K), c->h1, w, c->k);
+    project(s, n, projection(s, L_V), c->h1, w, c->v);
     Attention64 a = attention_of(s, n, mask, c);
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, 0, c->o, c->ot);
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
     add(n * s->hidden, c->x, c->x2);
-    rmsnorm(s, n, c->x2, w->at[L_NORM2], c->h2);
+    rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
     linear(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], c->g);
     linear(n, s->hidden, s->ffn, c->h2, w->at[L_UP], c->u);
     swiglu(n * s->ffn, c->g, c->u, c->a);
@@ -267,19 +293,25 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
     swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);
     linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], dg, dh, dw->at[L_GATE]);
     linear_back(n, s->hidden, s->ffn, c->h2, w->at[L_UP], du, dh, dw->at[L_UP]);
-    rmsnorm_back(s, n, c->x2, w->at[L_NORM2], dh, dx, dw->at[L_NORM2]);
+    rmsnorm_back(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], dh, dx, dw->at[L_NORM2]);
     free(da), free(dg), free(du), free(dh);
 }
 
-static void project_back(const Shape64 *s, int64_t n, int heads, double theta, const double *x, const double *w,
-                         const double *dy, double *dx, double *dw, double *dbias)
+static void project_back(const Shape64 *s, int64_t n, Projection p, const double *x, const Layer *w, const double *dy, double *dx,
+                         const Layer *dw)
 {
-    const int width = heads * s->head_dim;
+    const int width = p.heads * s->head_dim;
     double *flat = new64(n * width);
-    from_heads(n, heads, s->head_dim, theta, dy, flat);
-    for (int64_t t = 0; dbias && t < n; t++)
-        add(width, flat + t * width, dbias);
-    linear_back(n, s->hidden, width, x, w, flat, dx, dw);
+    from_heads(n, p.heads, s->head_dim, p.theta, dy, flat);
+    if (norm_of(&p, w)) {
+        double *raw = product(s, n, &p, x, w), *d_raw = new64(n * width);
+        rmsnorm_back(s->norm_eps, n * p.heads, s->head_dim, raw, norm_of(&p, w), flat, d_raw, dw->at[p.norm]);
+        memcpy(flat, d_raw, sizeof(double) * (size_t)(n * width));
+        free(raw), free(d_raw);
+    }
+    for (int64_t t = 0; dw->at[p.bias] && t < n; t++)
+        add(width, flat + t * width, dw->at[p.bias]);
+    linear_back(n, s->hidden, width, x, w->at[p.id], flat, dx, dw->at[p.id]);
     free(flat);
 }
 
@@ -294,10 +326,10 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
     to_heads(n, s->heads, s->head_dim, 0, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
-    project_back(s, n, s->heads, s->rope_theta, c->h1, w->at[L_Q], dq, dh, dw->at[L_Q], dw->at[L_QB]);
-    project_back(s, n, s->kv_heads, s->rope_theta, c->h1, w->at[L_K], dk, dh, dw->at[L_K], dw->at[L_KB]);
-    project_back(s, n, s->kv_heads, 0, c->h1, w->at[L_V], dv, dh, dw->at[L_V], dw->at[L_VB]);
-    rmsnorm_back(s, n, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
+    project_back(s, n, projection(s, L_Q), c->h1, w, dq, dh, dw);
+    project_back(s, n, projection(s, L_K), c->h1, w, dk, dh, dw);
+    project_back(s, n, projection(s, L_V), c->h1, w, dv, dh, dw);
+    rmsnorm_back(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
     free(dot), free(d_o), free(dq), free(dk), free(dv), free(dh);
 }
 
@@ -398,10 +430,10 @@ static double ends(const Run *r, const double *w, double scale, double *grad)
     const Shape64 *s = r->s;
     int64_t n = r->b->n, norm = final_norm(r)->offset;
     double *y = new64(n * s->hidden), *dy = new64(n * s->hidden), *dx = new64(n * s->hidden);
-    rmsnorm(s, n, r->last, w + norm, y);
+    rmsnorm(s->norm_eps, n, s->hidden, r->last, w + norm, y);
     double loss = head_loss(s, r->b, y, w + head(r)->offset, scale, dy, grad ? grad + head(r)->offset : NULL);
     if (grad) {
-        rmsnorm_back(s, n, r->last, w + norm, dy, dx, grad + norm);
+        rmsnorm_back(s->norm_eps, n, s->hidden, r->last, w + norm, dy, dx, grad + norm);
         layers_back(r, w, dx, grad);
     }
     free(y), free(dy), free(dx);

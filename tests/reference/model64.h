@@ -45,6 +45,7 @@ typedef struct Shape64 {
     bool tied; /* the LM head is the embedding */
     double softcap; /* of attention; 0: none */
     bool qkv_bias; /* vectors are added to the projections of q, k and v (Qwen2) */
+    bool qk_norm;  /* each head of q and k has an RMSNorm before it is rotated (Qwen3) */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

@@ -28,6 +28,7 @@ static Program random_program(bool cuda)
     p.model = (Model){.layers = 1 + draw(4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
                       .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
                       .tied = draw(2), .qkv_bias = draw(3) == 0};
+    p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
     return p;
 }
@@ -74,7 +75,7 @@ static void reference(Case *c)
 /* Each value in upper or not, and of those in lower or not; x is in both. What rotation may overwrite cannot be saved. */
 static Saving random_saving(Arena *a, int layers)
 {
-    static const char *const names[] = {"h1", "rstd1", "q", "k", "v", "o", "lse", "x_mid", "h2", "rstd2", "gate_up", "ffn"};
+    static const char *const names[] = {"h1", "rstd1", "q_raw", "rstd_q", "q", "k_raw", "rstd_k", "k", "v", "o", "lse", "x_mid", "h2", "rstd2", "gate_up", "ffn"};
     Saving s = {" x ", " x ", draw(layers + 1)};
     for (int i = 0; i < countof(names); i++) {
         const int both = draw(3);
@@ -111,7 +112,7 @@ Case *make_case(bool cuda, int i)
     c->arena = a;
     c->program = random_program(cuda);
     const Model *m = &c->program.model;
-    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied, .qkv_bias = m->qkv_bias};
+    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied, .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.cluster.world);
     c->scale = 0.25;

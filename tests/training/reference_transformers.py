@@ -1,4 +1,4 @@
-"""What Hugging Face transformers says of a small Llama or Qwen2 model: its folder, its loss and its gradients. Used by run_weights.py."""
+"""What Hugging Face transformers says of a small Llama, Qwen2 or Qwen3 model: its folder, its loss and its gradients. Used by run_weights.py."""
 import json
 
 import safetensors.torch
@@ -6,7 +6,7 @@ import torch
 import transformers
 
 
-KINDS = {"": "Llama", "qkv_bias yes;": "Qwen2"}  # by what the model has beside a Llama's parts
+KINDS = {"": "Llama", "qkv_bias yes;": "Qwen2", "qk_norm yes;": "Qwen3"}  # by what the model has beside a Llama's parts
 
 
 def config_of(shape, sequence):

@@ -79,7 +79,7 @@ class Shape(typing.NamedTuple):
     part: str = ""
 
 
-BIAS = "qkv_bias yes;"  # Qwen2
+BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
@@ -122,6 +122,10 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", lanes=2, recompute="full", weights="zero2"), Shape(part=BIAS, tied="yes")),
     (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", chunks=3), Shape(part=BIAS, kv_heads=8)),
     (Layout("ulysses", "keys", "contiguous", lanes=4), Shape(part=BIAS)),
+    (ONE._replace(recompute="full"), Shape(part=NORM)),
+    (Layout("ring", "queries", "zigzag", lanes=2), Shape(part=NORM, tied="yes")),
+    (Layout("burst", "keys", "striped", 2, 2, recompute="save(q_raw, k, rstd_k(1))", weights="zero2", chunks=3), Shape(part=NORM)),
+    (Layout("ulysses", "keys", "zigzag", lanes=4, recompute="selective", weights="zero1"), Shape(part=NORM, kv_heads=8)),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),

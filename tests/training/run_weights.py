@@ -29,8 +29,9 @@ TRAIN = f"""train {{ steps 20; batch BATCH seed 3;
 """  # without clipping the first moment after a step is (1 - beta1) times the gradient
 
 
-BIAS = "qkv_bias yes;"
-PARTS = {BIAS: {f"self_attn.{x}_proj.weight": f"self_attn.{x}_proj.bias" for x in "qkv"}}  # a model's tensors beside a Llama's: after which
+BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"
+PARTS = {BIAS: {f"self_attn.{x}_proj.weight": f"self_attn.{x}_proj.bias" for x in "qkv"},
+         NORM: {f"self_attn.{x}_proj.weight": f"self_attn.{x}_norm.weight" for x in "qk"}}  # a model's tensors beside a Llama's: after which
 
 
 class Shape(typing.NamedTuple):
@@ -148,7 +149,8 @@ class Programs:
 
     def folders(self):
         self.data.write_bytes(bytes((i * i // 7) % 251 for i in range(3 * SEQUENCE + 1)))
-        for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True), Shape(2, 24, 4, 2, 6, 40, part=BIAS)):
+        for shape in (Shape(3, 24, 4, 2, 6, 40), Shape(2, 24, 4, 4, 8, 40, 251, True), Shape(2, 24, 4, 2, 6, 40, part=BIAS),
+                      Shape(2, 24, 4, 2, 8, 40, part=NORM)):
             self.folders_of(shape)
 
     def folders_of(self, shape):
@@ -180,7 +182,7 @@ class Programs:
 
     def transformers(self):
         import reference_transformers as reference  # torch is asked for only here
-        for shape in (Shape(), Shape(tied=True), Shape(part=BIAS)):
+        for shape in (Shape(), Shape(tied=True), Shape(part=BIAS), Shape(part=NORM)):
             name = shape.name()
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
