@@ -230,6 +230,7 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
  * memory, and therefore in no row: a norm's output, the product of the activated gate and up. */
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
+    X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(FULL, "full", " x ")
 typedef enum Recompute {

@@ -273,8 +273,9 @@ static const char *recompute_text(Arena *a, const Choice *c)
 static const char *recompute_frees(const Choice *c)
 {
     static const char *const less[RECOMPUTES] = {
-        [RECOMPUTE_NONE] = "`recompute selective` saves only the input and attention's output of each layer, `recompute full` "
-                           "only the input",
+        [RECOMPUTE_NONE] = "`recompute ffn` saves all but gate and up of each layer, `recompute selective` only the input and "
+                           "attention's output, `recompute full` only the input",
+        [RECOMPUTE_FFN] = "`recompute selective` saves only the input and attention's output of each layer",
         [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer"};
     return c->spared || c->saving.upper ? NULL : less[c->recompute];
 }

@@ -327,7 +327,7 @@ static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    static const char *const use = "none, selective, full, save(o, lse) or auto";
+    static const char *const use = "none, ffn, selective, full, save(o, lse) or auto";
     Layout *l = to;
     const Ast *value = s->args.first;
     const bool call = value && value->kind == A_CALL;

@@ -130,7 +130,7 @@ GRADIENTS = [
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
-SAVED = ["none", "selective", "full", "save(o, lse, gate_up(1))"]
+SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))"]
 SHARDED = ["zero3", "zero2", "zero1"]
 CHUNKS = [1, 3]
 SAMPLE = 8
