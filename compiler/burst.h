@@ -330,7 +330,9 @@ typedef enum TensorId {
 } TensorId;
 /* In backward, Q stands for the bundle Q, dO, D, lse; KV for K and V; dKV for dK and dV. */
 enum { FIRST_LOOP = 2 * MAX_COORDS, MAX_LOOPS = 12, MAX_SCHED_VARS = FIRST_LOOP + MAX_LOOPS };
-typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS]; bool whole; /* no index */ Span span; } ChunkRef;
+/* heads: of the chunks of all ranks along the exchanged coordinate, the rank's share of the heads; its index there is NULL.
+ * all: no index. */
+typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS]; bool heads, all; Span span; } ChunkRef;
 #define STATEMENTS(X) X(FOR) X(IF) X(ATTEND) X(GRAD) X(PASS) X(RETURN) X(EXCHANGE)
 typedef enum StmtKind {
 #define X(id) S_##id,
@@ -350,7 +352,7 @@ typedef struct Stmt {
     const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, wrap around */
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
-/* One direction. exchanges: it has an EXCHANGE, and so attends by heads. */
+/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. */
 typedef struct Phase { Span span; const Stmt *body; bool exchanges; } Phase;
 typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
 /* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from FIRST_LOOP on. */
@@ -364,6 +366,8 @@ typedef struct SchedText {
     int vars;
     const char *var_name[MAX_SCHED_VARS]; /* all variables, for printing */
     const Require *requires;
+    int exchanged;            /* the coordinate that its exchanges are over; -1: it has none */
+    int rings;                /* coordinates that `context` has the sizes of: of several all but the exchanged one, which `heads` has */
     const Phase *forward;
     const Phase *backward[TRAVELS]; /* NULL where the file has none; "backward { }" without a word sets both */
     Span span;

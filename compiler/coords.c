@@ -21,19 +21,27 @@ static int lanes_of(const Cluster *c, int ranks)
 /* What is known of the sizes, 0 where a size is open. */
 static void known_sizes(const Program *p, const SchedText *t, int ranks, int size[MAX_COORDS])
 {
-    const Sizes *given = &p->layout.sizes;
+    const Layout *l = &p->layout;
     memset(size, 0, sizeof *size * MAX_COORDS);
-    for (int i = 0; i < given->n; i++)
-        size[i] = (int)given->at[i];
-    if (!given->n && t->lanes)
+    for (int i = 0, ring = 0; i < t->coords && t->coords > 1; i++) {
+        if (i == t->exchanged)
+            size[i] = l->heads.is_auto ? 0 : (int)l->heads.value;
+        else if (l->sizes.n)
+            size[i] = (int)l->sizes.at[ring++];
+        else if (t->rings == 1 && t->exchanged >= 0 && !l->context.is_auto)
+            size[i] = (int)l->context.value;
+    }
+    if (!l->sizes.n && t->lanes && !size[t->coords - 1])
         size[t->coords - 1] = lanes_of(&p->cluster, ranks);
 }
 
 bool coords_wanted(const Program *p, const SchedText *t)
 {
-    if (p->layout.sizes.n)
-        return t->coords == p->layout.sizes.n;
-    return t->coords - t->lanes < 2 || p->layout.schedule;
+    const Layout *l = &p->layout;
+    if (l->sizes.n)
+        return t->rings == l->sizes.n;
+    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 && l->context.value > 1;
+    return t->coords - t->lanes < 2 || both || l->schedule;
 }
 
 typedef struct Shaper { int coords, known[MAX_COORDS], size[MAX_COORDS], wanted, found; } Shaper;
@@ -66,10 +74,9 @@ int coords_most(const Program *p)
 bool coords_take(const Program *p, Choice *c, int n)
 {
     const SchedText *t = c->schedule;
-    const Sizes *given = &p->layout.sizes;
     Shaper s = {.coords = t->coords, .wanted = n};
     known_sizes(p, t, c->ranks, s.known);
-    bool uneven = !given->n && t->lanes && !s.known[t->coords - 1];
+    bool uneven = !p->layout.sizes.n && t->lanes && !s.known[t->coords - 1];
     if (!uneven)
         fill_sizes(&s, 0, c->ranks);
     if (s.found <= n)
@@ -94,6 +101,6 @@ const char *coords_why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->coords)
         return required(a, c);
-    return arena_printf(a, p->layout.sizes.n ? "the layout's sizes of context do not multiply to %d ranks"
-                                             : "%d ranks do not divide into nodes of equal size", c->ranks);
+    return arena_printf(a, p->layout.sizes.n || c->schedule->exchanged >= 0 ? "the layout's sizes of context do not multiply to %d ranks"
+                                                                            : "%d ranks do not divide into nodes of equal size", c->ranks);
 }

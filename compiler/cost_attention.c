@@ -25,7 +25,7 @@ typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Links links;
-    int *held[TENSOR_COUNT];    /* [relative chunk] copies: the arrival that brought it */
+    int *held[TENSOR_COUNT];    /* [relative chunk] copies: the arrival, or at home the exchange, that brought it */
     int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; further ones by pending_next */
     int *pending_next;          /* [n] */
     int *last[2];               /* [relative chunk] last computing with it as Q, KV */
@@ -126,6 +126,16 @@ static void replay_compute(Replay *r, int at)
     }
 }
 
+/* It brings what a rank has of its own of Q and KV, and takes the sums that arrived for it. */
+static void replay_exchange(Replay *r, int at)
+{
+    const TensorId t = r->s->trace.at[at].node->ref[0].tensor;
+    if (tensor_accumulates(t))
+        read_pending(r, t, 0, at);
+    else
+        r->held[t][0] = at;
+}
+
 static void start_replay(Replay *r)
 {
     int n = r->s->trace.n, chunks = r->s->choice->ranks;
@@ -157,6 +167,8 @@ static Links links_make(Arena *a, const Schedule *s)
             replay_compute(&r, at);
         else if (transfers(i))
             replay_transfer(&r, at);
+        else
+            replay_exchange(&r, at);
     }
     return r.links;
 }
@@ -172,7 +184,7 @@ typedef struct Build {
     int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
     int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
     int *posted; /* cpu: what the rank has done when its program comes to this instance */
-    int *join;   /* [trace.n] EXCHANGE: when every rank has everything */
+    int *join;   /* [trace.n][ranks] EXCHANGE: when each that shares heads with the rank has everything; of the first of them */
     int *anchored, *anchored_next; /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
     int *tail;   /* [ranks] last task of the rank's own time */
 } Build;
@@ -231,18 +243,26 @@ static void make_arrivals(Build *b, int at)
 
 /* ---- all-to-all ---- */
 
+/* Where the exchange of all that share heads with the rank has its join. */
+static size_t join_cell(const Build *b, int at, int rank)
+{
+    const int x = b->in->schedule->choice->schedule->exchanged;
+    return cell(b, at, rank - rank / b->in->stride[x] % b->in->size[x] * b->in->stride[x]);
+}
+
 /* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with the last part. */
 static void make_exchange(Build *b, int at)
 {
-    b->join[at] = sim_task(b->sim, (Task){.class = COST_LINK});
     for (int r = 0; r < b->in->ranks; r++) {
+        int *join = &b->join[join_cell(b, at, r)];
+        *join = *join < 0 ? sim_task(b->sim, (Task){.class = COST_LINK}) : *join;
         int start = sim_task(b->sim, (Task){.class = COST_LINK}), end = sim_task(b->sim, (Task){.class = COST_LINK});
         double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], share[DISTANCES];
         links_shares(b->in, r, share);
         for (int far = 0; far < 2 + b->in->cluster->levels; far++)
             links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, end);
         sim_after(b->sim, end, start);
-        sim_after(b->sim, b->join[at], end);
+        sim_after(b->sim, *join, end);
         b->task[cell(b, at, r)] = start;
         b->usable[cell(b, at, r)] = end;
     }
@@ -252,7 +272,7 @@ static void make_tasks(Build *b)
 {
     for (int at = 0; at < b->in->schedule->trace.n; at++) {
         const Instance *i = &b->in->schedule->trace.at[at];
-        if (i->node->kind == N_EXCHANGE && b->in->ranks > 1)
+        if (i->node->kind == N_EXCHANGE && b->in->size[b->in->schedule->choice->schedule->exchanged] > 1)
             make_exchange(b, at);
         if (transfers(i))
             make_arrivals(b, at);
@@ -312,7 +332,7 @@ static void order_exchange(Build *b, int at, int rank)
 {
     sim_after(b->sim, b->task[cell(b, at, rank)], b->tail[rank]);
     if (b->in->cluster->target->copies_at_wait)
-        b->tail[rank] = b->join[at];
+        b->tail[rank] = b->join[join_cell(b, at, rank)];
 }
 
 static void order_compute(Build *b, int at, int rank)
@@ -321,8 +341,6 @@ static void order_compute(Build *b, int at, int rank)
     if (task < 0)
         return;
     sim_after(b->sim, task, b->tail[rank]);
-    for (int j = at - 1; j >= 0 && b->join[j] >= 0; j--) /* exchanges stand together before it */
-        sim_after(b->sim, task, b->join[j]);
     b->tail[rank] = task;
 }
 
@@ -335,7 +353,7 @@ static void order_rank(Build *b, int rank)
     for (int at = 0; at < n; at++) {
         order_arrivals(b, at, rank);
         b->posted[cell(b, at, rank)] = b->tail[rank];
-        if (b->join[at] >= 0)
+        if (b->in->schedule->trace.at[at].node->kind == N_EXCHANGE && b->task[cell(b, at, rank)] >= 0)
             order_exchange(b, at, rank);
         else if (b->in->schedule->trace.at[at].node->kind == N_COMPUTE)
             order_compute(b, at, rank);
@@ -347,8 +365,11 @@ static void order_rank(Build *b, int rank)
 
 static void wait_for_reads(Build *b, int task, int reader, int rank)
 {
-    for (int e = b->links.of_reader[reader]; e >= 0; e = b->links.reads.at[e].next_of_reader)
-        sim_after(b->sim, task, b->usable[cell(b, b->links.reads.at[e].arrival, rank)]);
+    for (int e = b->links.of_reader[reader]; e >= 0; e = b->links.reads.at[e].next_of_reader) {
+        const int at = b->links.reads.at[e].arrival;
+        const bool exchange = b->in->schedule->trace.at[at].node->kind == N_EXCHANGE;
+        sim_after(b->sim, task, exchange ? b->join[join_cell(b, at, rank)] : b->usable[cell(b, at, rank)]);
+    }
 }
 
 static void wait_for_sum(Build *b, int task, int at, int rank)
@@ -406,6 +427,14 @@ static void link_compute(Build *b, int at)
     }
 }
 
+/* Sums that arrived for what it lays out are added before. */
+static void link_exchange(Build *b, int at)
+{
+    for (int r = 0; r < b->in->ranks; r++)
+        if (b->task[cell(b, at, r)] >= 0)
+            wait_for_reads(b, b->task[cell(b, at, r)], at, r);
+}
+
 static void link_tasks(Build *b)
 {
     const Schedule *s = b->in->schedule;
@@ -417,6 +446,8 @@ static void link_tasks(Build *b)
             link_arrivals(b, at, channel_last);
         else if (s->trace.at[at].node->kind == N_COMPUTE)
             link_compute(b, at);
+        else
+            link_exchange(b, at);
     }
 }
 
@@ -445,7 +476,7 @@ static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)
     t->received[rank] += b->in->received[cell(b, at, rank)];
     for (int far = 0; far < 2 + b->in->cluster->levels; far++)
         links_count(t, far, sent * share[far]);
-    t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[at])->end);
+    t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[join_cell(b, at, rank)])->end);
 }
 
 static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
@@ -515,7 +546,7 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
     b.posted = filled(a, cells);
     b.anchored = filled(a, cells);
     b.anchored_next = filled(a, cells);
-    b.join = filled(a, n + 1);
+    b.join = filled(a, cells);
     b.tail = filled(a, in->ranks);
     make_tasks(&b);
     link_tasks(&b);

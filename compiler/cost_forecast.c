@@ -161,8 +161,6 @@ static BurstSpan span_of(const Recorder *r, const Schedule *s, const Busy *b)
         span.lane = (int16_t)(BURST_LANE_CHANNEL + b->channel);
     if (i->node->kind == N_EXCHANGE) {
         span.part = BURST_P_EXCHANGE;
-    } else if (i->node->kind == N_COMPUTE && i->node->ref[0].whole) {
-        span.part = s->backward ? BURST_P_ATTENTION_BACK : BURST_P_ATTENTION;
     } else if (i->node->kind == N_COMPUTE) {
         span.part = s->backward ? BURST_P_GRAD : BURST_P_ATTEND;
         span.a = rel_add(c, me, i->chunk[0]);

@@ -131,17 +131,11 @@ void links_count(AttentionTime *t, int distance, double bytes)
 
 void links_shares(const AttentionInput *in, int rank, double share[DISTANCES])
 {
+    const int x = in->schedule->choice->schedule->exchanged, here = rank / in->stride[x] % in->size[x];
     memset(share, 0, sizeof *share * DISTANCES);
-    int near = 0;
-    for (int p = 0; p < in->ranks; p++) {
-        const int far = distance(in, rank, p);
-        near += p != rank && far == 0;
-        share[far] += p != rank && far > 1 ? 1.0 / (in->ranks - 1) : 0;
-    }
-    share[1] = 1 - (double)near / (in->ranks - 1);
-    share[0] = 1 - share[1];
-    for (int d = 2; d < DISTANCES; d++)
-        share[1] -= share[d];
+    for (int i = 0; i < in->size[x]; i++)
+        if (i != here)
+            share[distance(in, rank, rank + (i - here) * in->stride[x])] += 1.0 / (in->size[x] - 1);
 }
 
 static void add_flow(Sim *s, Task t, int start, int end)

@@ -53,7 +53,7 @@ static bool moves(const Instance *i, bool sums)
 
 static bool computes(const Instance *i)
 {
-    return i->node->kind == N_COMPUTE && !i->node->ref[0].whole;
+    return i->node->kind == N_COMPUTE;
 }
 
 uint8_t *cost_live(Arena *a, const AttentionInput *in)

@@ -14,7 +14,7 @@ enum { EXACT_RANKS = 64, CELLS = 40000, TILE = 64 };
 double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
     const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads; /* complete, with lse */
-    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward));
+    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
 }
 
 double cost_rate_share(const Cluster *c, int rank)
@@ -79,8 +79,9 @@ static Grid part_of_grid(const Draft *d)
 int cost_simulated_ranks(const Draft *d)
 {
     int ranks = d->forward->choice->ranks;
-    if (ranks <= EXACT_RANKS || d->forward->trace.n < ranks)
-        return ranks; /* a trace shorter than the group (all-to-all) costs little for any number of ranks */
+    const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
+    if (ranks <= EXACT_RANKS || one_pair)
+        return ranks; /* all-to-all alone costs little for any number of ranks */
     return part_of_grid(d).ranks;
 }
 
@@ -137,19 +138,6 @@ static int groups_alike(const Draft *d)
     return alike;
 }
 
-/* ---- heads of a rank under head parallelism ---- */
-
-static bool by_query_heads(TensorId t)
-{
-    return t == T_Q || t == T_O || t == T_DQ;
-}
-
-static double head_share(const Model *m, TensorId t, int ranks, int rank)
-{
-    Share share = share_of(m, ranks, rank);
-    return by_query_heads(t) ? (double)share.heads / m->heads : (double)share.kv_heads / m->kv_heads;
-}
-
 /* ---- loads ---- */
 
 typedef struct Loader {
@@ -158,6 +146,7 @@ typedef struct Loader {
     AttentionInput *in;
     PairCounts *counts;
     bool backward;
+    int shares;   /* ranks that share the heads; 1: none do */
     double sides; /* of a kernel's tile, queries and keys together */
     double *pairs;
 } Loader;
@@ -192,41 +181,79 @@ static double compute_seconds(const Loader *l, int rank, double pairs, double he
     return pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 
+/* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that share ---- */
+
+/* Which of the ranks that share the heads it is. */
+static int place_of(const Loader *l, int rank)
+{
+    return l->shares == 1 ? 0 : rel_coord(&l->draft->choice, rank, l->draft->choice.schedule->exchanged);
+}
+
+static int64_t tokens_of(const Loader *l, int chunk)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < l->shares; i++)
+        tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(&l->draft->choice, chunk, i)].tokens;
+    return tokens;
+}
+
+static double head_share(const Loader *l, TensorId t, int place)
+{
+    const Model *m = &l->draft->program->model;
+    const Share share = share_of(m, l->shares, place);
+    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / m->heads : (double)share.kv_heads / m->kv_heads;
+}
+
+static PairWork work_of(const Loader *l, int q, int k)
+{
+    const Choice *c = &l->draft->choice;
+    PairWork sum = {0};
+    if (l->shares == 1)
+        return pair_work(l->counts, q, k);
+    if (l->shares == c->ranks)
+        return pair_whole(l->counts);
+    for (int i = 0; i < l->shares * l->shares; i++) {
+        const PairWork w = pair_work(l->counts, choice_member(c, q, i / l->shares), choice_member(c, k, i % l->shares));
+        sum.cover = w.cover == COVER_EMPTY ? sum.cover : COVER_PARTIAL;
+        sum.pairs += w.pairs;
+        sum.tiles_full += w.tiles_full;
+        sum.tiles_partial += w.tiles_partial;
+    }
+    return sum;
+}
+
 static void load_compute(Loader *l, const Instance *i, double *seconds)
 {
-    const Choice *c = l->draft->forward->choice;
+    const Choice *c = &l->draft->choice;
     const Model *m = &l->draft->program->model;
-    const PosSet *of = l->draft->partition->of;
-    bool whole = i->node->ref[0].whole;
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
-        const PairWork w = whole ? pair_whole(l->counts) : pair_work(l->counts, q, k);
-        double tiles = whole ? tile_pairs(l, w, l->draft->partition->sequence, l->draft->partition->sequence)
-                             : tile_pairs(l, w, of[q].tokens, of[k].tokens);
-        double heads = whole ? share_of(m, c->ranks, me).heads : m->heads;
+        const PairWork w = work_of(l, q, k);
+        double tiles = tile_pairs(l, w, tokens_of(l, q), tokens_of(l, k));
+        double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (l->pairs && w.cover != COVER_EMPTY)
             l->pairs[r] += (double)w.pairs * heads / m->heads;
     }
 }
 
-/* Of every rank's tokens the heads of another go to it, or of its heads the tokens of another: what a rank sends of the
+/* Of a rank's tokens the heads of another go to that one, or of its heads the tokens of another: what a rank sends of the
  * one, it gets of the other. */
 static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
 {
-    const Choice *c = l->draft->forward->choice;
     const Model *m = &l->draft->program->model;
     const PosSet *of = l->draft->partition->of;
     const Target *target = l->draft->program->cluster.target;
     TensorId t = i->node->ref[0].tensor;
-    double shares = 0, sequence = (double)l->draft->partition->sequence;
-    for (int r = 0; r < c->ranks; r++)
-        shares += head_share(m, t, c->ranks, r);
+    double shares = 0;
+    for (int place = 0; place < l->shares; place++)
+        shares += head_share(l, t, place);
     for (int r = 0; r < l->in->ranks; r++) {
-        double mine = head_share(m, t, c->ranks, l->in->rank[r]), tokens = (double)of[l->in->rank[r]].tokens;
+        const int rank = l->in->rank[r];
+        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, rank);
         bool to_heads = i->node->stmt->tokens_to_heads;
         double by_tokens = cost_exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
-        double by_heads = cost_exchange_bytes(m, t, l->backward, target, (sequence - tokens) * mine);
+        double by_heads = cost_exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
         sent[r] = to_heads ? by_tokens : by_heads;
         received[r] = to_heads ? by_heads : by_tokens;
     }
@@ -238,8 +265,9 @@ static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, dou
     const Model *m = &l->draft->program->model;
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
-        const int64_t tokens = l->draft->partition->of[rel_add(c, l->in->rank[r], there)].tokens;
-        bytes[r] = live[r] ? (double)(travel_bytes(m, l->draft->program->cluster.target, i->node->ref[0].tensor, l->backward) * tokens) : 0;
+        const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
+        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, i->node->ref[0].tensor, l->backward, share.heads, share.kv_heads);
+        bytes[r] = live[r] ? (double)(token * tokens_of(l, rel_add(c, l->in->rank[r], there))) : 0;
     }
 }
 
@@ -268,7 +296,8 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
-    Loader l = {a, d, &in, d->counts[mask], backward, tile_sides(d->program, backward), pairs};
+    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(&d->choice, backward),
+                .sides = tile_sides(d->program, backward), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks]);

@@ -39,16 +39,16 @@ void emit_line(Emit *e, const char *fmt, ...)
 /* What of the text is another for each target. */
 typedef struct Language {
     const char *step;             /* header of a step's operations */
-    const char *attention[2];     /* of slots, transfers and computing: by chunks, by heads */
+    const char *attention;        /* of slots, transfers and computing */
     const char *layer;            /* of what a step does beside its operations */
     const char *host_masks;       /* where the host finds its masks: "plan_host::" */
     const char *field, *field_end; /* one of burst_plan: C++17 has no designated initialisers */
     const char *values, *values_end;
 } Language;
 static const Language languages[TARGETS] = {
-    [TARGET_C] = {"burst_step_host.h", {"burst_rings_host.h", "burst_heads_host.h"}, "burst_layer_host.h", "", "    .%s = ", ",\n",
+    [TARGET_C] = {"burst_step_host.h", "burst_rings_host.h", "burst_layer_host.h", "", "    .%s = ", ",\n",
                   "const BurstPlan burst_plan = {\n", "};\n"},
-    [TARGET_CUDA] = {"burst_step_cuda.h", {"burst_rings_cuda.cuh", "burst_heads_cuda.cuh"}, "burst_layer_cuda.cuh", "plan_host::",
+    [TARGET_CUDA] = {"burst_step_cuda.h", "burst_rings_cuda.cuh", "burst_layer_cuda.cuh", "plan_host::",
                      "    p.%s = ", ";\n",
                      "static BurstPlan plan_values(void)\n{\n    BurstPlan p;\n    memset(&p, 0, sizeof p);\n",
                      "    return p;\n}\n\nconst BurstPlan burst_plan = plan_values();\n"},
@@ -110,6 +110,25 @@ static void emit_group(Emit *e)
                      arena_printf(e->arena, "coordinate %s", c->schedule->coord_name[i]));
 }
 
+/* Of the ranks that share heads; the most that any of them has. */
+static void emit_shares(Emit *e)
+{
+    const Choice *c = &e->draft->choice;
+    const bool by_heads[2] = {phase_of(c, false)->exchanges, phase_of(c, true)->exchanges};
+    const RowSizes h = row_sizes(e->draft->program, c, e->draft->partition, by_heads[1]);
+    const Constant row[] = {
+        {"PLAN_SHARES", h.shares, "ranks that share the heads"},
+        {"PLAN_SHARE_STRIDE", c->stride[c->schedule->exchanged], "from one of them to the next"},
+        {"PLAN_SHARE_HEADS", h.heads, "most that a rank has"},
+        {"PLAN_SHARE_KV_HEADS", h.kv_heads, NULL},
+        {"PLAN_ROW_TOKENS", h.tokens, "most that ranks who share heads have together"},
+        {"PLAN_FORWARD_BY_HEADS", by_heads[0], NULL},
+        {"PLAN_BACKWARD_BY_HEADS", by_heads[1], NULL},
+        {"PLAN_FORWARD_POOLS", e->draft->forward->pools, "the others are of backward"},
+    };
+    add_constants(e, row, countof(row));
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -132,6 +151,8 @@ static void emit_sizes(Emit *e)
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
+    if (exchanges(e))
+        emit_shares(e);
     if (device(e) && exchanges(e)) {
         add_constant(e, "PLAN_PACK_Q", elements_of(e, "pack_q"), "bytes");
         add_constant(e, "PLAN_PACK_KV", elements_of(e, "pack_kv"), "bytes");
@@ -154,7 +175,7 @@ static void emit_pool_names(Emit *e)
         }
     text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
                 both[1]->channels ? both[1]->channels : 1);
-    if (device(e) && !exchanges(e))
+    if (device(e))
         text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", both[0]->partial_pool[T_O] >= 0);
     text_add(e->out, "};\n");
 }
@@ -213,8 +234,6 @@ static void emit_buffer(Emit *e, const Buffer *b)
 
 static void emit_live(Emit *e)
 {
-    if (exchanges(e))
-        return;
     int ops = e->draft->forward->trace.n > e->draft->backward->trace.n ? e->draft->forward->trace.n : e->draft->backward->trace.n;
     text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
@@ -454,12 +473,10 @@ static void emit_header(Emit *e, const char *command)
 /* The plan: attention of a layer, the layers, one sequence. */
 static void emit_plan_of_step(Emit *e)
 {
-    text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n", language(e)->attention[exchanges(e)]);
-    if (!exchanges(e)) {
-        text_add(e->out, "/* A chunk's number from its coordinates, which wrap around. */\n");
-        emit_chunk(e);
-        text_add(e->out, "\n");
-    }
+    text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n", language(e)->attention);
+    text_add(e->out, "/* A chunk's number from its coordinates, which wrap around. */\n");
+    emit_chunk(e);
+    text_add(e->out, "\n");
     emit_schedule(e, e->draft->forward);
     emit_schedule(e, e->draft->backward);
     text_add(e->out, "/* ---- a step ---- */\n");
@@ -479,10 +496,8 @@ static void emit_rest(Emit *e)
     emit_host_masks(e);
     if (device(e))
         emit_kernels(e);
-    if (!exchanges(e)) {
-        emit_trace(e, e->draft->forward);
-        emit_trace(e, e->draft->backward);
-    }
+    emit_trace(e, e->draft->forward);
+    emit_trace(e, e->draft->backward);
     text_add(e->out, "/* ---- memory, and what the runtime reads ---- */\n\n");
     emit_alloc(e);
     emit_units(e);

@@ -182,12 +182,14 @@ static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS]
     Text t = {0};
     Writer w = {k->s->choice->schedule, &t};
     text_add(&t, "plan_chunk(");
+    Expr self = {.op = E_VAR};
     for (int i = 0; i < w.text->coords; i++) {
+        self.value = i; /* of chunks by heads: at the rank's own place */
         text_add(&t, i ? ", " : "");
         if (to)
             add_minus_hop(&w, index ? index[i] : NULL, to[i], i);
         else
-            add_expr(&w, index[i], false);
+            add_expr(&w, index[i] ? index[i] : &self, false);
     }
     text_add(&t, ")");
     char *copy = arena_copy(k->emit->arena, t.at, t.n);
@@ -234,7 +236,7 @@ static void comment_statement(const Walk *k, const Node *n)
     text_printf(&t, "%s:%d: ", base_name(at.src->name), line);
     text_add_n(&t, at.src->text + at.begin, at.end - at.begin);
     const Instance *i = first_instance(k->s, n);
-    if (i && n->kind != N_EXCHANGE && !n->ref[0].whole && n->kind == N_COMPUTE)
+    if (i && n->kind == N_COMPUTE)
         text_printf(&t, "  (rank 0 first: Q[%d], KV[%d])", i->chunk[0], i->chunk[1]);
     else if (i && n->kind == N_PASS)
         text_printf(&t, "  (rank 0 first: %s[%d] to rank %d)", tensor_name(n->ref[0].tensor), i->chunk[0], i->hop);
@@ -276,10 +278,6 @@ static void emit_partial(const Walk *k, const Node *n, int t, const char *chunk)
 static void emit_compute(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
-    if (n->ref[0].whole) {
-        emit_line(e, "BURST_TRY(%s(c, s));", k->s->backward ? "plan_grad_all" : "plan_attend_all");
-        return;
-    }
     emit_line(e, "{");
     emit_line(e, "const int q = %s, kv = %s;", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
     emit_partial(k, n, result_tensor(k->s->backward, 0), "q");
@@ -373,10 +371,9 @@ static void emit_return(const Walk *k, const Node *n)
 static void emit_exchange(const Walk *k, const Node *n)
 {
     const char *tensor = tensor_constant[n->ref[0].tensor];
-    if (n->stmt->tokens_to_heads)
-        emit_line(k->emit, "BURST_TRY(plan_to_heads(c, s, %d, %s, %s));", n->channel, tensor, k->s->backward ? "true" : "false");
-    else
-        emit_line(k->emit, "BURST_TRY(plan_to_tokens(c, s, %d, %s));", n->channel, tensor);
+    if (n->waits & WAIT_MERGED)
+        emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor);
+    emit_line(k->emit, "BURST_TRY(%s(c, s, %d, %s));", n->stmt->tokens_to_heads ? "plan_to_heads" : "plan_to_tokens", n->channel, tensor);
 }
 
 static void emit_leaf(const Walk *k, const Node *n)
@@ -476,7 +473,7 @@ void emit_trace(Emit *e, const Schedule *s)
 static void emit_end(const Walk *k)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (k->s->partial_pool[t] >= 0)
+        if (k->s->partial_pool[t] >= 0 && !phase_of(k->s->choice, k->s->backward)->exchanges) /* else before its exchange */
             emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor_constant[t]);
     emit_line(k->emit, "return plan_settle(c, s);");
 }
@@ -487,17 +484,19 @@ void emit_schedule(Emit *e, const Schedule *s)
     Walk k = {e, s, false};
     if (has_odd_conditions(s->body))
         emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");
-    comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s%s.", s->choice->schedule->name,
-                            s->backward ? "backward" : "forward", s->backward && !exchanges ? ", travelling: " : "",
-                            s->backward && !exchanges ? travel_names[s->choice->travel] : "",
-                            base_name(s->choice->schedule->source->name), exchanges ? "" : "; live says what the mask leaves of it"));
+    const bool travels = s->backward && s->pools;
+    comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s; live says what the mask leaves of it.",
+                            s->choice->schedule->name, s->backward ? "backward" : "forward", travels ? ", travelling: " : "",
+                            travels ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name)));
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", s->backward ? "plan_backward" : "plan_forward");
     emit_line(e, "{");
-    if (!exchanges) {
-        emit_coords(&k, "s->me");
-        emit_line(e, "const BurstLive *live = &s->live[s->mask][%d];", s->backward);
-        emit_line(e, "int op = 0;");
-    }
+    emit_coords(&k, "s->me");
+    emit_line(e, "const BurstLive *live = &s->live[s->mask][%d];", s->backward);
+    emit_line(e, "int op = 0;");
+    if (exchanges)
+        emit_line(e, "BURST_TRY(%s(s));", s->backward ? "plan_backward_by_heads" : "plan_forward_by_heads");
+    else if (choice_exchanges(s->choice))
+        emit_line(e, "s->by_heads = false;");
     emit_nodes(&k, s->body);
     emit_end(&k);
     emit_line(e, "}");

@@ -74,14 +74,16 @@ static const char *schedule_text(Arena *a, const Choice *c)
 
 /* ---- context, heads: how the ranks of a group share a sequence ---- */
 
-static int context_of(const Choice *c)
-{
-    return choice_exchanges(c) ? 1 : c->ranks;
-}
-
+/* Also where one direction alone exchanges. */
 static int heads_of(const Choice *c)
 {
-    return choice_exchanges(c) ? c->ranks : 1;
+    const int x = c->schedule->exchanged;
+    return x < 0 || !c->coords ? 1 : c->size[x];
+}
+
+static int context_of(const Choice *c)
+{
+    return c->ranks / heads_of(c);
 }
 
 /* Where both are given, the one that asks for more says it. */
@@ -108,16 +110,17 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, heads_of(c));
     return axis || heads_of(c) <= p->model.heads ? axis
-           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", c->ranks, p->model.heads, p->model.heads);
+           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", heads_of(c), p->model.heads, p->model.heads);
 }
 
-/* "16 x 4": the sizes of the coordinates. */
+/* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */
 static const char *context_text(Arena *a, const Choice *c)
 {
-    const char *text = arena_printf(a, "%d", c->coords > 1 ? c->size[0] : context_of(c));
-    for (int i = 1; i < c->coords; i++)
-        text = arena_printf(a, "%s x %d", text, c->size[i]);
-    return text;
+    const char *text = NULL;
+    for (int i = 0; i < c->coords; i++)
+        if (i != c->schedule->exchanged)
+            text = text ? arena_printf(a, "%s x %d", text, c->size[i]) : arena_printf(a, "%d", c->size[i]);
+    return text ? text : arena_printf(a, "%d", context_of(c));
 }
 
 static const char *heads_text(Arena *a, const Choice *c)
@@ -157,7 +160,8 @@ static const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
 static const char *travel_text(Arena *a, const Choice *c)
 {
     (void)a;
-    return choice_exchanges(c) ? NULL : travel_names[c->travel];
+    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES] && choice_rows(c, true) == 1 ? NULL
+           : travel_names[c->travel];
 }
 
 /* ---- partition ---- */
@@ -174,14 +178,14 @@ static int count_partitions(const Program *p)
     return PART_KINDS;
 }
 
-/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules, whose ranks
- * attend the whole sequence. */
+/* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
+ * ranks attend the whole sequence. */
 static bool take_partition(const Program *p, Choice *c, int n)
 {
     c->partition = (PartitionKind)n;
     c->block = block_of(p, c->ranks);
     if (p->layout.partition.is_auto)
-        return (c->ranks > 1 && !choice_exchanges(c)) || n == PART_CONTIGUOUS;
+        return choice_rows(c, false) > 1 || choice_rows(c, true) > 1 || n == PART_CONTIGUOUS;
     return p->layout.partition.value == n;
 }
 

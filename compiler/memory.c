@@ -52,6 +52,8 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tokens / BURST_TILE + ranks);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * ranks);
+    if (choice_exchanges(m->choice))
+        add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);
 }
 
 /* Taken by burst_live_make, which owns the layout. */
@@ -60,8 +62,7 @@ static void add_live(MemoryMaker *m)
     int64_t ops = 0;
     for (int i = 0; i < 2; i++)
         ops = m->schedule[i]->trace.n > ops ? m->schedule[i]->trace.n : ops;
-    if (!choice_exchanges(m->choice))
-        add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
+    add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
 }
 
 static void add_pools(MemoryMaker *m)
@@ -69,7 +70,7 @@ static void add_pools(MemoryMaker *m)
     for (int i = 0; i < 2; i++) {
         for (int p = 0; p < m->schedule[i]->pools; p++) {
             const Pool *pool = &m->schedule[i]->pool[p];
-            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i) * m->n;
+            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) * m->of[i].tokens;
             add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }
@@ -78,42 +79,14 @@ static void add_pools(MemoryMaker *m)
 
 /* ---- attention on the host ---- */
 
-/* Head parallelism: all tokens of a share of the heads. Shares differ by one head; key heads that two shares read are
- * held by both. */
-static void add_host_shares(MemoryMaker *m)
-{
-    const Model *d = &m->program->model;
-    int64_t ranks = m->choice->ranks, group = d->heads / d->kv_heads, tokens = m->program->sequence;
-    int64_t heads = (d->heads + ranks - 1) / ranks;
-    int64_t kv_heads = (heads + group - 2) / group + 1;
-    kv_heads = kv_heads < d->kv_heads ? kv_heads : d->kv_heads;
-    const int64_t wide = tokens * heads * d->head_dim, narrow = tokens * kv_heads * d->head_dim;
-    const struct { const char *name, *shape; int64_t floats; unsigned directions; } row[] = {
-        {"xq", "[sequence][heads of a share][head_dim]", wide, BOTH},
-        {"xk", "[sequence][key heads of a share][head_dim]", narrow, BOTH},
-        {"xv", "[sequence][key heads of a share][head_dim]", narrow, BOTH},
-        {"xlse", "[sequence][heads of a share]", tokens * heads, BOTH},
-        {"xdelta", "[sequence][heads of a share]; in forward what rounding took from lse", tokens * heads, BOTH},
-        {"xo", "[sequence][heads of a share][head_dim]", wide, FORWARD},
-        {"xdo", "[sequence][heads of a share][head_dim]", wide, BACKWARD},
-        {"xdq", "[sequence][heads of a share][head_dim]", wide, BACKWARD},
-        {"xdk", "[sequence][key heads of a share][head_dim]", narrow, BACKWARD},
-        {"xdv", "[sequence][key heads of a share][head_dim]", narrow, BACKWARD},
-        {"xsum", "[key heads of a share][tokens][head_dim]", m->n * kv_heads * d->head_dim, BACKWARD},
-    };
-    for (int i = 0; i < countof(row); i++)
-        add_scratch(m, row[i].directions, row[i].name, "float", sizeof(float), 1, row[i].shape, row[i].floats);
-}
-
-static void add_host_attention(MemoryMaker *m)
+static void add_host_attention(MemoryMaker *m, const Partition *part)
 {
     const Model *d = &m->program->model;
     add_scratch(m, BOTH, "attend_scratch", "float", sizeof(float), 1, "tiles of attention", burst_attend_floats(d->head_dim));
-    if (choice_exchanges(m->choice)) {
-        add_host_shares(m);
-        return;
-    }
-    add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1, "[heads][tokens], what rounding took from lse", m->n * d->heads);
+    if (choice_exchanges(m->choice))
+        add_shares(m, part);
+    add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1, "[heads][tokens], what rounding took from lse",
+                m->of[0].tokens * m->of[0].heads);
     add_pools(m);
 }
 
@@ -141,14 +114,16 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
                    const Schedule *backward)
 {
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .schedule = {forward, backward}, .n = part->max_tokens};
+    for (int i = 0; i < 2; i++)
+        m.of[i] = row_sizes(p, c, part, i);
     add_chunks(&m);
     add_live(&m);
     add_batch(&m);
     if (p->target->device_memory)
         add_device(&m, part);
     else
-        add_host_attention(&m);
-    if (p->target->device_memory && !choice_exchanges(c))
+        add_host_attention(&m, part);
+    if (p->target->device_memory)
         add_pools(&m);
     const int channels = backward->channels ? backward->channels : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,

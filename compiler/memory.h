@@ -13,6 +13,7 @@ typedef struct MemoryMaker {
     const Choice *choice;
     const Schedule *schedule[2];
     int64_t n; /* tokens */
+    RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;
     bool on_device; /* where the rows that are added now lie */
     size_t host, device;
@@ -22,7 +23,8 @@ typedef struct MemoryMaker {
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
 void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
                  int64_t elements);
-void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism, on the device */
+RowSizes most_rows(const MemoryMaker *m); /* of both directions */
+void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism */
 void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */
 
 #endif

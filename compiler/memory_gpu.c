@@ -13,12 +13,12 @@ enum { BF16 = 2, FP32 = 4 };
 /* ---- what travels ---- */
 
 /* In backward Q stands for Q, dO, delta and lse; KV and dKV for two each. A part of O has lse in one number, or in two on the host. */
-int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward)
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads)
 {
-    const int64_t q = (int64_t)m->heads * m->head_dim, kv = (int64_t)m->kv_heads * m->head_dim, copy = target->activation_bytes;
+    const int64_t q = (int64_t)heads * m->head_dim, kv = (int64_t)kv_heads * m->head_dim, copy = target->activation_bytes;
     switch (t) {
     case T_Q:
-        return backward ? 2 * q * copy + 2 * m->heads * FP32 : q * copy;
+        return backward ? 2 * q * copy + 2 * heads * FP32 : q * copy;
     case T_KV:
         return 2 * kv * copy;
     case T_DKV:
@@ -26,7 +26,7 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
     case T_DQ:
         return q * FP32;
     default:
-        return (q + m->heads * (target->device_memory ? 1 : 2)) * FP32;
+        return (q + heads * (target->device_memory ? 1 : 2)) * FP32;
     }
 }
 
@@ -48,25 +48,25 @@ static void add_inputs(MemoryMaker *m)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
 }
 
-/* Lists of live tiles of one launch, made before it: of a pair of chunks, or of the whole sequence by itself. */
+/* Lists of live tiles of one launch, made before it: of a pair of chunks. */
 static void add_lists(MemoryMaker *m)
 {
-    const int64_t tokens = choice_exchanges(m->choice) ? m->program->sequence : m->n;
     const Kernels kernels = kernels_of(m->program);
-    const KernelLists lists = kernels_lists(&kernels, tokens);
+    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);
 }
 
 void add_device(MemoryMaker *m, const Partition *part)
 {
-    const Model *d = &m->program->model;
+    const RowSizes *f = &m->of[0];
     m->on_device = true;
     add_inputs(m);
     m->on_device = false;
     add_lists(m);
     if (choice_exchanges(m->choice))
         add_shares(m, part);
-    else
-        add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output", m->n * d->heads * d->head_dim);
+    if (choice_rows(m->choice, false) > 1 || !choice_exchanges(m->choice)) /* else one pair gives the output */
+        add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
+                    f->tokens * f->heads * m->program->model.head_dim);
 }

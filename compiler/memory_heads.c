@@ -1,39 +1,108 @@
-/* memory_heads.c: head parallelism: which heads each rank attends, and what a rank has on its device for it.
+/* memory_heads.c: head parallelism: which heads each rank attends, and what a rank has for it.
  *
- * A share is the whole sequence with some of the heads. Blocks of it lie in rows apart at one end of an exchange; NCCL moves
- * them through packing memory. templates/burst_heads_cuda.cuh says where each array lies.
+ * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device, blocks of it lie in rows
+ * apart at one end of an exchange; NCCL moves them through packing memory. templates/burst_heads_cuda.cuh says where each array lies.
  */
 #include "memory.h"
 
 #include "burst_sizes.h"
 
+#include <string.h>
+
 enum { BF16 = 2, FP32 = 4 };
 
-Share share_of(const Model *m, int ranks, int rank)
+Share share_of(const Model *m, int shares, int i)
 {
-    const int64_t first = (int64_t)m->heads * rank / ranks, end = (int64_t)m->heads * (rank + 1) / ranks;
+    const int64_t first = (int64_t)m->heads * i / shares, end = (int64_t)m->heads * (i + 1) / shares;
     const int group = m->heads / m->kv_heads;
     const int64_t kv_end = end > first ? (end - 1) / group + 1 : first / group;
     return (Share){.heads = (int)(end - first), .kv_heads = (int)(kv_end - first / group), .again = first % group != 0};
 }
 
-/* The largest share of any rank; again: how many ranks read a key head that a rank before them reads too. */
-static Share most(const Model *m, int ranks, int *again)
-{
-    Share x = {0};
-    *again = 0;
-    for (int r = 0; r < ranks; r++) {
-        Share of = share_of(m, ranks, r);
-        x.heads = of.heads > x.heads ? of.heads : x.heads;
-        x.kv_heads = of.kv_heads > x.kv_heads ? of.kv_heads : x.kv_heads;
-        *again += of.again;
-    }
-    return x;
-}
-
 static int64_t greater(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* Tokens of a chunk of the rank: its own, and those of the ranks that share heads with it. */
+static int64_t row_tokens(const Choice *c, const Partition *part, int shares, int rank)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < shares; i++)
+        tokens += part->of[shares == 1 ? rank : choice_member(c, rank, i)].tokens;
+    return tokens;
+}
+
+RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward)
+{
+    RowSizes h = {.shares = choice_shares(c, backward)};
+    for (int i = 0; i < h.shares; i++) {
+        const Share of = share_of(&p->model, h.shares, i);
+        h.heads = of.heads > h.heads ? of.heads : h.heads;
+        h.kv_heads = of.kv_heads > h.kv_heads ? of.kv_heads : h.kv_heads;
+        h.again += of.again;
+    }
+    for (int r = 0; r < c->ranks; r++)
+        h.tokens = greater(h.tokens, row_tokens(c, part, h.shares, r));
+    return h;
+}
+
+RowSizes most_rows(const MemoryMaker *m)
+{
+    RowSizes h = m->of[0];
+    h.tokens = greater(h.tokens, m->of[1].tokens);
+    h.again = m->of[1].again > h.again ? m->of[1].again : h.again;
+    return h;
+}
+
+/* ---- what a rank has of its share ---- */
+
+/* Of the direction that exchanges; both have the same. */
+static RowSizes share_rows(const MemoryMaker *m)
+{
+    return m->of[phase_of(m->choice, true)->exchanges];
+}
+
+typedef struct ShareRow { const char *name, *type, *shape; int64_t elements; unsigned directions; } ShareRow;
+
+static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (row[i].directions)
+            add_scratch(m, row[i].directions, row[i].name, row[i].type, strcmp(row[i].type, "float") == 0 ? FP32 : BF16, 1, row[i].shape,
+                        row[i].elements);
+}
+
+/* The directions that exchange, of these. */
+static unsigned exchanged(const MemoryMaker *m, unsigned directions)
+{
+    for (int i = 0; i < 2; i++)
+        if (!phase_of(m->choice, i)->exchanges)
+            directions &= ~(1u << i);
+    return directions;
+}
+
+static void add_host_shares(MemoryMaker *m)
+{
+    const RowSizes h = share_rows(m);
+    const int64_t rows = h.tokens * h.heads, wide = rows * m->program->model.head_dim;
+    const int64_t narrow = h.tokens * h.kv_heads * m->program->model.head_dim;
+    const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD), backward = exchanged(m, BACKWARD);
+    const ShareRow row[] = {
+        {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", wide, both},
+        {"xk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both},
+        {"xv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both},
+        {"xlse", "float", "[tokens of all][heads of a share]", rows, both},
+        {"xo", "float", "[tokens of all][heads of a share][head_dim]", wide, forward},
+        {"xdelta", "float", "[tokens of all][heads of a share]", rows, backward},
+        {"xdo", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
+        {"xdq", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
+        {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward},
+        {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward},
+        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? m->n * h.kv_heads * m->program->model.head_dim : 1,
+         backward ? backward : forward},
+    };
+    add_rows(m, row, countof(row));
 }
 
 /* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV. */
@@ -42,13 +111,15 @@ static Packing packing_of(const MemoryMaker *m, const Partition *part, int me)
 {
     const Model *d = &m->program->model;
     const int64_t vector = (int64_t)d->head_dim * BF16, gradient = (int64_t)d->head_dim * FP32;
-    const int64_t n = part->of[me].tokens, sequence = part->sequence;
-    const Share mine = share_of(d, m->choice->ranks, me);
+    const Choice *c = m->choice;
+    const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
+    const int64_t n = part->of[me].tokens, sequence = row_tokens(c, part, shares, me);
+    const Share mine = share_of(d, shares, lane);
     Packing in = {0}, out = {0};
-    for (int r = 0; r < m->choice->ranks; r++) {
-        const Share share = share_of(d, m->choice->ranks, r);
-        const int64_t tokens = part->of[r].tokens;
-        if (r == me)
+    for (int i = 0; i < shares; i++) {
+        const Share share = share_of(d, shares, i);
+        const int64_t tokens = part->of[choice_member(c, me, i)].tokens;
+        if (i == lane)
             continue;
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
         in.q += 2 * burst_gpu_packing(share.heads * vector, n, d->heads * vector) +
@@ -72,25 +143,32 @@ static void add_packing(MemoryMaker *m, const Partition *part)
     add_scratch(m, BOTH, "pack_kv", "char", 1, 1, "the same of KV, dKV", p.kv);
 }
 
-void add_shares(MemoryMaker *m, const Partition *part)
+static void add_device_shares(MemoryMaker *m, const Partition *part)
 {
-    const Model *d = &m->program->model;
-    int again;
-    const Share share = most(d, m->choice->ranks, &again);
-    const int64_t rows = part->sequence * share.heads, kv_rows = part->sequence * share.kv_heads, width = d->head_dim;
-    const struct { const char *name, *type; size_t size; const char *shape; int64_t elements; unsigned directions; } row[] = {
-        {"xq", "BurstBf16", BF16, "[sequence][heads of a share][head_dim]", rows * width, BOTH},
-        {"xo", "BurstBf16", BF16, "[sequence][heads of a share][head_dim]; in backward dO", rows * width, BOTH},
-        {"xk", "BurstBf16", BF16, "[sequence][key heads of a share][head_dim]", kv_rows * width, BOTH},
-        {"xv", "BurstBf16", BF16, "[sequence][key heads of a share][head_dim]", kv_rows * width, BOTH},
-        {"xlse", "float", FP32, "[heads of a share][sequence]", rows, BOTH},
-        {"xdelta", "float", FP32, "[heads of a share][sequence]", rows, BACKWARD},
-        {"xdq", "float", FP32, "[heads of a share][sequence][head_dim]", rows * width, BACKWARD},
-        {"xdk", "float", FP32, "[key heads of a share][sequence][head_dim]", kv_rows * width, BACKWARD},
-        {"xdv", "float", FP32, "[key heads of a share][sequence][head_dim]", kv_rows * width, BACKWARD},
-        {"xsum", "float", FP32, "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * again * m->n * width), BACKWARD},
+    const RowSizes h = share_rows(m);
+    const int64_t rows = h.tokens * h.heads, kv_rows = h.tokens * h.kv_heads, width = m->program->model.head_dim;
+    const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
+    const ShareRow row[] = {
+        {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width, both},
+        {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * width, both},
+        {"xk", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both},
+        {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both},
+        {"xlse", "float", "[heads of a share][tokens of all]", rows, both},
+        {"xdelta", "float", "[heads of a share][tokens of all]", rows, backward},
+        {"xdq", "float", "[heads of a share][tokens of all][head_dim]", rows * width, backward},
+        {"xdk", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward},
+        {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward},
+        {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * h.again * m->n * width),
+         backward ? backward : both},
     };
     add_packing(m, part);
-    for (int i = 0; i < countof(row); i++)
-        add_scratch(m, row[i].directions, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
+    add_rows(m, row, countof(row));
+}
+
+void add_shares(MemoryMaker *m, const Partition *part)
+{
+    if (m->program->target->device_memory)
+        add_device_shares(m, part);
+    else
+        add_host_shares(m);
 }

@@ -32,7 +32,15 @@ typedef struct Choice {
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
-bool choice_exchanges(const Choice *c); /* by heads, in either direction; verify accepts none that is by heads in one alone */
+/* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
+ * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */
+bool choice_exchanges(const Choice *c);              /* in either direction */
+int choice_shares(const Choice *c, bool backward);   /* ranks that share the heads; 1: it does not exchange */
+int choice_member(const Choice *c, int rank, int i); /* the i-th of the ranks that share the heads with that one */
+int choice_rows(const Choice *c, bool backward);     /* pairs of a rank: ranks / shares */
+/* What a direction's trace looks up: pair[q * ranks + k] for its chunks, where any of their ranks' own has a pair; of chunks at
+ * different places of the exchanged coordinate 0. The same table where it does not exchange. */
+const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
 enum { DIMENSIONS = 11 };
@@ -160,12 +168,12 @@ int rel_hop(const Choice *c, int index, int i); /* the same the shorter way roun
 int rel_add(const Choice *c, int x, int y);
 int rel_sub(const Choice *c, int x, int y);
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "pass KV[r - 1] to r + 1, at s = 1" */
-const char *chunk_name(Arena *a, const Choice *c, TensorId t, int chunk);  /* "KV[r - 1]" */
+const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* "KV[r - 1]" */
 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
 typedef struct Live { int ranks, ops; uint8_t *op; /* [ops][ranks]: LIVE_* bits */ } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
-/* pair[q * ranks + k]: whether the pair has any unmasked tile. */
+/* pair[q * ranks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. */
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
@@ -205,11 +213,16 @@ Units units_make(Arena *a, const Program *p);
 /* ---- plan/step_auto.c: recomputation by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
-int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward); /* a token of what a pass of t sends */
-/* Head parallelism: query heads that a rank attends, key heads that those read, and whether the first of these is also the
- * last of the rank before. Shares may be uneven. */
+/* Bytes a token of what a pass of t sends of so many heads. */
+int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads);
+/* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and whether the first of these is
+ * also the last of the rank before. Shares may be uneven. */
 typedef struct Share { int heads, kv_heads; bool again; } Share;
-Share share_of(const Model *m, int ranks, int rank);
+Share share_of(const Model *m, int shares, int i);
+/* What a direction's chunks are: the most tokens and heads that any rank has of one. again: how many of those that share heads read
+ * a key head that one before them reads too. */
+typedef struct RowSizes { int shares; int64_t tokens; int heads, kv_heads, again; } RowSizes;
+RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward);
 struct Plan;
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward);

@@ -28,17 +28,12 @@ static uint8_t *state_of(Pruner *p, TensorId t, int rank, int chunk)
     return &p->state[t][(size_t)rank * (size_t)p->ranks + (size_t)chunk];
 }
 
-static bool has_chunks(const Instance *i)
-{
-    return i->node->kind != N_EXCHANGE && !i->node->ref[0].whole;
-}
-
 static void mark_computing(Pruner *p)
 {
     const Choice *c = p->s->choice;
     for (int at = 0; at < p->live.ops; at++) {
         const Instance *i = &p->s->trace.at[at];
-        if (i->node->kind != N_COMPUTE || !has_chunks(i))
+        if (i->node->kind != N_COMPUTE)
             continue;
         for (int r = 0; r < p->ranks; r++) {
             size_t q = (size_t)rel_add(c, r, i->chunk[0]), k = (size_t)rel_add(c, r, i->chunk[1]);
@@ -72,7 +67,7 @@ static void mark_copies(Pruner *p)
     for (int at = p->live.ops - 1; at >= 0; at--) {
         const Instance *i = &p->s->trace.at[at];
         TensorId t = i->node->ref[0].tensor;
-        if (i->node->kind == N_COMPUTE && has_chunks(i)) {
+        if (i->node->kind == N_COMPUTE) {
             for (int r = 0; r < p->ranks; r++)
                 if (*bits_of(p, at, r) & LIVE_COMPUTE)
                     *state_of(p, T_Q, r, i->chunk[0]) = *state_of(p, T_KV, r, i->chunk[1]) = 1;
@@ -95,7 +90,7 @@ static void mark_sums(Pruner *p)
     for (int at = 0; at < p->live.ops; at++) {
         const Instance *i = &p->s->trace.at[at];
         TensorId t = i->node->ref[0].tensor;
-        if (i->node->kind == N_COMPUTE && has_chunks(i)) {
+        if (i->node->kind == N_COMPUTE) {
             for (int side = 0; side < 2; side++)
                 mark_result(p, at, result_tensor(p->s->backward, side), i->chunk[side]);
         } else if ((i->node->kind == N_PASS || i->node->kind == N_RETURN) && tensor_accumulates(t)) {

@@ -96,6 +96,47 @@ bool choice_exchanges(const Choice *c)
     return phase_of(c, false)->exchanges || (backward && backward->exchanges);
 }
 
+int choice_shares(const Choice *c, bool backward)
+{
+    const Phase *phase = phase_of(c, backward);
+    return phase && phase->exchanges && c->coords ? c->size[c->schedule->exchanged] : 1; /* no coordinates: there are no sizes */
+}
+
+int choice_rows(const Choice *c, bool backward)
+{
+    return c->ranks / choice_shares(c, backward);
+}
+
+int choice_member(const Choice *c, int rank, int i)
+{
+    const int x = c->schedule->exchanged;
+    return rank + (i - rel_coord(c, rank, x)) * c->stride[x];
+}
+
+/* Whether any chunk of the one rank and those that share heads with it has a pair with any of the other. */
+static bool rows_meet(const Choice *c, int q, int k, const uint8_t *pair)
+{
+    const int shares = c->size[c->schedule->exchanged];
+    for (int i = 0; i < shares * shares; i++)
+        if (pair[choice_member(c, q, i / shares) * c->ranks + choice_member(c, k, i % shares)])
+            return true;
+    return false;
+}
+
+const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair)
+{
+    if (!phase_of(c, backward)->exchanges)
+        return pair;
+    const int x = c->schedule->exchanged;
+    uint8_t *rows = NEW_ARRAY(a, uint8_t, c->ranks * c->ranks);
+    for (int q = 0; q < c->ranks; q++)
+        for (int k = 0; k < c->ranks; k++)
+            if (rel_coord(c, q, x) == rel_coord(c, k, x))
+                rows[q * c->ranks + k] = rel_coord(c, q, x) ? rows[choice_member(c, q, 0) * c->ranks + choice_member(c, k, 0)]
+                                                            : rows_meet(c, q, k, pair);
+    return rows;
+}
+
 /* ---- statements to nodes ---- */
 
 typedef struct Maker { Arena *arena; Diags *diags; Schedule *schedule; } Maker;
@@ -115,7 +156,6 @@ static Node **add_transfers(Maker *m, Node **end, NodeKind kind, const Stmt *s)
     for (int i = 0; i < s->nrefs; i++) {
         Node *n = new_node(m, kind, s);
         n->ref[0] = s->refs[i];
-        n->ref[0].whole = n->kind == N_EXCHANGE; /* `return dQ` names no chunk: it sends those that are not at home */
         n->channel = m->schedule->channels++;
         *end = n;
         end = &n->next;
@@ -206,8 +246,8 @@ static int ref_index(const Tracer *t, const Expr *const index[MAX_COORDS])
 {
     const Choice *c = t->choice;
     int at = 0;
-    for (int i = 0; i < c->coords; i++)
-        at += (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
+    for (int i = 0; i < c->coords; i++) /* none: all ranks along it, which is the same at each of them */
+        at += !index[i] ? 0 : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
     return at;
 }
 
@@ -233,7 +273,7 @@ static void trace_leaf(Tracer *t, const Node *n)
         return;
     }
     Instance *i = add_instance(t, n);
-    if (n->kind == N_EXCHANGE || n->ref[0].whole)
+    if (n->kind == N_EXCHANGE)
         return;
     i->chunk[0] = ref_index(t, n->ref[0].index);
     if (n->kind == N_COMPUTE)
@@ -407,28 +447,28 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
     }
 }
 
-/* "r", "r + 2" or "n - 1, l": an offset to the acting rank, written with the coordinates' names. */
-static void add_offset(const Choice *c, int offset, Text *out)
+/* "r", "r + 2" or "n - 1, l", "*, r - 1" of chunks by heads: an offset to the acting rank, written with the coordinates' names. */
+static void add_offset(const Choice *c, int offset, bool heads, Text *out)
 {
     for (int i = 0; i < c->coords; i++) {
         int x = rel_hop(c, offset, i);
-        text_printf(out, "%s%s", i ? ", " : "", c->schedule->coord_name[i]);
+        text_printf(out, "%s%s", i ? ", " : "", heads && i == c->schedule->exchanged ? "*" : c->schedule->coord_name[i]);
         if (x)
             text_printf(out, " %c %d", x < 0 ? '-' : '+', x < 0 ? -x : x);
     }
 }
 
-static void add_chunk(const Choice *c, TensorId t, int offset, Text *out)
+static void add_chunk(const Choice *c, TensorId t, int offset, bool heads, Text *out)
 {
     text_printf(out, "%s[", tensors[t].name);
-    add_offset(c, offset, out);
+    add_offset(c, offset, heads, out);
     text_add(out, "]");
 }
 
-const char *chunk_name(Arena *a, const Choice *c, TensorId t, int chunk)
+const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk)
 {
     Text text = {0};
-    add_chunk(c, t, chunk, &text);
+    add_chunk(s->choice, t, chunk, phase_of(s->choice, s->backward)->exchanges, &text);
     char *copy = arena_copy(a, text.at, text.n);
     text_free(&text);
     return copy;
@@ -438,20 +478,20 @@ void instance_print(const Schedule *s, const Instance *i, Text *out)
 {
     const Choice *c = s->choice;
     const Node *n = i->node;
-    if (n->kind == N_EXCHANGE || n->ref[0].whole) {
-        text_printf(out, n->kind == N_EXCHANGE ? "exchange %s" : s->backward ? "grad %s with KV" : "attend %s with KV",
-                    tensors[n->ref[0].tensor].name);
+    if (n->kind == N_EXCHANGE) {
+        text_printf(out, "exchange %s", tensors[n->ref[0].tensor].name);
         return;
     }
     static const char *const verb[] = {[N_COMPUTE] = "attend", [N_PASS] = "pass", [N_RETURN] = "return"};
     text_printf(out, "%s ", n->kind == N_COMPUTE && s->backward ? "grad" : verb[n->kind]);
-    add_chunk(c, n->ref[0].tensor, i->chunk[0], out);
+    const bool heads = phase_of(c, s->backward)->exchanges;
+    add_chunk(c, n->ref[0].tensor, i->chunk[0], heads, out);
     if (n->kind == N_COMPUTE) {
         text_add(out, " with ");
-        add_chunk(c, T_KV, i->chunk[1], out);
+        add_chunk(c, T_KV, i->chunk[1], heads, out);
     } else {
         text_add(out, " to ");
-        add_offset(c, i->hop, out);
+        add_offset(c, i->hop, false, out);
     }
 }
 

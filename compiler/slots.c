@@ -117,7 +117,7 @@ static void replay_copy(Slots *z, int at)
     Node *n = (Node *)i->node;
     Place *p = z->place[n->ref[0].tensor];
     Place from = p[i->chunk[0]];
-    if (from.here && from.pool >= 0)
+    if (from.here && (from.pool >= 0 || n->ref[0].heads))
         n->waits |= WAIT_ARRIVED;
     live_until(z, from, next_round(z, at));
     p[rel_sub(z->s->choice, i->chunk[0], i->hop)] = new_use(z, n->pool, at);
@@ -180,7 +180,7 @@ static void replay_compute(Slots *z, int at)
     Node *n = (Node *)i->node;
     for (int side = 0; side < 2; side++) {
         Place from = z->place[copy[side]][i->chunk[side]];
-        if (from.here && from.pool >= 0)
+        if (from.here && (from.pool >= 0 || n->ref[side].heads)) /* by heads an exchange brings what is at home */
             n->waits |= wait[side];
         live_until(z, from, at + 1);
         int sum = result_tensor(z->s->backward, side);
@@ -193,8 +193,10 @@ static void replay(Slots *z)
 {
     for (int at = 0; at < z->s->trace.n; at++) {
         const Node *n = z->s->trace.at[at].node;
-        if (n->kind == N_COMPUTE && !n->ref[0].whole)
+        if (n->kind == N_COMPUTE)
             replay_compute(z, at);
+        else if (n->kind == N_EXCHANGE)
+            merge_pending(z, (Node *)n, n->ref[0].tensor, 0, at);
         else if (n->kind == N_PASS && !tensor_accumulates(n->ref[0].tensor))
             replay_copy(z, at);
         else if (n->kind == N_PASS || n->kind == N_RETURN)

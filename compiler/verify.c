@@ -1,7 +1,7 @@
 /* verify.c: proves a draft correct; the only maker of a Plan.
  *
  * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for every rank of up to
- * PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here are what needs the cluster, and what cannot be printed.
+ * PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the cluster.
  */
 #include "verify.h"
 #include "plan/step.h"
@@ -60,46 +60,15 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
         const Instance *x = &s->trace.at[i];
         if (x->node->kind == N_COMPUTE)
             continue;
-        bool all = x->node->kind == N_EXCHANGE;
-        for (int hop = all ? 1 : x->hop; hop < (all ? t->choice.ranks : x->hop + 1); hop++) {
+        const int shares = x->node->kind == N_EXCHANGE ? choice_shares(&t->choice, s->backward) : 1;
+        for (int j = shares > 1; j < shares; j++) {
+            const int hop = shares > 1 ? choice_member(&t->choice, 0, j) : x->hop;
             if (!seen[hop] && !check_hop(a, d, t, s, x, hop))
                 return false;
             seen[hop] = true;
         }
     }
     return true;
-}
-
-/* ---- what cannot be printed yet ---- */
-
-/* The first statement of each kind: a direction is printed by chunks (templates/burst_rings.h) or by heads (templates/burst_heads.h),
- * and both directions of a program alike. */
-typedef struct Kinds { const Node *chunks, *heads; } Kinds;
-
-static void find_kinds(const Node *n, Kinds *k)
-{
-    for (; n; n = n->next) {
-        bool heads = n->kind == N_EXCHANGE || (n->kind == N_COMPUTE && n->ref[0].whole);
-        const Node **first = heads ? &k->heads : &k->chunks;
-        if (n->kind != N_LOOP && n->kind != N_IF && !*first)
-            *first = n;
-        find_kinds(n->body, k);
-    }
-}
-
-static bool check_printable(Diags *d, const Draft *t)
-{
-    Kinds all = {0};
-    find_kinds(t->forward->body, &all);
-    find_kinds(t->backward->body, &all);
-    if (!all.chunks || !all.heads)
-        return true;
-    const bool late = all.heads->stmt->span.begin > all.chunks->stmt->span.begin;
-    const Node *second = late ? all.heads : all.chunks, *first = late ? all.chunks : all.heads;
-    diag_error(d, second->stmt->span, "chunks and exchanges in one schedule are not planned by this version of burstc; use chunks "
-               "alone in both directions, as ring.sched does, or exchanges alone, as ulysses.sched does");
-    diag_note(d, first->stmt->span, "beside this");
-    return false;
 }
 
 /* ---- proof 6 ---- */
@@ -169,8 +138,6 @@ const Plan *verify(Arena *a, Diags *d, const Draft *t)
         if (t->choice.ranks <= PRUNED_RANKS && !verify_masks(a, d, t, both[i]))
             return NULL;
     }
-    if (!check_printable(d, t))
-        return NULL;
     if (!check_memory(a, d, t))
         return NULL;
     Plan *p = NEW(a, Plan);

@@ -89,23 +89,11 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
     return true;
 }
 
-/* All live pairs, each rank for its share of the heads: the sums reach their owners when they are exchanged. */
-static bool replay_exchange(Replay *z, const Instance *i)
-{
-    TensorId t = i->node->ref[0].tensor;
-    for (int c = 0; c < z->ranks && !i->node->stmt->tokens_to_heads; c++)
-        for (int o = 0; o < z->ranks; o++)
-            z->sum[t][cell(z, c, c)] += t == T_DKV ? z->pair[cell(z, o, c)] : z->pair[cell(z, c, o)];
-    return true;
-}
-
 static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
 {
     if (i->node->kind == N_EXCHANGE)
-        return replay_exchange(z, i);
-    if (i->node->kind == N_COMPUTE)
-        return i->node->ref[0].whole || replay_compute(z, i, bits);
-    return replay_transfer(z, i, bits);
+        return true; /* at all ranks, whatever the mask leaves: what a rank has of its own after it stands in its place */
+    return i->node->kind == N_COMPUTE ? replay_compute(z, i, bits) : replay_transfer(z, i, bits);
 }
 
 /* What every live pair adds to is at the owners of its chunks. */
@@ -146,9 +134,11 @@ static const Instance *replay_pruned(Replay *z)
 
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
 {
+    pair = choice_pairs(a, s->choice, s->backward, pair);
     return verify_live(a, d, s, prune(a, s, pair), pair, mask);
 }
 
+/* pair as choice_pairs has it. */
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const char *mask)
 {
     Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .pair = pair};

@@ -2,8 +2,9 @@
  *
  * The trace is replayed on an abstract rank in relative coordinates (plan.h), which stands for every rank: slots hold
  * named chunks, a read of a slot demands that its arrival was waited for and that nothing was put there since, a fill
- * demands that readers and sends were waited for, and partial sums are sets of the pairs that were added. An exchange
- * changes how one tensor is laid out; laid out by heads it has no chunks, and a pair of whole tensors is every pair.
+ * demands that readers and sends were waited for, and partial sums are sets of the pairs that were added. A direction that
+ * exchanges has chunks by heads alone: Q and KV after their exchange, sums up to theirs. Its ranks are then those of the ring
+ * that the rank is in, and its pairs those of their chunks, each with the rank's share of the heads.
  *
  * Why no wait can be part of a cycle, also when a send blocks until its receive is posted: all ranks run the same
  * operations in the same order, operation i of one rank meets operation i of another, and every wait is for an operation
@@ -33,8 +34,8 @@ typedef struct Machine {
     Held *held[TENSOR_COUNT];  /* [chunk] copies, and partial sums computed here */
     Pairs *own[TENSOR_COUNT];  /* [chunk] pairs in the partial sum computed here (home: in all) */
     Vec(Arrived) *arrived[TENSOR_COUNT]; /* [chunk] */
-    const Instance *heads[TENSOR_COUNT]; /* what laid the tensor out by heads; NULL: it is laid out by tokens */
-    Pairs share[TENSOR_COUNT]; /* pairs in the sum that is laid out by heads */
+    bool by_heads;             /* the direction exchanges */
+    const Instance *exchanged[TENSOR_COUNT]; /* NULL: not yet */
     bool strayed[TENSOR_COUNT]; /* a partial sum was ever away from home */
     const Instance **computed; /* [kv - q] where the pair was computed */
     bool *read;                /* [trace] copies: what it brought was read */
@@ -83,7 +84,7 @@ static void note(Machine *m, const Instance *i, const char *before, const char *
 
 static const char *name_of(Machine *m, TensorId t, int chunk)
 {
-    return chunk_name(m->arena, m->choice, t, chunk);
+    return chunk_name(m->arena, m->s, t, chunk);
 }
 
 /* ---- sets of pairs ---- */
@@ -129,7 +130,7 @@ static bool brings(const Machine *m, const Instance *i, TensorId t, int chunk)
 {
     const Node *n = i->node;
     if (n->kind == N_COMPUTE)
-        return !n->ref[0].whole && (((t == T_O || t == T_DQ) && i->chunk[0] == chunk) || (t == T_DKV && i->chunk[1] == chunk));
+        return ((t == T_O || t == T_DQ) && i->chunk[0] == chunk) || (t == T_DKV && i->chunk[1] == chunk);
     return n->kind != N_EXCHANGE && n->ref[0].tensor == t && rel_sub(m->choice, i->chunk[0], i->hop) == chunk;
 }
 
@@ -163,37 +164,44 @@ static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
     text_free(&here);
 }
 
-/* Laid out by heads a tensor has no chunks. */
-static bool has_chunks(Machine *m, TensorId t, Proof proof)
+/* A direction that exchanges has chunks by heads alone: of Q and KV after their exchange, of sums before theirs. */
+static bool has_chunks(Machine *m, bool heads, TensorId t, Proof proof)
 {
-    if (!m->heads[t])
+    const bool sum = tensor_accumulates(t);
+    if (heads != m->by_heads)
+        reject(m, proof, "it takes %s by %s where chunks are laid out by %s", tensor_name(t), heads ? "heads" : "tokens", heads ? "tokens" : "heads");
+    else if (m->by_heads && sum && m->exchanged[t])
+        reject(m, proof, "%s is laid out by tokens already", tensor_name(t));
+    else if (m->by_heads && !sum && !m->exchanged[t])
+        reject(m, proof, "%s is laid out by tokens: `exchange %s tokens -> heads;` is missing before it", tensor_name(t), tensor_name(t));
+    else
         return true;
-    reject(m, proof, "it names a chunk of %s, which is laid out by heads", tensor_name(t));
-    note(m, m->heads[t], "since ", "");
+    note(m, m->exchanged[t], "since ", "");
     return false;
 }
 
 /* ---- slots ---- */
 
+static const char *slot_text(Machine *m, const Held *h)
+{
+    return h->pool < 0 ? "" : arena_printf(m->arena, " from slot %s[%d]", m->s->pool[h->pool].name, h->slot);
+}
+
 /* The chunk must be where it was put, and its arrival waited for. */
 static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof missing)
 {
     const Held *h = &m->held[t][chunk];
-    if (!has_chunks(m, t, missing))
-        return;
     if (!h->here) {
         reject_absent(m, missing, t, chunk);
         return;
     }
-    if (h->pool < 0)
-        return;
-    if (m->slot[h->pool][h->slot].content != h->content)
+    if (h->from && wait && !(m->now->node->waits & wait))
+        reject(m, PROOF_SLOTS, "it reads %s%s without waiting for its arrival", name_of(m, t, chunk), slot_text(m, h));
+    if (h->from)
+        m->read[h->from - m->s->trace.at] = true;
+    if (h->pool >= 0 && m->slot[h->pool][h->slot].content != h->content)
         reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d], which a later chunk has overwritten", name_of(m, t, chunk),
                m->s->pool[h->pool].name, h->slot);
-    else if (wait && !(m->now->node->waits & wait))
-        reject(m, PROOF_SLOTS, "it reads %s from slot %s[%d] without waiting for its arrival", name_of(m, t, chunk),
-               m->s->pool[h->pool].name, h->slot);
-    m->read[h->from - m->s->trace.at] = true;
 }
 
 /* The next slot of the pool gets new content; whoever read or sent the old one must have been waited for. */
@@ -229,7 +237,8 @@ static void run_copy(Machine *m)
     Held sent = m->held[t][i->chunk[0]];
     int there = rel_sub(m->choice, i->chunk[0], i->hop);
     Held *h = &m->held[t][there];
-    check_read(m, t, i->chunk[0], WAIT_ARRIVED, PROOF_MESSAGES);
+    if (has_chunks(m, i->node->ref[0].heads, t, PROOF_MESSAGES))
+        check_read(m, t, i->chunk[0], WAIT_ARRIVED, PROOF_MESSAGES);
     if (m->failed)
         return;
     if (h->here && (h->pool < 0 || m->slot[h->pool][h->slot].content == h->content))
@@ -269,7 +278,7 @@ static void run_sum(Machine *m)
     const Instance *i = m->now;
     TensorId t = i->node->ref[0].tensor;
     int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
-    if (!has_chunks(m, t, PROOF_MESSAGES))
+    if (!has_chunks(m, i->node->kind == N_RETURN ? m->by_heads : i->node->ref[0].heads, t, PROOF_MESSAGES))
         return;
     if (i->node->waits & WAIT_HOME)
         m->own[t][0] = take_sum(m, t, 0, WAIT_HOME);
@@ -300,7 +309,7 @@ static void run_sum(Machine *m)
 
 /* ---- computing ---- */
 
-/* The table of what is computed: each pair once, by chunks or with all others. */
+/* The table of what is computed: each pair once. */
 static void enter_pair(Machine *m, int pair)
 {
     const Instance *before = m->computed[pair];
@@ -323,66 +332,45 @@ static void add_result(Machine *m, TensorId t, int chunk, int pair)
 
 static void run_pair(Machine *m)
 {
+    static const TensorId copies[2] = {T_Q, T_KV};
     const Instance *i = m->now;
     int pair = rel_sub(m->choice, i->chunk[1], i->chunk[0]);
     enter_pair(m, pair);
-    if (!m->failed)
-        check_read(m, T_Q, i->chunk[0], WAIT_ARRIVED_Q, PROOF_PAIRS);
-    if (!m->failed)
-        check_read(m, T_KV, i->chunk[1], WAIT_ARRIVED_KV, PROOF_PAIRS);
+    for (int side = 0; side < 2 && !m->failed; side++)
+        if (has_chunks(m, i->node->ref[side].heads, copies[side], PROOF_PAIRS))
+            check_read(m, copies[side], i->chunk[side], side ? WAIT_ARRIVED_KV : WAIT_ARRIVED_Q, PROOF_PAIRS);
+    for (int j = 0; j <= m->s->backward && !m->failed; j++)
+        has_chunks(m, i->node->ref[j].heads, results[m->s->backward][j], PROOF_PAIRS);
     for (int j = 0; j <= m->s->backward; j++)
         add_result(m, results[m->s->backward][j], i->chunk[j], pair);
 }
 
-static void read_whole(Machine *m, TensorId t)
-{
-    if (m->failed)
-        return;
-    if (m->heads[t])
-        m->read[m->heads[t] - m->s->trace.at] = true;
-    else
-        reject(m, PROOF_PAIRS, "it takes all of %s, which is laid out by tokens: `exchange %s tokens -> heads;` is missing before it",
-               tensor_name(t), tensor_name(t));
-}
-
-static void run_whole(Machine *m)
-{
-    for (int d = 0; d < m->choice->ranks && !m->failed; d++)
-        enter_pair(m, d);
-    read_whole(m, T_Q);
-    read_whole(m, T_KV);
-    for (int j = 0; j <= m->s->backward; j++) {
-        TensorId t = results[m->s->backward][j];
-        for (int d = 0; d < m->choice->ranks; d++)
-            add_pair(m, &m->share[t], d);
-        m->heads[t] = m->now;
-    }
-}
-
+/* Q and KV go in before anything reads them, sums come out complete; once each. What arrived for the sum at home is added before. */
 static void run_exchange(Machine *m)
 {
     const Node *n = m->now->node;
     TensorId t = n->ref[0].tensor;
-    bool to_heads = n->stmt->tokens_to_heads, sum = tensor_accumulates(t);
-    if (!m->heads[t] != to_heads) {
-        reject(m, PROOF_MESSAGES, "%s is laid out by %s already", tensor_name(t), to_heads ? "heads" : "tokens");
-        note(m, m->heads[t], "since ", "");
-    } else if (sum && to_heads) {
-        reject(m, PROOF_MESSAGES, "%s is laid out by heads where it is computed so, and by nothing else", tensor_name(t));
+    const bool sum = tensor_accumulates(t);
+    if (!m->by_heads) {
+        reject(m, PROOF_MESSAGES, "it exchanges %s in a direction whose chunks are laid out by tokens", tensor_name(t));
+    } else if (m->exchanged[t]) {
+        reject(m, PROOF_MESSAGES, "%s is laid out by %s already", tensor_name(t), sum ? "tokens" : "heads");
+        note(m, m->exchanged[t], "since ", "");
+    } else if (n->stmt->tokens_to_heads == sum) {
+        reject(m, PROOF_MESSAGES, sum ? "%s is laid out by heads where it is computed so, and by nothing else"
+                                      : "%s is laid out by tokens already", tensor_name(t));
     }
-    m->heads[t] = to_heads ? m->now : NULL;
-    for (int c = 1; c < m->choice->ranks && !sum; c++)
-        m->held[t][c].here = false;
-    add_sum(m, t, &m->own[t][0], m->share[t]);
-    m->share[t] = (Pairs){0};
+    m->exchanged[t] = m->now;
+    if (!sum)
+        m->held[t][0] = (Held){.here = true, .pool = -1, .from = m->now};
+    else if (!m->failed)
+        m->own[t][0] = take_sum(m, t, 0, WAIT_MERGED);
 }
 
 static void run_instance(Machine *m)
 {
     const Node *n = m->now->node;
-    if (n->kind == N_COMPUTE && n->ref[0].whole)
-        run_whole(m);
-    else if (n->kind == N_COMPUTE)
+    if (n->kind == N_COMPUTE)
         run_pair(m);
     else if (n->kind == N_EXCHANGE)
         run_exchange(m);
@@ -406,8 +394,6 @@ static const Node *find_node(const Node *n, NodeKind kind, TensorId t)
 static const char *missing_statement(Machine *m, int pair)
 {
     const char *verb = m->s->backward ? "grad" : "attend";
-    if (m->heads[T_Q] && m->heads[T_KV])
-        return arena_printf(m->arena, "%s Q with KV;", verb);
     bool queries = false;
     for (int d = 0; d < m->choice->ranks; d++)
         queries |= m->computed[d] && m->computed[d]->chunk[0] != 0;
@@ -415,16 +401,22 @@ static const char *missing_statement(Machine *m, int pair)
                         name_of(m, T_KV, queries ? 0 : pair));
 }
 
+/* By heads those at the rank's own place of the exchanged coordinate. */
+static bool is_pair(const Machine *m, int d)
+{
+    return !m->by_heads || rel_coord(m->choice, d, m->choice->schedule->exchanged) == 0;
+}
+
 static void check_pairs(Machine *m)
 {
     int missing = 0, first = 0;
     for (int d = m->choice->ranks - 1; d >= 0; d--)
-        if (!m->computed[d]) {
+        if (is_pair(m, d) && !m->computed[d]) {
             missing++;
             first = d;
         }
     if (missing)
-        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, m->choice->ranks, missing == 1 ? "is" : "are",
+        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, choice_rows(m->choice, m->s->backward), missing == 1 ? "is" : "are",
                missing_statement(m, first));
 }
 
@@ -443,9 +435,8 @@ static void reject_away(Machine *m, TensorId t, int chunk)
 
 static void check_home(Machine *m, TensorId t)
 {
-    if (m->heads[t]) {
+    if (m->by_heads && !m->exchanged[t]) {
         reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing", tensor_name(t), tensor_name(t));
-        note(m, m->heads[t], "since ", "");
         return;
     }
     Pairs home = take_sum(m, t, 0, 0);
@@ -453,7 +444,7 @@ static void check_home(Machine *m, TensorId t)
         if (m->arrived[t][c].n || !is_empty(m, m->own[t][c]))
             reject_away(m, t, c);
     for (int d = 0; d < m->choice->ranks && !m->failed; d++)
-        if (!has_pair(home, d))
+        if (is_pair(m, d) && !has_pair(home, d))
             reject(m, PROOF_SUMS, "a part of %s never reaches its owner", tensor_name(t));
 }
 
@@ -474,13 +465,13 @@ static void check_copies_used(Machine *m)
     }
 }
 
-/* Passes and returns of sums that are all at home do nothing, and so leave no trace; one rank has no other place for them. */
+/* Passes and returns of sums that are all at home do nothing, and so leave no trace; a ring of one has no other place for them. */
 static void check_sums_used(Machine *m, const Node *n, const Node **returned)
 {
     for (; n && !m->failed; n = n->next) {
         TensorId t = n->ref[0].tensor;
         bool idle = n->kind == N_RETURN ? !m->strayed[t] || returned[t] : n->kind == N_PASS && n->stays && !m->strayed[t];
-        if (idle && m->choice->ranks > 1) {
+        if (idle && choice_rows(m->choice, m->s->backward) > 1) {
             reject_node(m, n, PROOF_MESSAGES, "it has nothing to send: every part of %s is at home%s", tensor_name(t),
                         returned[t] ? " already" : "");
             if (returned[t])
@@ -511,6 +502,7 @@ static Machine machine_make(Arena *a, Diags *d, const Schedule *s)
 {
     Machine m = {.arena = a, .diags = d, .s = s, .choice = s->choice};
     size_t ranks = (size_t)s->choice->ranks;
+    m.by_heads = phase_of(s->choice, s->backward)->exchanges;
     m.words = (ranks + 63) / 64;
     m.computed = NEW_ARRAY(a, const Instance *, ranks);
     m.read = NEW_ARRAY(a, bool, s->trace.n ? s->trace.n : 1);

@@ -151,7 +151,7 @@ static void print_value(const Ast *n, Text *out)
         print_number(&n->number, out);
     else if (n->kind == A_STRING)
         print_bytes(n->text, n->len, out);
-    else if (n->kind == A_NAME || n->kind == A_PUNCT)
+    else if (n->kind == A_NAME || n->kind == A_PUNCT || n->kind == A_STAR)
         text_add(out, n->text);
     else {
         text_add(out, "(");

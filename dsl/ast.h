@@ -33,7 +33,7 @@ extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_K
 /* ---- nodes ---- */
 #define AST_KINDS(X) /* id, name in --emit=ast */ \
     X(NUMBER, "number") X(STRING, "string") X(NAME, "name") X(PUNCT, "punct")                           \
-    X(CALL, "call") X(INDEX, "index") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file")   \
+    X(CALL, "call") X(INDEX, "index") X(STAR, "*") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file")   \
     X(SETTING, "setting") X(MASK, "mask") X(SCHEDULE, "schedule") X(COORD, "coordinate")                 \
     X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend")          \
     X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") \
@@ -51,7 +51,8 @@ typedef struct AstList { Ast *first, *last; int n; } AstList;
  *   MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates, more `pieces`, body its phases
  *   COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body statements
  *   FOR: args are the bounds;  IF: args is the condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates
- *   EXCHANGE: args chunks and the word before the arrow, more the word behind it and the coordinate
+ *   EXCHANGE: args chunks and the word before the arrow, more the word behind it and the coordinate; or args chunks alone,
+ *   more the coordinate as a COORD
  *   COLLECTIVE: `gather` or `scatter`, args chunks, more the coordinate
  *   REQUIRE: its condition in args;  LATER: a statement of a later version, its words in args */
 struct Ast {

@@ -442,12 +442,12 @@ static const Field layout_fields[] = {
 };
 #undef AT
 
-/* context and heads multiply to the ranks that share a sequence; only one of them may be more than 1 so far. */
+/* context and heads multiply to the ranks that share a sequence. */
 static void check_group(Checker *c, const Layout *l, int64_t group)
 {
     const Setting *context = &l->context, *heads = &l->heads;
     const Setting *one = !context->is_auto ? context : heads, *other = one == context ? heads : context;
-    const char *name = one == context ? "context" : "heads", *other_name = one == context ? "heads" : "context";
+    const char *name = one == context ? "context" : "heads";
     const char *would_do = arena_printf(c->arena, "context %lld or heads %lld", (long long)group, (long long)group);
     if (one->is_auto)
         return;
@@ -458,11 +458,6 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
         diag_error(c->diags, span_join(one->span, other->span),
                    "context %lld times heads %lld is not the %lld ranks that share a sequence; use %s",
                    (long long)context->value, (long long)heads->value, (long long)group, would_do);
-    else if (one->value > 1 && group / one->value > 1)
-        not_planned(c, one->span,
-                    arena_printf(c->arena, "%s %lld with %s %lld", name, (long long)one->value, other_name,
-                                 (long long)(group / one->value)),
-                    would_do);
 }
 
 /* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
@@ -520,17 +515,17 @@ static void check_layout(Checker *c, Layout *l)
 /* As many sizes as the schedule has coordinates. */
 static void check_sizes(Checker *c, const Layout *l, const SchedText *t)
 {
-    if (!l->sizes.n || l->sizes.n == t->coords)
+    if (!l->sizes.n || l->sizes.n == t->rings)
         return;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s", l->sizes.n, t->name, t->coords,
-               t->coords == 1 ? "" : "s");
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s", l->sizes.n, t->name, t->rings,
+               t->rings == 1 ? "" : "s", t->rings < t->coords ? " beside the one of heads" : "");
     diag_note(c->diags, t->span, "its coordinates");
 }
 
 static void check_any_sizes(Checker *c, const Layout *l)
 {
     for (int i = 0; i < c->schedules.n; i++)
-        if (!l->sizes.n || c->schedules.at[i]->coords == l->sizes.n)
+        if (!l->sizes.n || c->schedules.at[i]->rings == l->sizes.n)
             return;
     diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has so many coordinates", l->sizes.n);
 }
@@ -558,9 +553,9 @@ static void check_travel(Checker *c, const Layout *l)
     const SchedText *last = NULL;
     for (int i = 0; i < c->schedules.n; i++) {
         const SchedText *t = c->schedules.at[i];
-        const bool exchanges = t->forward->exchanges;
+        const bool exchanges = t->forward->exchanges, both = !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1;
         const Setting *other = exchanges ? &l->context : &l->heads;
-        bool wanted = l->schedule ? strcmp(t->name, l->schedule) == 0 : other->is_auto || other->value == 1;
+        bool wanted = l->schedule ? strcmp(t->name, l->schedule) == 0 : t->rings < t->coords ? both : other->is_auto || other->value == 1;
         if (wanted && (!exchanges || t->backward[TRAVEL_KEYS] != t->backward[TRAVEL_QUERIES]))
             return;
         last = wanted ? t : last;

@@ -37,13 +37,29 @@ static int tensor_of(Scheduler *s, const Ast *a)
     return -1;
 }
 
+/* Where a direction exchanges over a coordinate, its chunks are those of all ranks along it together, and only there. */
+static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
+{
+    const bool wanted = coord == s->exchanged;
+    const char *tensor = tensor_names[ref->tensor], *name = coord < s->text->coords ? s->text->coord_name[coord] : "";
+    ref->heads |= a->kind == A_STAR;
+    if (a->kind == A_STAR && !wanted)
+        fault(s, a->span, arena_printf(s->c->arena, "'*' stands for the coordinate that a direction exchanges over, and this one exchanges "
+                                       "nothing over %s", name));
+    else if (a->kind != A_STAR && wanted)
+        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s: a rank has %s of all ranks along it; write * here",
+                                       name, tensor));
+}
+
 static ChunkRef chunk(Scheduler *s, const Ast *a)
 {
-    ChunkRef ref = {.span = a->span, .whole = a->kind == A_NAME};
-    int tensor = tensor_of(s, a);
+    ChunkRef ref = {.span = a->span, .all = a->kind == A_NAME};
+    int tensor = tensor_of(s, a), i = 0;
     ref.tensor = tensor < 0 ? T_Q : (TensorId)tensor;
-    if (!ref.whole)
+    if (!ref.all)
         places(s, a->args, ref.index, a->span);
+    for (const Ast *x = a->args.first; x; x = x->next, i++)
+        star(s, &ref, x, i);
     return ref;
 }
 
@@ -59,6 +75,16 @@ static void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
     }
 }
 
+/* Outputs by heads stay at home: their parts are merged nowhere but in the rank's own. */
+static void outputs_stay(Scheduler *s, const Stmt *stmt)
+{
+    for (int i = 0; i < stmt->nrefs && s->exchanged >= 0; i++)
+        if (stmt->refs[i].tensor == T_O) {
+            not_planned(s->c, stmt->refs[i].span, "an output that travels in a direction that exchanges", "keys that travel");
+            s->failed = true;
+        }
+}
+
 static void once_each(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs; i++)
@@ -70,7 +96,7 @@ static void once_each(Scheduler *s, const Stmt *stmt)
 
 static void needs_index(Scheduler *s, const ChunkRef *ref)
 {
-    if (ref->whole)
+    if (ref->all)
         fault(s, ref->span, arena_printf(s->c->arena, "which chunk of %s? Write %s[...]", tensor_names[ref->tensor],
                                          tensor_names[ref->tensor]));
 }
@@ -140,8 +166,10 @@ static void check_pair(Scheduler *s, const Stmt *out)
     const ChunkRef *q = &out->refs[0], *kv = &out->refs[1];
     if (q->tensor != T_Q || kv->tensor != T_KV)
         fault(s, out->span, "attend and grad take Q and KV, in this order: Q[...] with KV[...]");
-    else if (q->whole != kv->whole)
+    else if (q->all != kv->all)
         fault(s, out->span, "either both of Q and KV have an index or neither has");
+    else if (q->all && s->text->coords > 1)
+        needs_index(s, q);
 }
 
 static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
@@ -152,6 +180,11 @@ static void compute_statement(Scheduler *s, const Ast *a, Stmt *out)
               s->backward ? "backward computes with 'grad', not 'attend'"
                           : "forward computes with 'attend', not 'grad'");
     check_pair(s, out);
+    if (!s->failed && out->refs[0].all && s->exchanged < 0 && s->text->coords == 1)
+        fault(s, a->span, arena_printf(s->c->arena, "without an index it takes what an exchange brings, and this direction has none; "
+                                       "write Q[...] with KV[...]"));
+    for (int i = 0; i < 2; i++) /* of one coordinate, Q is short for Q[*] */
+        out->refs[i].heads |= out->refs[i].all;
 }
 
 static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
@@ -160,6 +193,7 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
     once_each(s, out);
     for (int i = 0; i < out->nrefs; i++)
         needs_index(s, &out->refs[i]);
+    outputs_stay(s, out);
     places(s, a->more, out->to, a->span);
     bool own = a->more.n == s->text->coords;
     int i = 0;
@@ -167,29 +201,39 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
         own = own && to->kind == A_NAME && strcmp(to->text, s->text->coord_name[i]) == 0;
     if (own)
         fault(s, a->span, "this passes to the rank itself");
+    const Ast *along = s->exchanged < 0 ? NULL : ast_at(a->more, s->exchanged);
+    if (along && (along->kind != A_NAME || strcmp(along->text, s->text->coord_name[s->exchanged]) != 0))
+        fault(s, along->span, arena_printf(s->c->arena, "what is exchanged over %s is passed on among ranks of the same %s: write %s here",
+                                           s->text->coord_name[s->exchanged], s->text->coord_name[s->exchanged],
+                                           s->text->coord_name[s->exchanged]));
 }
 
 static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     chunks(s, out, a->args.first, NULL);
     once_each(s, out);
+    outputs_stay(s, out);
     for (int i = 0; i < out->nrefs; i++) {
         const ChunkRef *ref = &out->refs[i];
         if (ref->tensor == T_Q || ref->tensor == T_KV)
             fault(s, ref->span, s->backward ? "only sums are returned: return dQ; or return dKV;"
                                             : "only sums are returned: return O;");
-        else if (!ref->whole)
+        else if (!ref->all)
             fault(s, ref->span, "return brings all chunks home and takes no index");
     }
     if (s->nesting)
         fault(s, a->span, "return stands at the end of a direction, not inside a loop or a condition");
-    else if (a->next && a->next->kind != A_RETURN)
-        fault(s, a->next->span, "nothing may follow a return but another one");
+    else if (a->next && a->next->kind != A_RETURN && a->next->kind != A_EXCHANGE)
+        fault(s, a->next->span, "nothing may follow a return but another one, and exchanges");
 }
 
+/* The word before the arrow; NULL without an arrow: then the first tensor says which way. */
 static const Ast *exchange_direction(Scheduler *s, const Ast *a, bool *tokens_to_heads)
 {
-    const Ast *from = a->args.last, *to = a->more.first;
+    const Ast *from = a->args.last, *to = a->more.first, *first = a->args.first;
+    *tokens_to_heads = strcmp(first->text, "Q") == 0 || strcmp(first->text, "KV") == 0;
+    if (to->kind == A_COORD)
+        return NULL;
     *tokens_to_heads = strcmp(from->text, "tokens") == 0 && strcmp(to->text, "heads") == 0;
     if (*tokens_to_heads || (strcmp(from->text, "heads") == 0 && strcmp(to->text, "tokens") == 0))
         return from;
@@ -203,7 +247,7 @@ static void check_exchanged(Scheduler *s, const Stmt *out)
     for (int i = 0; i < out->nrefs; i++) {
         const ChunkRef *ref = &out->refs[i];
         bool input = ref->tensor == T_Q || ref->tensor == T_KV;
-        if (!ref->whole) {
+        if (!ref->all) {
             not_planned(s->c, ref->span, "exchange of a piece", "the tensor without an index");
             s->failed = true;
         } else if (input != out->tokens_to_heads) {
@@ -215,22 +259,15 @@ static void check_exchanged(Scheduler *s, const Stmt *out)
 
 static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
-    const Ast *from = exchange_direction(s, a, &out->tokens_to_heads), *over = ast_at(a->more, 1);
-    if (!from)
+    const bool failed = s->failed;
+    const Ast *from = exchange_direction(s, a, &out->tokens_to_heads);
+    if (s->failed && !failed)
         return;
     chunks(s, out, a->args.first, from);
     once_each(s, out);
     if (!out->nrefs)
         fault(s, a->span, "exchange what? Write exchange Q, KV tokens -> heads");
     check_exchanged(s, out);
-    if (s->text->coords > 1) {
-        not_planned(s->c, a->span, "exchange in a schedule of several coordinates", "one coordinate");
-        s->failed = true;
-    } else if (over && strcmp(over->text, s->text->coord_name[0]) != 0) {
-        fault(s, over->span,
-              arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has '%s'", over->text,
-                           s->text->coord_name[0]));
-    }
     if (s->nesting)
         fault(s, a->span, "exchange stands outside of loops and conditions");
 }
@@ -280,6 +317,9 @@ static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
     *pass = (Stmt){.kind = S_PASS, .span = a->span};
     chunks(s, pass, a->args.first, NULL);
     once_each(s, pass);
+    if (over == s->exchanged)
+        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s: %s over another coordinate", s->text->coord_name[over],
+                                       a->text));
     out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
     if (out->var < 0)
         return;
@@ -293,13 +333,14 @@ static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
         const Expr *own = variable_plus(s, NULL, i, a->span), *away = variable_plus(s, own, out->var, a->span);
         pass->to[i] = i == over ? away : own;
         for (int j = 0; j < pass->nrefs; j++) {
-            const Expr *at = pass->refs[j].whole ? own : pass->refs[j].index[i];
+            const Expr *at = !pass->refs[j].all ? pass->refs[j].index[i] : i == s->exchanged ? NULL : own;
             pass->refs[j].index[i] = i == over && !gathers ? variable_plus(s, at, out->var, a->span) : at;
         }
     }
     for (int j = 0; j < pass->nrefs; j++) {
         check_collected(s, &pass->refs[j], gathers);
-        pass->refs[j].whole = false;
+        pass->refs[j].heads |= pass->refs[j].all && s->exchanged >= 0;
+        pass->refs[j].all = false;
     }
 }
 
@@ -409,15 +450,48 @@ static bool header(Scheduler *s, const Ast *a)
     return !s->failed;
 }
 
+/* The coordinate that an exchange is over: one coordinate need not be named. */
+static int exchanged_over(Scheduler *s, const Ast *a)
+{
+    const SchedText *t = s->text;
+    const Ast *over = a->more.last->kind == A_COORD ? a->more.last : ast_at(a->more, 1);
+    const char *names = "";
+    for (int i = 0; i < t->coords; i++) {
+        if (over && strcmp(over->text, t->coord_name[i]) == 0)
+            return i;
+        names = arena_printf(s->c->arena, "%s%s'%s'", names, !i ? "" : i == t->coords - 1 ? " and " : ", ", t->coord_name[i]);
+    }
+    if (over)
+        fault(s, over->span, arena_printf(s->c->arena, "'%s' is not a coordinate of this schedule; it has %s", over->text, names));
+    else if (t->coords > 1)
+        fault(s, a->span, arena_printf(s->c->arena, "an exchange over which coordinate? Write over %s", t->coord_name[0]));
+    return 0;
+}
+
+/* All exchanges of a schedule are over one coordinate. None stands in a loop, which exchange_statement says. */
+static int find_exchanged(Scheduler *s, const Ast *phase)
+{
+    int exchanged = -1;
+    for (const Ast *a = phase->body.first; a; a = a->next) {
+        if (a->kind != A_EXCHANGE)
+            continue;
+        exchanged = exchanged_over(s, a);
+        if (s->text->exchanged >= 0 && s->text->exchanged != exchanged)
+            fault(s, a->span, arena_printf(s->c->arena, "the exchanges of a schedule are over one coordinate, and another one is over '%s'",
+                                           s->text->coord_name[s->text->exchanged]));
+        s->text->exchanged = exchanged;
+    }
+    return exchanged;
+}
+
 static const Phase *direction(Scheduler *s, const Ast *phase)
 {
     Phase *out = NEW(s->c->arena, Phase);
     s->backward = phase->kind == A_BACKWARD;
-    *out = (Phase){.span = phase->span, .body = statements(s, phase->body)};
+    s->exchanged = find_exchanged(s, phase);
+    *out = (Phase){.span = phase->span, .body = statements(s, phase->body), .exchanges = s->exchanged >= 0};
     if (!out->body)
         fault(s, phase->span, "this computes nothing");
-    for (const Stmt *x = out->body; x; x = x->next) /* none stands in a loop */
-        out->exchanges |= x->kind == S_EXCHANGE;
     return out;
 }
 
@@ -489,10 +563,11 @@ const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
         return NULL;
     }
     SchedText *text = NEW(c->arena, SchedText);
-    *text = (SchedText){.name = a->text, .source = source, .span = a->span};
+    *text = (SchedText){.name = a->text, .source = source, .span = a->span, .exchanged = -1};
     Scheduler *s = NEW(c->arena, Scheduler);
     *s = (Scheduler){.c = c, .text = text};
     if (header(s, a))
         check_phases(s, a);
+    text->rings = text->coords - (text->coords > 1 && text->exchanged >= 0);
     return s->failed ? NULL : text;
 }

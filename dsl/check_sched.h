@@ -13,6 +13,7 @@ typedef struct Scheduler {
     bool in_scope[MAX_SCHED_VARS];
     Span loop_at[MAX_SCHED_VARS];
     bool backward;
+    int exchanged; /* the coordinate that this direction's exchanges are over; -1: it has none */
     int nesting;
     bool failed;
     bool counted; /* an index with too few or too many coordinates was reported */
@@ -24,7 +25,7 @@ void fault(Scheduler *s, Span at, const char *text);
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* A value that all ranks must agree on: bounds of loops, conditions. NULL after an error; range may be NULL. */
 const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range);
-/* The components of an index or destination: one for each coordinate. */
+/* The components of an index or destination: one for each coordinate; NULL for `*`, which only an index may have. */
 void places(Scheduler *s, AstList from, const Expr **to, Span at);
 
 #endif

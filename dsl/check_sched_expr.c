@@ -231,5 +231,5 @@ void places(Scheduler *s, AstList from, const Expr **to, Span at)
     }
     int i = 0;
     for (const Ast *a = from.first; a; a = a->next, i++)
-        to[i] = place(s, a, i);
+        to[i] = a->kind == A_STAR ? NULL : place(s, a, i);
 }

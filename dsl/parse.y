@@ -44,9 +44,9 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text);
 %token IDENT "a name"
 %token <node> NUMBER "a number" STRING "a string"
 
-%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary
+%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary index
 %type <list> items settings values values1 block params names coords phases stmts stmt_block refs words exprs later
-%type <list> exchanged over
+%type <list> exchanged over indices
 
 %left OR
 %left AND
@@ -249,13 +249,23 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
     | RETURN refs ';'                       { $$ = ast_word(p, A_RETURN, @1); $$->args = $2; $$->span = @$; }
     | EXCHANGE exchanged ARROW name over ';'   { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
                                               $$->more = ast_concat(ast_list($4), $5); $$->span = @$; }
+    | EXCHANGE exchanged OVER name ';'      { $$ = ast_word(p, A_EXCHANGE, @1); $$->args = $2;
+                                              $4->kind = A_COORD; $$->more = ast_list($4); $$->span = @$; }
     | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     | COLLECTIVE refs over ';'              { $$ = ast_word(p, A_COLLECTIVE, @1); $$->args = $2; $$->more = $3; $$->span = @$; }
     | LATER later ';'                       { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     ;
 
 ref: name
-    | IDENT '[' exprs ']'                   { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$; }
+    | IDENT '[' indices ']'                 { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$; }
+    ;
+
+indices: index                              { $$ = ast_list($1); }
+    | indices ',' index                     { $$ = ast_add($1, $3); }
+    ;
+
+index: expr
+    | '*'                                   { $$ = ast_word(p, A_STAR, @1); }
     ;
 
 refs: ref                                   { $$ = ast_list($1); }

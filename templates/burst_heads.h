@@ -1,31 +1,50 @@
-/* burst_heads.h: head parallelism on either target: which heads a rank has. */
+/* burst_heads.h: head parallelism on either target: who shares the heads, and which of them a rank has.
+ *
+ * The PLAN_SHARES ranks along the exchanged coordinate share the query heads among them. Each attends its share of them for the
+ * chunks of all: chunk c then stands for the chunks of rank c and of those that share heads with it.
+ */
 #ifndef BURST_HEADS_H
 #define BURST_HEADS_H
 
 enum { PLAN_KV_SHARE = PLAN_HEADS / PLAN_KV_HEADS };
 
-/* Rank r attends for the query heads [plan_head0(r), plan_head0(r + 1)): one at least, as many as ranks allow evenly. */
-static inline int plan_head0(int rank)
+/* Which of the ranks that share heads it is, and the i-th of them. */
+static inline int plan_lane(int rank)
 {
-    return (int)((int64_t)rank * PLAN_HEADS / PLAN_GROUP);
+    return rank / PLAN_SHARE_STRIDE % PLAN_SHARES;
 }
 
-/* It reads the key heads [plan_kv0(r), plan_kv_end(r)) that those use. The first may be the last of the rank before. */
-static inline int plan_kv0(int rank)
+static inline int plan_member(int rank, int i)
 {
-    return plan_head0(rank) / PLAN_KV_SHARE;
+    return rank + (i - plan_lane(rank)) * PLAN_SHARE_STRIDE;
 }
 
-static inline int plan_kv_end(int rank)
+/* Rank r attends for the query heads [plan_head0(lane), plan_head0(lane + 1)): one at least, as many as shares allow evenly. */
+static inline int plan_head0(int lane)
 {
-    return (plan_head0(rank + 1) + PLAN_KV_SHARE - 1) / PLAN_KV_SHARE;
+    return (int)((int64_t)lane * PLAN_HEADS / PLAN_SHARES);
 }
 
-/* An exchange moves every chunk, whatever a mask leaves. */
-static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
+/* It reads the key heads [plan_kv0(lane), plan_kv_end(lane)) that those use. The first may be the last of the lane before. */
+static inline int plan_kv0(int lane)
 {
-    (void)c, (void)s, (void)mask;
-    return BURST_OK;
+    return plan_head0(lane) / PLAN_KV_SHARE;
+}
+
+static inline int plan_kv_end(int lane)
+{
+    return (plan_head0(lane + 1) + PLAN_KV_SHARE - 1) / PLAN_KV_SHARE;
+}
+
+/* rows[q][k]: whether any chunk that q stands for has a pair with any that k does; of different lanes: no. */
+static inline const uint8_t *plan_rows_live(const uint8_t *pair, uint8_t *rows)
+{
+    memset(rows, 0, (size_t)PLAN_GROUP * PLAN_GROUP);
+    for (int q = 0; q < PLAN_GROUP; q++)
+        for (int k = 0; k < PLAN_GROUP; k++)
+            for (int lane = 0; lane < PLAN_SHARES && pair[q * PLAN_GROUP + k]; lane++)
+                rows[plan_member(q, lane) * PLAN_GROUP + plan_member(k, lane)] = 1;
+    return rows;
 }
 
 #endif

@@ -1,9 +1,11 @@
-/* burst_heads_cuda.cuh: head parallelism on GPUs: all-to-all (DeepSpeed-Ulysses, arXiv 2309.14509).
+/* burst_heads_cuda.cuh: what a rank has of a chunk: in a direction that exchanges, its share of the heads for all that share
+ * them.
  *
- * At home a rank has its chunk with all heads; of its share it has the whole sequence, chunk by chunk, with the heads of
- * plan_head0 and plan_kv0, and attends it in one launch. An exchange moves every (chunk, share) block from the one to the
- * other. Activations are [tokens][heads][head_dim], statistics and gradients [heads][tokens][...]: at one end a block's rows
- * lie apart, so pieces have a pitch.
+ * All-to-all as in DeepSpeed-Ulysses (arXiv 2309.14509), with rings between such groups as in LoongTrain's 2D attention (arXiv
+ * 2406.18485). At home a rank has its chunk with all heads; of its share it has the chunks of all that share heads with it, one after
+ * the other, with the heads of plan_head0 and plan_kv0. An exchange moves every (chunk, share) block from the one to the other.
+ * Activations are [tokens][heads][head_dim], statistics and gradients [heads][tokens][...]: at one end a block's rows lie apart, so
+ * pieces have a pitch.
  * A key head that several shares read: the gradient of the first of them arrives at its place, those of the others in xsum,
  * and are added in the order of ranks. Nothing here waits on the host; a channel's stream starts after what it sends was
  * computed, and computing after what it reads has arrived.
@@ -14,6 +16,35 @@
 #include "burst_state_cuda.cuh"
 #include "burst_heads.h"
 
+/* Bytes a token and head of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 4, 4},
+    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 0, 0},
+    /* O, a part of it: o, lse */ {4 * PLAN_HEAD_DIM, 4, 0, 0},
+    /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
+    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_HEAD_DIM, 0, 0},
+};
+
+static inline bool plan_of_keys(int tensor)
+{
+    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
+}
+
+/* Whether the first key head of a share is also the last of the share before. */
+static inline int plan_again(int lane)
+{
+    return plan_head0(lane) % PLAN_KV_SHARE != 0;
+}
+
+/* How many of the shares before this one do: its place in xsum. */
+static inline int plan_agains(int lane)
+{
+    int count = 0;
+    for (int i = 0; i < lane; i++)
+        count += plan_again(i);
+    return count;
+}
+
 /* Heads that a part of an exchange has. FIRST and AGAIN: key heads whose gradients arrive at their place, and in xsum. */
 enum { PLAN_QUERY_HEADS, PLAN_KEY_HEADS, PLAN_FIRST_HEADS, PLAN_AGAIN_HEADS };
 typedef struct PlanHeads {
@@ -21,32 +52,97 @@ typedef struct PlanHeads {
     int at;           /* the first one's place in the share */
 } PlanHeads;
 
-/* Whether the rank's first key head is also the last of the rank before. */
-static inline int plan_again(int rank)
+static inline PlanHeads plan_share_heads(int kind, int lane)
 {
-    return plan_head0(rank) % PLAN_KV_SHARE != 0;
-}
-
-/* How many of the ranks before this one do: its place in xsum. */
-static inline int plan_agains(int rank)
-{
-    int count = 0;
-    for (int i = 0; i < rank; i++)
-        count += plan_again(i);
-    return count;
-}
-
-static inline PlanHeads plan_share_heads(int kind, int rank)
-{
-    const int again = plan_again(rank), kv0 = plan_kv0(rank), kv_heads = plan_kv_end(rank) - kv0;
+    const int again = plan_again(lane), kv0 = plan_kv0(lane), kv_heads = plan_kv_end(lane) - kv0;
     const PlanHeads heads[] = {
-        {plan_head0(rank), plan_head0(rank + 1) - plan_head0(rank), 0},
+        {plan_head0(lane), plan_head0(lane + 1) - plan_head0(lane), 0},
         {kv0, kv_heads, 0},
         {kv0 + again, kv_heads - again, again},
-        {plan_agains(rank), again, 0},
+        {plan_agains(lane), again, 0},
     };
     return heads[kind];
 }
+
+/* Heads that the rank has of a chunk, and the first of them. */
+static inline PlanHeads plan_heads(const PlanState *s, bool keys)
+{
+    const PlanHeads all = {0, keys ? PLAN_KV_HEADS : PLAN_HEADS, 0};
+    return s->by_heads ? plan_share_heads(keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me)) : all;
+}
+
+/* Tokens of the chunks of all that share heads with the rank: what chunk c stands for by heads. */
+static inline int64_t plan_row_tokens(const PlanState *s, int rank)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < PLAN_SHARES; i++)
+        tokens += s->chunk[plan_member(rank, i)].tokens;
+    return tokens;
+}
+
+/* The chunk whose positions lie at place `at` of all: those that share heads one after the other. */
+static inline int plan_chunk_at(int at)
+{
+    const int row = at / PLAN_SHARES, outer = row / PLAN_SHARE_STRIDE, inner = row % PLAN_SHARE_STRIDE;
+    return (outer * PLAN_SHARES + at % PLAN_SHARES) * PLAN_SHARE_STRIDE + inner;
+}
+
+static inline BurstTokens plan_tokens_of(const PlanState *s, int chunk)
+{
+    if (!s->by_heads)
+        return s->tokens[chunk];
+    BurstTokens t = s->tokens[plan_member(chunk, 0)];
+    t.n = (int)plan_row_tokens(s, chunk);
+    return t;
+}
+
+static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
+{
+    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk) : s->chunk[chunk].tokens;
+    return plan_part_width[tensor][part] * plan_heads(s, plan_of_keys(tensor)).count * tokens;
+}
+
+/* Of the largest chunk of any rank. */
+static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
+{
+    const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
+    if (!by_heads)
+        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * PLAN_TOKENS;
+    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS : PLAN_SHARE_HEADS) * PLAN_ROW_TOKENS;
+}
+
+/* Where the rank's own chunk is. */
+static inline PlanSlot *plan_own(PlanState *s, int tensor)
+{
+    return s->by_heads ? &s->share[tensor] : &s->home[tensor];
+}
+
+/* Of one pair alone the output needs none. */
+static inline float *plan_running_output(PlanState *s)
+{
+#if PLAN_GROUP > (PLAN_FORWARD_BY_HEADS ? PLAN_SHARES : 1)
+    return s->buffer.o_sum;
+#else
+    (void)s;
+    return NULL;
+#endif
+}
+
+/* Gradients at home are sums, from zero; those that an exchange brings need no zeros, as all of them arrive. */
+static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
+{
+#if PLAN_BACKWARD_BY_HEADS
+    (void)s, (void)dq, (void)dk, (void)dv;
+    return BURST_OK;
+#else
+    const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
+    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
+    BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
+    return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
+#endif
+}
+
+/* ---- exchanges ---- */
 
 /* One array of an exchange, at home and in the share. */
 typedef struct PlanPart {
@@ -59,23 +155,24 @@ typedef struct PlanPart {
 /* The block of a chunk and a rank's share, where it lies. */
 typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
 
-static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
+static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
-    const PlanHeads h = plan_share_heads(x->heads, rank);
+    const PlanHeads h = plan_share_heads(x->heads, lane);
     const int64_t n = s->chunk[chunk].tokens;
     if (x->row)
         return PlanBlock{(char *)x->home + h.first * x->width, h.count * x->width, n, x->row};
     return PlanBlock{(char *)x->home + h.first * n * x->width, n * x->width, h.count, n * x->width};
 }
 
-static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int rank)
+static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
-    const PlanHeads h = plan_share_heads(x->heads, rank);
-    const int64_t n = s->chunk[chunk].tokens, begin = s->chunk[chunk].position - s->chunk[0].position;
+    const PlanHeads h = plan_share_heads(x->heads, lane);
+    const int64_t n = s->chunk[chunk].tokens, all = plan_row_tokens(s, chunk);
+    const int64_t begin = s->chunk[chunk].position - s->chunk[plan_member(chunk, 0)].position;
     if (x->row)
         return PlanBlock{(char *)x->share + begin * h.count * x->width, h.count * x->width, n, h.count * x->width};
-    return PlanBlock{(char *)x->share + (h.at * (int64_t)PLAN_SEQUENCE + begin) * x->width, n * x->width, h.count,
-                     PLAN_SEQUENCE * x->width};
+    return PlanBlock{(char *)x->share + (h.at * all + begin) * x->width, n * x->width, h.count,
+                     all * x->width};
 }
 
 /* The piece that moves `block` from or to the peer; lands: where the receiver has it, NULL in receives. None if it is empty. */
@@ -95,60 +192,66 @@ static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *
 }
 
 /* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk; to tokens: the reverse. */
-static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts, bool to_heads,
-                                void *packing, size_t packing_bytes)
+static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts, bool to_heads, void *packing,
+                         size_t packing_bytes)
 {
-    BurstPiece send[PLAN_PARTS * PLAN_GROUP], receive[PLAN_PARTS * PLAN_GROUP];
+    BurstPiece send[PLAN_PARTS * PLAN_SHARES], receive[PLAN_PARTS * PLAN_SHARES];
+    const int lane = plan_lane(s->me);
     cudaStream_t stream = burst_gpu_channel(s->exec, channel);
     int sends = 0, receives = 0;
     for (int i = 0; i < parts; i++)
-        for (int step = 0; step < PLAN_GROUP; step++) {
-            const int to = (s->me + step) % PLAN_GROUP, from = (s->me + PLAN_GROUP - step) % PLAN_GROUP;
-            const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to, to_heads ? to : s->me);
-            const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to, to_heads ? to : s->me);
+        for (int step = 0; step < PLAN_SHARES; step++) {
+            const int to_lane = (lane + step) % PLAN_SHARES, from_lane = (lane + PLAN_SHARES - step) % PLAN_SHARES;
+            const int to = plan_member(s->me, to_lane), from = plan_member(s->me, from_lane);
+            const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to, to_heads ? to_lane : lane);
+            const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to, to_heads ? to_lane : lane);
             const PlanBlock got =
-                to_heads ? plan_share_block(s, &part[i], from, s->me) : plan_home_block(s, &part[i], s->me, from);
+                to_heads ? plan_share_block(s, &part[i], from, lane) : plan_home_block(s, &part[i], s->me, from_lane);
             sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to, &send[sends]);
             receives += plan_add_piece(s, from, &got, NULL, &receive[receives]);
         }
     BURST_TRY(burst_gpu_after(s->exec, stream, &s->home[tensor].used));
+    BURST_TRY(burst_gpu_after(s->exec, stream, &s->share[tensor].used));
     BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_EXCHANGE, 0, 0));
     BURST_TRY(burst_gpu_exchange(s->exec, channel, send, sends, receive, receives, packing, packing_bytes));
     BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
-    return burst_gpu_mark(s->exec, stream, &s->home[tensor].arrived);
+    return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
 }
 
 /* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
-static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor, bool backward)
+static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    char *const *home = s->home[tensor].part;
+    char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM; /* bf16 */
-    const PlanPart q[] = {{home[0], s->buffer.xq, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[1], s->buffer.xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[2], s->buffer.xdelta, PLAN_QUERY_HEADS, 4, 0},
-                          {home[3], s->buffer.xlse, PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart kv[] = {{home[0], s->buffer.xk, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector},
-                           {home[1], s->buffer.xv, PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector}};
+    const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[2], share[2], PLAN_QUERY_HEADS, 4, 0},
+                          {home[3], share[3], PLAN_QUERY_HEADS, 4, 0}};
+    const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector},
+                           {home[1], share[1], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector}};
     burst_doing(c, "all-to-all, tokens to heads");
     if (tensor == BURST_T_KV)
         return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
-    return plan_exchange(s, channel, tensor, q, backward ? 4 : 1, true, s->buffer.pack_q, PLAN_PACK_Q);
+    return plan_exchange(s, channel, tensor, q, home[1] ? 4 : 1, true, s->buffer.pack_q, PLAN_PACK_Q);
 }
+
+static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 
 /* O with lse, dQ, dKV. Packing memory serves both ways: no output leaves before all inputs have been attended. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    char *const *home = s->home[tensor].part;
+    char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
-    float *const sum_v = s->buffer.xsum + plan_agains(PLAN_GROUP) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], s->buffer.xo, PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[0], s->buffer.xlse, PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart dq = {home[0], s->buffer.xdq, PLAN_QUERY_HEADS, gradient, 0};
-    const PlanPart dkv[] = {{home[0], s->buffer.xdk, PLAN_FIRST_HEADS, gradient, 0},
-                            {home[1], s->buffer.xdv, PLAN_FIRST_HEADS, gradient, 0},
-                            {s->buffer.xsum, s->buffer.xdk, PLAN_AGAIN_HEADS, gradient, 0},
-                            {sum_v, s->buffer.xdv, PLAN_AGAIN_HEADS, gradient, 0}};
+    float *const sum_v = s->buffer.xsum + plan_agains(PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
+    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
+                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0}};
+    const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0};
+    const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0},
+                            {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0}};
     burst_doing(c, "all-to-all, heads to tokens");
+    if (tensor == BURST_T_O)
+        BURST_TRY(plan_attend_end(c, s));
+    BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].used)); /* all that adds to it comes before */
     if (tensor == BURST_T_O)
         return plan_exchange(s, channel, tensor, o, 2, false, s->buffer.pack_q, PLAN_PACK_Q);
     if (tensor == BURST_T_DQ)
@@ -161,125 +264,66 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
-    const int64_t count = s->n * PLAN_HEAD_DIM, sums = plan_agains(PLAN_GROUP);
+    const int64_t count = s->n * PLAN_HEAD_DIM, sums = plan_agains(PLAN_SHARES);
     cudaStream_t compute = burst_gpu_compute(s->exec);
-    if (!home->pending)
-        return BURST_OK;
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
-    for (int rank = 0; rank < PLAN_GROUP; rank++)
-        for (int i = 0; i < 2 && plan_again(rank); i++) {
-            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(rank) * count;
-            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(rank) * count));
+    for (int lane = 0; lane < PLAN_SHARES; lane++)
+        for (int i = 0; i < 2 && plan_again(lane); i++) {
+            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(lane) * count;
+            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(lane) * count));
         }
     home->pending = false;
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 
-/* The end of a direction: computing goes on when its results are at home. */
-static inline int plan_settle(BurstCtx *c, PlanState *s)
+/* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it, and results are at home. */
+static inline int plan_settle_own(PlanState *s, int tensor)
 {
-    (void)c;
-    for (int t = 0; t < BURST_TENSORS; t++)
-        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->home[t].arrived));
-    return plan_add_again(s);
+    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &plan_own(s, tensor)->sent[channel]));
+    BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].arrived));
+    BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->home[tensor].arrived));
+    return s->home[tensor].pending ? plan_add_again(s) : BURST_OK;
 }
 
-/* ---- computing ---- */
+/* ---- the begin of a direction ---- */
 
-/* One launch attends everything: there are no pairs to count, and none is left out. */
-static inline void plan_count_pairs(PlanState *s)
+static inline void plan_share(PlanState *s, int tensor, void *a, void *b, void *d, void *e)
 {
-    (void)s;
+    PlanSlot *share = &s->share[tensor];
+    void *part[PLAN_PARTS] = {a, b, d, e};
+    for (int i = 0; i < PLAN_PARTS; i++)
+        share->part[i] = (char *)part[i];
+    share->chunk = s->me;
+    share->started = true;
+    s->held[tensor][s->me] = share;
 }
 
-static inline int plan_attend_end(BurstCtx *c, PlanState *s)
+/* Chunks by heads from here on; plan_home has set held to what is at home. */
+#if PLAN_FORWARD_BY_HEADS
+static inline int plan_forward_by_heads(PlanState *s)
 {
-    (void)c, (void)s;
+    s->by_heads = true;
+    plan_share(s, BURST_T_Q, s->buffer.xq, NULL, NULL, NULL);
+    plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
+    plan_share(s, BURST_T_O, s->buffer.xlse, s->buffer.xo, NULL, NULL);
+    s->share[BURST_T_O].started = false;
     return BURST_OK;
 }
+#endif
 
-/* Gradients at home need no zeros: all of them arrive. Those of the share are sums. */
-static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
+#if PLAN_BACKWARD_BY_HEADS
+static inline int plan_backward_by_heads(PlanState *s)
 {
-    const size_t head = (size_t)PLAN_SEQUENCE * PLAN_HEAD_DIM * sizeof(float);
-    const size_t q = (size_t)plan_share_heads(PLAN_QUERY_HEADS, s->me).count;
-    const size_t kv = (size_t)plan_share_heads(PLAN_KEY_HEADS, s->me).count;
-    (void)dq, (void)dk, (void)dv;
-    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, q * head));
-    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, kv * head));
-    return burst_gpu_zero(s->exec, s->buffer.xdv, kv * head);
+    s->by_heads = true;
+    plan_share(s, BURST_T_Q, s->buffer.xq, s->buffer.xo, s->buffer.xdelta, s->buffer.xlse);
+    plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
+    plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
+    plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
+    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_bytes(s, BURST_T_DQ, 0, s->me)));
+    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_bytes(s, BURST_T_DKV, 0, s->me)));
+    return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_bytes(s, BURST_T_DKV, 1, s->me));
 }
-
-/* The whole sequence: the chunks lie one after the other. */
-static inline BurstTokens plan_all_tokens(const PlanState *s)
-{
-    BurstTokens t = s->tokens[0];
-    t.n = PLAN_SEQUENCE;
-    return t;
-}
-
-static inline int plan_inputs_arrived(PlanState *s)
-{
-    cudaStream_t compute = burst_gpu_compute(s->exec);
-    BURST_TRY(burst_gpu_after(s->exec, compute, &s->home[BURST_T_Q].arrived));
-    return burst_gpu_after(s->exec, compute, &s->home[BURST_T_KV].arrived);
-}
-
-/* Output and lse of this rank's heads; also where the mask leaves nothing: zeros, lse -inf. */
-static inline int plan_attend_all(BurstCtx *c, PlanState *s)
-{
-    const PlanHeads q = plan_share_heads(PLAN_QUERY_HEADS, s->me), kv = plan_share_heads(PLAN_KEY_HEADS, s->me);
-    BurstForward p;
-    memset(&p, 0, sizeof p);
-    p.q = plan_rows((char *)s->buffer.xq, q.count);
-    p.k = plan_rows((char *)s->buffer.xk, kv.count);
-    p.v = plan_rows((char *)s->buffer.xv, kv.count);
-    p.out = plan_rows((char *)s->buffer.xo, q.count);
-    p.lse = s->buffer.xlse;
-    p.q_tokens = p.k_tokens = plan_all_tokens(s);
-    p.q_heads = q.count;
-    p.q_head0 = q.first;
-    p.kv_head0 = kv.first;
-    p.group = PLAN_KV_SHARE;
-    p.scale = PLAN_SCALE;
-    p.flags = BURST_FIRST | BURST_LAST;
-    burst_doing(c, "attention forward");
-    BURST_TRY(plan_inputs_arrived(s));
-    BURST_TRY(plan_part(s, BURST_P_ATTENTION, 0, 0));
-    PLAN_CUDA(plan_launch_forward(s, p));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_O].used);
-}
-
-/* Gradients of this rank's heads, from zero; dQ in the kernels' order of columns, which plan_order_dq changes at home. */
-static inline int plan_grad_all(BurstCtx *c, PlanState *s)
-{
-    const PlanHeads q = plan_share_heads(PLAN_QUERY_HEADS, s->me), kv = plan_share_heads(PLAN_KEY_HEADS, s->me);
-    BurstBackward p;
-    memset(&p, 0, sizeof p);
-    p.q = plan_rows((char *)s->buffer.xq, q.count);
-    p.d_o = plan_rows((char *)s->buffer.xo, q.count);
-    p.k = plan_rows((char *)s->buffer.xk, kv.count);
-    p.v = plan_rows((char *)s->buffer.xv, kv.count);
-    p.delta = s->buffer.xdelta;
-    p.lse = s->buffer.xlse;
-    p.dq = s->buffer.xdq;
-    p.dk = s->buffer.xdk;
-    p.dv = s->buffer.xdv;
-    p.q_tokens = p.k_tokens = plan_all_tokens(s);
-    p.q_heads = q.count;
-    p.kv_heads = kv.count;
-    p.q_head0 = q.first;
-    p.kv_head0 = kv.first;
-    p.group = PLAN_KV_SHARE;
-    p.scale = PLAN_SCALE;
-    burst_doing(c, "attention backward");
-    BURST_TRY(plan_inputs_arrived(s));
-    BURST_TRY(plan_part(s, BURST_P_ATTENTION_BACK, 0, 0));
-    PLAN_CUDA(plan_launch_backward(s, p));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DQ].used));
-    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->home[BURST_T_DKV].used);
-}
+#endif
 
 #endif

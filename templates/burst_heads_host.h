@@ -1,8 +1,8 @@
-/* burst_heads_host.h: head parallelism on the host: all-to-all (DeepSpeed-Ulysses, arXiv 2309.14509).
+/* burst_heads_host.h: what a rank has of a chunk: in a direction that exchanges, its share of the heads for all that share them.
  *
- * Rank r attends for the query heads [plan_head0(r), plan_head0(r + 1)) and reads the key heads those use. Tensors are
- * [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without packing; what arrives is kept
- * chunk by chunk. Gradients of a key head that several shares read are summed in rank order at its owner.
+ * Tensors are [heads][tokens][head_dim], so a share of a chunk's heads is contiguous and travels without packing; of chunks by heads
+ * the owners' own lie one after the other. Gradients of a key head that several shares read are summed in rank order at its owner
+ * (DeepSpeed-Ulysses, arXiv 2309.14509; with rings between such groups 2D attention, LoongTrain, arXiv 2406.18485).
  */
 #ifndef BURST_HEADS_HOST_H
 #define BURST_HEADS_HOST_H
@@ -10,179 +10,261 @@
 #include "burst_state_host.h"
 #include "burst_heads.h"
 
+/* Floats a token and head of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM, 1, 1},
+    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
+    [BURST_T_O] = {PLAN_HEAD_DIM, 1, 1}, /* o, lse, what rounding took from lse */
+    [BURST_T_DQ] = {PLAN_HEAD_DIM},
+    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
+};
+
+static inline bool plan_of_keys(int tensor)
+{
+    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
+}
+
+/* Heads of a share, and the first of them. */
+static inline int plan_share_heads(int lane, bool keys)
+{
+    return keys ? plan_kv_end(lane) - plan_kv0(lane) : plan_head0(lane + 1) - plan_head0(lane);
+}
+
+static inline int plan_first_head(int lane, bool keys)
+{
+    return keys ? plan_kv0(lane) : plan_head0(lane);
+}
+
+/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c stands for by heads. */
+static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < chunks; i++)
+        tokens += s->chunk[plan_member(rank, i)].tokens;
+    return tokens;
+}
+
+static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
+{
+    const bool keys = plan_of_keys(tensor);
+    if (!s->by_heads)
+        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * s->chunk[chunk].tokens;
+    return plan_part_width[tensor][part] * plan_share_heads(plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES);
+}
+
+/* Of the largest chunk of any rank. */
+static inline int64_t plan_slot_floats(int pool, int tensor, int part)
+{
+    const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
+    if (!by_heads)
+        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * PLAN_TOKENS;
+    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS : PLAN_SHARE_HEADS) * PLAN_ROW_TOKENS;
+}
+
+/* Where the rank's own chunk is. */
+static inline PlanSlot *plan_own(PlanState *s, int tensor)
+{
+    return s->by_heads ? &s->share[tensor] : &s->home[tensor];
+}
+
+static inline BurstAttend plan_pair_heads(const PlanState *s)
+{
+    const int lane = plan_lane(s->me);
+    BurstAttend a = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS, .group = PLAN_KV_SHARE,
+                     .scale = PLAN_SCALE};
+    if (s->by_heads) {
+        a.q_heads = plan_share_heads(lane, false);
+        a.kv_heads = plan_share_heads(lane, true);
+        a.q_head0 = plan_head0(lane);
+        a.kv_head0 = plan_kv0(lane);
+    }
+    return a;
+}
+
+/* Of what lies at `at` chunk by chunk: the i-th chunk. */
+static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, int64_t floats_a_token)
+{
+    return at ? (float *)(uintptr_t)at + plan_row_tokens(s, chunk, i) * floats_a_token : NULL;
+}
+
+/* The pair of the i-th chunk that q stands for and the j-th that kv does. */
+static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all, int q, int i, int kv, int j)
+{
+    const int64_t rows = all->q_heads, wide = rows * PLAN_HEAD_DIM, narrow = (int64_t)all->kv_heads * PLAN_HEAD_DIM;
+    BurstAttend a = *all;
+    a.qc = &s->chunk[plan_member(q, i)];
+    a.kc = &s->chunk[plan_member(kv, j)];
+    a.q = plan_at_member(s, a.q, q, i, wide);
+    a.o = plan_at_member(s, a.o, q, i, wide);
+    a.d_o = plan_at_member(s, a.d_o, q, i, wide);
+    a.dq = plan_at_member(s, a.dq, q, i, wide);
+    a.lse = plan_at_member(s, a.lse, q, i, rows);
+    a.lse_rest = plan_at_member(s, a.lse_rest, q, i, rows);
+    a.delta = plan_at_member(s, a.delta, q, i, rows);
+    a.k = plan_at_member(s, a.k, kv, j, narrow);
+    a.v = plan_at_member(s, a.v, kv, j, narrow);
+    a.dk = plan_at_member(s, a.dk, kv, j, narrow);
+    a.dv = plan_at_member(s, a.dv, kv, j, narrow);
+    return a;
+}
+
+/* The pairs in which the mask leaves something, of all chunks that q and kv stand for. */
+static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
+{
+    a.qc = &s->chunk[q];
+    a.kc = &s->chunk[kv];
+    if (!s->by_heads)
+        run(&a);
+    for (int i = 0; i < PLAN_SHARES && s->by_heads; i++)
+        for (int j = 0; j < PLAN_SHARES; j++) {
+            const BurstAttend pair = plan_member_pair(s, &a, q, i, kv, j);
+            if (s->buffer.pair_live[s->mask][plan_member(q, i) * PLAN_GROUP + plan_member(kv, j)])
+                run(&pair);
+        }
+}
+
+/* ---- exchanges ---- */
+
 /* One tensor of an exchange: by_tokens is this rank's chunk, all heads; by_heads is every chunk in turn, this rank's
  * share. width: floats a token of one head. */
 typedef struct PlanShare { float *by_tokens, *by_heads; int64_t width; bool keys; } PlanShare;
 
-static inline int plan_first_head(const PlanShare *x, int rank)
+static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->keys ? plan_kv0(rank) : plan_head0(rank);
+    return x->by_heads + plan_row_tokens(s, s->me, lane) * x->width * plan_share_heads(plan_lane(s->me), x->keys);
 }
 
-static inline int plan_head_count(const PlanShare *x, int rank)
+static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int lane)
 {
-    return (x->keys ? plan_kv_end(rank) : plan_head0(rank + 1)) - plan_first_head(x, rank);
+    return x->by_tokens + (int64_t)plan_first_head(lane, x->keys) * s->n * x->width;
 }
 
-static inline int64_t plan_share_offset(const PlanState *s, const PlanShare *x, int chunk)
+/* Of the chunk of one lane, the heads of another. */
+static inline size_t plan_share_bytes(const PlanState *s, const PlanShare *x, int chunk, int heads)
 {
-    int64_t tokens = 0;
-    for (int i = 0; i < chunk; i++)
-        tokens += s->chunk[i].tokens;
-    return tokens * x->width * plan_head_count(x, s->me);
-}
-
-static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int chunk)
-{
-    return x->by_heads + plan_share_offset(s, x, chunk);
-}
-
-static inline float *plan_my_heads(PlanState *s, const PlanShare *x, int rank)
-{
-    return x->by_tokens + (int64_t)plan_first_head(x, rank) * s->n * x->width;
-}
-
-static inline size_t plan_share_bytes(PlanState *s, const PlanShare *x, int chunk, int rank)
-{
-    return (size_t)(s->chunk[chunk].tokens * x->width * plan_head_count(x, rank)) * sizeof(float);
+    return (size_t)(s->chunk[plan_member(s->me, chunk)].tokens * x->width * plan_share_heads(heads, x->keys)) * sizeof(float);
 }
 
 static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const PlanShare *x, bool to_heads)
 {
-    BurstReq out[PLAN_GROUP], in[PLAN_GROUP];
+    BurstReq out[PLAN_SHARES], in[PLAN_SHARES];
+    const int lane = plan_lane(s->me);
     memset(out, 0, sizeof out);
     memset(in, 0, sizeof in);
     burst_doing(c, to_heads ? "all-to-all, tokens to heads" : "all-to-all, heads to tokens");
     burst_part(c, BURST_P_EXCHANGE, 0, 0);
-    for (int step = 1; step < PLAN_GROUP; step++) {
-        int to = (s->me + step) % PLAN_GROUP, from = (s->me + PLAN_GROUP - step) % PLAN_GROUP;
+    for (int step = 1; step < PLAN_SHARES; step++) {
+        int to = (lane + step) % PLAN_SHARES, from = (lane + PLAN_SHARES - step) % PLAN_SHARES;
         const float *sent = to_heads ? plan_my_heads(s, x, to) : plan_chunk_share(s, x, to);
         float *got = to_heads ? plan_chunk_share(s, x, from) : plan_my_heads(s, x, from);
-        BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), sent,
-                             to_heads ? plan_share_bytes(s, x, s->me, to) : plan_share_bytes(s, x, to, s->me), &out[to]));
-        BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), got,
-                             to_heads ? plan_share_bytes(s, x, from, s->me) : plan_share_bytes(s, x, s->me, from), &in[from]));
+        BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, plan_member(s->me, to)), sent,
+                             to_heads ? plan_share_bytes(s, x, lane, to) : plan_share_bytes(s, x, to, lane), &out[to]));
+        BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, plan_member(s->me, from)), got,
+                             to_heads ? plan_share_bytes(s, x, from, lane) : plan_share_bytes(s, x, lane, from), &in[from]));
     }
-    float *mine = plan_my_heads(s, x, s->me), *share = plan_chunk_share(s, x, s->me);
-    memcpy(to_heads ? share : mine, to_heads ? mine : share, plan_share_bytes(s, x, s->me, s->me));
-    for (int i = 0; i < PLAN_GROUP; i++) {
+    float *mine = plan_my_heads(s, x, lane), *share = plan_chunk_share(s, x, lane);
+    memcpy(to_heads ? share : mine, to_heads ? mine : share, plan_share_bytes(s, x, lane, lane));
+    for (int i = 0; i < PLAN_SHARES; i++) {
         BURST_TRY(burst_wait(c, &out[i]));
         BURST_TRY(burst_wait(c, &in[i]));
     }
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 
 /* Heads to tokens where shares overlap: every share is added to this rank's chunk, in rank order. */
 static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, const PlanShare *x)
 {
-    BurstReq out[PLAN_GROUP], in;
+    BurstReq out[PLAN_SHARES], in;
+    const int lane = plan_lane(s->me);
     memset(out, 0, sizeof out);
     burst_doing(c, "all-to-all, sums of key heads");
     burst_part(c, BURST_P_EXCHANGE, 0, 0);
-    for (int to = 0; to < PLAN_GROUP; to++)
-        if (to != s->me)
-            BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), plan_chunk_share(s, x, to), plan_share_bytes(s, x, to, s->me),
-                                 &out[to]));
-    for (int from = 0; from < PLAN_GROUP; from++) {
-        size_t bytes = plan_share_bytes(s, x, s->me, from);
-        const float *part = from == s->me ? plan_chunk_share(s, x, from) : s->buffer.xsum;
+    for (int to = 0; to < PLAN_SHARES; to++)
+        if (to != lane)
+            BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, plan_member(s->me, to)), plan_chunk_share(s, x, to),
+                                 plan_share_bytes(s, x, to, lane), &out[to]));
+    for (int from = 0; from < PLAN_SHARES; from++) {
+        size_t bytes = plan_share_bytes(s, x, lane, from);
+        const float *part = from == lane ? plan_chunk_share(s, x, from) : s->buffer.xsum;
         memset(&in, 0, sizeof in);
-        if (from != s->me) {
-            BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), s->buffer.xsum, bytes, &in));
+        if (from != lane) {
+            BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, plan_member(s->me, from)), s->buffer.xsum, bytes, &in));
             BURST_TRY(burst_wait(c, &in));
         }
         burst_add((int64_t)(bytes / sizeof(float)), part, plan_my_heads(s, x, from));
     }
-    for (int to = 0; to < PLAN_GROUP; to++)
+    for (int to = 0; to < PLAN_SHARES; to++)
         BURST_TRY(burst_wait(c, &out[to]));
+    burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
 
-/* Q: queries (in backward with dO, delta and lse); KV: keys and values; and so on, as in the schedule. */
-static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor, bool backward)
+/* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
+static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    PlanSlot *home = &s->home[tensor];
-    if (tensor == BURST_T_KV) {
-        BURST_TRY(plan_exchange(c, s, channel, &(PlanShare){home->part[0], s->buffer.xk, PLAN_HEAD_DIM, true}, true));
-        return plan_exchange(c, s, channel, &(PlanShare){home->part[1], s->buffer.xv, PLAN_HEAD_DIM, true}, true);
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i]; i++) {
+        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
+        BURST_TRY(plan_exchange(c, s, channel, &x, true));
     }
-    BURST_TRY(plan_exchange(c, s, channel, &(PlanShare){home->part[0], s->buffer.xq, PLAN_HEAD_DIM, false}, true));
-    if (!backward)
-        return BURST_OK;
-    BURST_TRY(plan_exchange(c, s, channel, &(PlanShare){home->part[1], s->buffer.xdo, PLAN_HEAD_DIM, false}, true));
-    BURST_TRY(plan_exchange(c, s, channel, &(PlanShare){home->part[2], s->buffer.xdelta, 1, false}, true));
-    return plan_exchange(c, s, channel, &(PlanShare){home->part[3], s->buffer.xlse, 1, false}, true);
+    return BURST_OK;
 }
 
+/* O with lse, dQ; dKV. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    PlanSlot *home = &s->home[tensor];
-    if (tensor == BURST_T_O) {
-        BURST_TRY(plan_exchange(c, s, channel, &(PlanShare){home->part[0], s->buffer.xo, PLAN_HEAD_DIM, false}, false));
-        return plan_exchange(c, s, channel, &(PlanShare){home->part[1], s->buffer.xlse, 1, false}, false);
-    }
-    if (tensor == BURST_T_DQ)
-        return plan_exchange(c, s, channel, &(PlanShare){home->part[0], s->buffer.xdq, PLAN_HEAD_DIM, false}, false);
-    BURST_TRY(plan_exchange_sums(c, s, channel, &(PlanShare){home->part[0], s->buffer.xdk, PLAN_HEAD_DIM, true}));
-    return plan_exchange_sums(c, s, channel, &(PlanShare){home->part[1], s->buffer.xdv, PLAN_HEAD_DIM, true});
-}
-
-/* Chunks q and kv of the whole sequence, for this rank's heads. */
-static inline BurstAttend plan_share_pair(PlanState *s, int q, int kv)
-{
-    const PlanShare wide = {.width = PLAN_HEAD_DIM}, narrow = {.width = PLAN_HEAD_DIM, .keys = true}, row = {.width = 1};
-    const PlanBuffers *b = &s->buffer;
-    int64_t at = plan_share_offset(s, &wide, q), row_at = plan_share_offset(s, &row, q);
-    int64_t kv_at = plan_share_offset(s, &narrow, kv);
-    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = plan_head_count(&wide, s->me),
-                         .kv_heads = plan_head_count(&narrow, s->me), .q_head0 = plan_head0(s->me), .kv_head0 = plan_kv0(s->me),
-                         .group = PLAN_KV_SHARE, .scale = PLAN_SCALE, .softcap = PLAN_SOFTCAP, .mask = plan_masks[s->mask],
-                         .tables = s->tables,
-                         .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = b->xq + at, .k = b->xk + kv_at, .v = b->xv + kv_at,
-                         .o = b->xo + at, .lse = b->xlse + row_at, .lse_rest = b->xdelta + row_at,
-                         .d_o = b->xdo + at, .delta = b->xdelta + row_at,
-                         .dq = b->xdq + at, .dk = b->xdk + kv_at, .dv = b->xdv + kv_at, .scratch = b->attend_scratch};
-}
-
-static inline int plan_attend_all(BurstCtx *c, PlanState *s)
-{
-    burst_doing(c, "attention forward");
-    burst_part(c, BURST_P_ATTENTION, 0, 0);
-    for (int q = 0; q < PLAN_GROUP; q++) {
-        BurstAttend start = plan_share_pair(s, q, q);
-        burst_attend_start(&start);
-        for (int kv = 0; kv < PLAN_GROUP; kv++) {
-            BurstAttend a = plan_share_pair(s, q, kv);
-            if (s->buffer.pair_live[s->mask][q * PLAN_GROUP + kv])
-                burst_attend_forward(&a);
-        }
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i]; i++) {
+        const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
+        BURST_TRY(x.keys ? plan_exchange_sums(c, s, channel, &x) : plan_exchange(c, s, channel, &x, false));
     }
     return BURST_OK;
 }
 
-static inline int plan_grad_all(BurstCtx *c, PlanState *s)
+/* ---- the begin of a direction ---- */
+
+static inline void plan_share(PlanState *s, int tensor, float *a, float *b, float *d, float *e)
 {
-    int64_t tokens = (int64_t)PLAN_SEQUENCE * PLAN_HEAD_DIM;
-    int kv_heads = plan_kv_end(s->me) - plan_kv0(s->me);
-    burst_doing(c, "attention backward");
-    burst_part(c, BURST_P_ATTENTION_BACK, 0, 0);
-    memset(s->buffer.xdq, 0, (size_t)(tokens * (plan_head0(s->me + 1) - plan_head0(s->me))) * sizeof(float));
-    memset(s->buffer.xdk, 0, (size_t)(tokens * kv_heads) * sizeof(float));
-    memset(s->buffer.xdv, 0, (size_t)(tokens * kv_heads) * sizeof(float));
-    for (int q = 0; q < PLAN_GROUP; q++)
-        for (int kv = 0; kv < PLAN_GROUP; kv++) {
-            BurstAttend a = plan_share_pair(s, q, kv);
-            if (s->buffer.pair_live[s->mask][q * PLAN_GROUP + kv])
-                burst_attend_backward(&a);
-        }
-    return BURST_OK;
+    PlanSlot *share = &s->share[tensor];
+    float *part[PLAN_PARTS] = {a, b, d, e};
+    for (int i = 0; i < PLAN_PARTS; i++)
+        share->part[i] = part[i];
+    share->chunk = s->me;
+    share->started = true;
+    s->held[tensor][s->me] = share;
 }
 
-/* The end of a direction: every exchange has been waited for. */
-static inline int plan_settle(BurstCtx *c, PlanState *s)
+/* Chunks by heads from here on; plan_home has set held to what is at home. */
+#if PLAN_FORWARD_BY_HEADS
+static inline int plan_forward_by_heads(PlanState *s)
 {
-    (void)c, (void)s;
+    s->by_heads = true;
+    plan_share(s, BURST_T_Q, s->buffer.xq, NULL, NULL, NULL);
+    plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
+    plan_share(s, BURST_T_O, s->buffer.xo, s->buffer.xlse, NULL, NULL);
+    BurstAttend start = plan_pair_heads(s);
+    start.o = s->buffer.xo;
+    start.lse = s->buffer.xlse;
+    for (int i = 0; i < PLAN_SHARES; i++) {
+        const BurstAttend chunk = plan_member_pair(s, &start, s->me, i, s->me, i);
+        burst_attend_start(&chunk);
+    }
     return BURST_OK;
 }
+#endif
+
+#if PLAN_BACKWARD_BY_HEADS
+static inline int plan_backward_by_heads(PlanState *s)
+{
+    s->by_heads = true;
+    plan_share(s, BURST_T_Q, s->buffer.xq, s->buffer.xdo, s->buffer.xdelta, s->buffer.xlse);
+    plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
+    plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
+    plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
+    memset(s->buffer.xdq, 0, (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdk, 0, (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdv, 0, (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+    return BURST_OK;
+}
+#endif
 
 #endif

@@ -8,9 +8,14 @@ static void plan_trace_backward(BurstTrace *t, int me);
 
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 {
-    const uint8_t *pair = s->buffer.pair_live[mask];
-    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, s->me, false, pair, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, s->me, true, pair, &s->live[mask][1]);
+    const uint8_t *pair = s->buffer.pair_live[mask], *forward = pair, *backward = pair;
+#ifdef PLAN_SHARES
+    const uint8_t *rows = plan_rows_live(pair, s->buffer.row_live);
+    forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
+    backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
+#endif
+    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, s->me, false, forward, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, s->me, true, backward, &s->live[mask][1]);
 }
 
 /* The next use of a pool, in rotation. */

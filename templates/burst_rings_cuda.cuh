@@ -3,9 +3,31 @@
 #define BURST_RINGS_CUDA_CUH
 
 #include "burst_state_cuda.cuh"
+#ifdef PLAN_SHARES /* ranks that share heads */
+#include "burst_heads_cuda.cuh"
+#else
+#include "burst_chunks_cuda.cuh"
+#endif
 #include "burst_rings.h"
 
 /* ---- transfers ---- */
+
+/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
+static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
+{
+    PlanPool *p = &s->pool[pool];
+    int64_t sum = 0;
+    p->tensor = tensor;
+    p->slots = slots;
+    for (int i = 0; i < parts; i++)
+        sum += plan_slot_bytes(pool, tensor, i);
+    const size_t bytes = ((size_t)sum + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    for (int k = 0; k < slots; k++) {
+        char *at = memory + (size_t)k * bytes;
+        for (int i = 0; i < parts; at += plan_slot_bytes(pool, tensor, i), i++)
+            p->slot[k].part[i] = at;
+    }
+}
 
 static inline cudaStream_t plan_stream(PlanState *s, int stream)
 {
@@ -54,7 +76,7 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
     int count = 0;
     for (; count < PLAN_PARTS && plan_part_width[tensor][count] && slot->part[count]; count++) {
         out[count].data = slot->part[count];
-        out[count].bytes = (size_t)(plan_part_width[tensor][count] * s->chunk[slot->chunk].tokens);
+        out[count].bytes = (size_t)plan_part_bytes(s, tensor, count, slot->chunk);
         out[count].lands = lands ? lands->part[count] : NULL;
     }
     return count;
@@ -67,7 +89,7 @@ static inline int plan_move(PlanState *s, const BurstLive *live, int op, const P
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
     const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
     cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
-    if (sends && from == &s->home[h->tensor])
+    if (sends && from == plan_own(s, h->tensor))
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
@@ -103,7 +125,7 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started; i++)
-        BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens)));
+        BURST_TRY(burst_gpu_zero(s->exec, sum->part[i], (size_t)plan_part_bytes(s, tensor, i, sum->chunk)));
     sum->started = true;
     return BURST_OK;
 }
@@ -111,12 +133,12 @@ static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 /* The running output of some queries, at home or of another rank's, and its lse. */
 static inline float *plan_output(PlanState *s, const PlanSlot *o)
 {
-    return o == &s->home[BURST_T_O] ? s->buffer.o_sum : (float *)o->part[0];
+    return o == plan_own(s, BURST_T_O) ? plan_running_output(s) : (float *)o->part[0];
 }
 
 static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 {
-    return (float *)o->part[o == &s->home[BURST_T_O] ? 0 : 1];
+    return (float *)o->part[o == plan_own(s, BURST_T_O) ? 0 : 1];
 }
 
 /* Outputs of different keys are weighed by their lse. */
@@ -138,7 +160,7 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
     else
         BURST_TRY(plan_start_sum(s, tensor, sum));
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
-        BURST_TRY(burst_gpu_add_floats(s->exec, compute, plan_part_width[tensor][i] / 4 * s->chunk[in->chunk].tokens,
+        BURST_TRY(burst_gpu_add_floats(s->exec, compute, plan_part_bytes(s, tensor, i, in->chunk) / 4,
                                        (const float *)in->part[i], (float *)sum->part[i]));
     in->pending = false;
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
@@ -167,8 +189,7 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
     cudaStream_t compute = burst_gpu_compute(s->exec);
     (void)c;
     for (int t = 0; t < BURST_TENSORS; t++)
-        for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-            BURST_TRY(burst_gpu_after(s->exec, compute, &s->home[t].sent[channel]));
+        BURST_TRY(plan_settle_own(s, t));
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots; k++) {
             PlanSlot *slot = &s->pool[p].slot[k];
@@ -204,17 +225,20 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
     BURST_TRY(plan_part(s, BURST_P_ATTEND, q, kv));
+    const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstForward p;
     memset(&p, 0, sizeof p);
-    p.q = plan_rows(qs->part[0], PLAN_HEADS);
-    p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
-    p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
-    p.out = plan_rows(s->home[BURST_T_O].part[1], PLAN_HEADS);
+    p.q = plan_rows(qs->part[0], heads.count);
+    p.k = plan_rows(ks->part[0], keys.count);
+    p.v = plan_rows(ks->part[1], keys.count);
+    p.out = plan_rows(plan_own(s, BURST_T_O)->part[1], heads.count);
     p.o = plan_output(s, o);
     p.lse = plan_output_lse(s, o);
-    p.q_tokens = s->tokens[q];
-    p.k_tokens = s->tokens[kv];
-    p.q_heads = PLAN_HEADS;
+    p.q_tokens = plan_tokens_of(s, q);
+    p.k_tokens = plan_tokens_of(s, kv);
+    p.q_heads = heads.count;
+    p.q_head0 = heads.first;
+    p.kv_head0 = keys.first;
     p.group = PLAN_HEADS / PLAN_KV_HEADS;
     p.scale = PLAN_SCALE;
     p.flags = (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
@@ -234,23 +258,14 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
  * written in bf16. */
 static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
-    if (!s->home[BURST_T_O].started) {
+    if (!plan_own(s, BURST_T_O)->started) {
         s->to_attend = 0;
         return plan_attend(c, s, s->me, s->me);
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, s->buffer.o_sum,
+    return burst_gpu_rope_back(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
                                (BurstBf16 *)s->home[BURST_T_O].part[1]);
-}
-
-/* Gradients at home are sums, from zero. */
-static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
-{
-    const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
-    BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
-    return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
 }
 
 /* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
@@ -265,21 +280,24 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     BURST_TRY(plan_part(s, BURST_P_GRAD, q, kv));
     BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
     BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
+    const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
     BurstBackward p;
     memset(&p, 0, sizeof p);
-    p.q = plan_rows(qs->part[0], PLAN_HEADS);
-    p.d_o = plan_rows(qs->part[1], PLAN_HEADS);
-    p.k = plan_rows(ks->part[0], PLAN_KV_HEADS);
-    p.v = plan_rows(ks->part[1], PLAN_KV_HEADS);
+    p.q = plan_rows(qs->part[0], heads.count);
+    p.d_o = plan_rows(qs->part[1], heads.count);
+    p.k = plan_rows(ks->part[0], keys.count);
+    p.v = plan_rows(ks->part[1], keys.count);
     p.delta = (const float *)qs->part[2];
     p.lse = (const float *)qs->part[3];
     p.dq = (float *)dq->part[0];
     p.dk = (float *)dkv->part[0];
     p.dv = (float *)dkv->part[1];
-    p.q_tokens = s->tokens[q];
-    p.k_tokens = s->tokens[kv];
-    p.q_heads = PLAN_HEADS;
-    p.kv_heads = PLAN_KV_HEADS;
+    p.q_tokens = plan_tokens_of(s, q);
+    p.k_tokens = plan_tokens_of(s, kv);
+    p.q_heads = heads.count;
+    p.kv_heads = keys.count;
+    p.q_head0 = heads.first;
+    p.kv_head0 = keys.first;
     p.group = PLAN_HEADS / PLAN_KV_HEADS;
     p.scale = PLAN_SCALE;
     burst_doing(c, "attention backward");

@@ -3,32 +3,28 @@
 #define BURST_RINGS_HOST_H
 
 #include "burst_state_host.h"
+#ifdef PLAN_SHARES /* ranks that share heads */
+#include "burst_heads_host.h"
+#else
+#include "burst_chunks_host.h"
+#endif
 #include "burst_rings.h"
 
 /* ---- transfers ---- */
-
-/* Floats a token of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
-    [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_O] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS}, /* o, lse, what rounding took from lse */
-    [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-};
 
 /* Slots of one pool: the first so many parts of a chunk of the greatest size. */
 static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
 {
     PlanPool *p = &s->pool[pool];
-    int64_t width = 0;
+    int64_t floats = 0;
     p->tensor = tensor;
     p->slots = slots;
     for (int i = 0; i < parts; i++)
-        width += plan_part_width[tensor][i];
-    const size_t bytes = ((size_t)(width * PLAN_TOKENS) * sizeof(float) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+        floats += plan_slot_floats(pool, tensor, i);
+    const size_t bytes = ((size_t)floats * sizeof(float) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     for (int k = 0; k < slots; k++) {
         float *at = (float *)(void *)(memory + (size_t)k * bytes);
-        for (int i = 0; i < parts; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
+        for (int i = 0; i < parts; at += plan_slot_floats(pool, tensor, i), i++)
             p->slot[k].part[i] = at;
     }
 }
@@ -72,7 +68,7 @@ static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, 
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
-        size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
+        size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
         BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
         BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), slot->part[i], bytes, request));
     }
@@ -82,7 +78,7 @@ static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, 
 static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
-        size_t bytes = (size_t)(plan_part_width[tensor][i] * s->chunk[slot->chunk].tokens) * sizeof(float);
+        size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
         BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), slot->part[i], bytes, &slot->arriving[i]));
     }
     return BURST_OK;
@@ -122,14 +118,14 @@ static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
     if (tensor == BURST_T_O && !sum->started)
         burst_attend_start(&start);
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started && tensor != BURST_T_O; i++)
-        memset(sum->part[i], 0, (size_t)(plan_part_width[tensor][i] * s->chunk[sum->chunk].tokens) * sizeof(float));
+        memset(sum->part[i], 0, (size_t)plan_part_floats(s, tensor, i, sum->chunk) * sizeof(float));
     sum->started = true;
 }
 
 /* What rounding took from lse, of the output at home or of a part of another rank's. */
 static inline float *plan_lse_rest(PlanState *s, const PlanSlot *o)
 {
-    return o == &s->home[BURST_T_O] ? s->buffer.lse_rest : o->part[2];
+    return o == plan_own(s, BURST_T_O) ? s->buffer.lse_rest : o->part[2];
 }
 
 /* Outputs of different keys are weighed by their lse, gradients are added. */
@@ -140,7 +136,7 @@ static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSl
         burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
                            plan_lse_rest(s, sum));
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
-        burst_add(plan_part_width[tensor][i] * tokens, in->part[i], sum->part[i]);
+        burst_add(plan_part_floats(s, tensor, i, sum->chunk), in->part[i], sum->part[i]);
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
@@ -180,7 +176,7 @@ static inline int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
 static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     for (int t = 0; t < BURST_TENSORS; t++)
-        BURST_TRY(plan_settle_slot(c, &s->home[t]));
+        BURST_TRY(plan_settle_slot(c, plan_own(s, t)));
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots; k++)
             BURST_TRY(plan_settle_slot(c, &s->pool[p].slot[k]));
@@ -194,10 +190,15 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
 static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 {
     const PlanSlot *qs = s->held[BURST_T_Q][q], *ks = s->held[BURST_T_KV][kv];
-    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
-                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE, .softcap = PLAN_SOFTCAP,
-                         .mask = plan_masks[s->mask], .tables = s->tables, .qc = &s->chunk[q], .kc = &s->chunk[kv], .q = qs->part[0], .k = ks->part[0],
-                         .v = ks->part[1], .scratch = s->buffer.attend_scratch};
+    BurstAttend a = plan_pair_heads(s);
+    a.softcap = PLAN_SOFTCAP;
+    a.mask = plan_masks[s->mask];
+    a.tables = s->tables;
+    a.q = qs->part[0];
+    a.k = ks->part[0];
+    a.v = ks->part[1];
+    a.scratch = s->buffer.attend_scratch;
+    return a;
 }
 
 /* Folds the pair into the running output and lse that this rank has of the queries. */
@@ -213,7 +214,7 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     a.o = o->part[0];
     a.lse = o->part[1];
     a.lse_rest = plan_lse_rest(s, o);
-    burst_attend_forward(&a);
+    plan_run_pair(s, a, q, kv, burst_attend_forward);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
@@ -235,7 +236,7 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     a.dq = dq->part[0];
     a.dk = dkv->part[0];
     a.dv = dkv->part[1];
-    burst_attend_backward(&a);
+    plan_run_pair(s, a, q, kv, burst_attend_backward);
     burst_part(c, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }

@@ -63,17 +63,12 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
+#ifdef PLAN_SHARES
+    bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
+    PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
+#endif
     PlanBuffers buffer;
 } PlanState;
-
-/* Bytes a token of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEADS * PLAN_HEAD_DIM, 2 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 4 * PLAN_HEADS},
-    /* KV: k, v */ {2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
-    /* O, a part of it: o, lse */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 0, 0},
-    /* dQ */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 0, 0, 0},
-    /* dKV: dk, dv */ {4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
-};
 
 #define PLAN_CUDA(call)                                                                                          \
     do {                                                                                                         \
@@ -90,6 +85,8 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 
 /* ---- set-up ---- */
 
+static inline int plan_chunk_at(int at);
+
 /* Positions of every chunk, on the host with the hull of each tile, and on the device. */
 static inline int plan_chunks(BurstCtx *c, PlanState *s)
 {
@@ -98,7 +95,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
     int64_t begin = 0;
     s->me = plan_chunk_of(burst_rank(c));
     s->group = plan_group_of(burst_rank(c));
-    for (int i = 0; i < PLAN_GROUP; i++) {
+    for (int at = 0; at < PLAN_GROUP; at++) {
+        const int i = plan_chunk_at(at);
         int64_t n = plan_tokens(i);
         int tiles = (int)((n + BURST_TILE - 1) / BURST_TILE);
         for (int64_t j = 0; j < n; j++) {
@@ -153,23 +151,6 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
         BURST_TRY(plan_live_fill(c, s, m));
     }
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
-}
-
-/* Slots of one pool: the first so many parts of a chunk of the greatest size. */
-static inline void plan_pool_make(PlanState *s, int pool, int tensor, int parts, int slots, char *memory)
-{
-    PlanPool *p = &s->pool[pool];
-    int64_t width = 0;
-    p->tensor = tensor;
-    p->slots = slots;
-    for (int i = 0; i < parts; i++)
-        width += plan_part_width[tensor][i];
-    const size_t bytes = ((size_t)(width * PLAN_TOKENS) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-    for (int k = 0; k < slots; k++) {
-        char *at = memory + (size_t)k * bytes;
-        for (int i = 0; i < parts; at += plan_part_width[tensor][i] * PLAN_TOKENS, i++)
-            p->slot[k].part[i] = at;
-    }
 }
 
 /* ---- launches of attention, for one pair of chunks or for the whole sequence: burst_pairs_cuda.cuh ---- */

@@ -60,6 +60,10 @@ typedef struct PlanState {
     PlanSlot home[BURST_TENSORS];
     PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
+#ifdef PLAN_SHARES
+    bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
+    PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
+#endif
     PlanBuffers buffer;
 } PlanState;
 

@@ -56,7 +56,7 @@ static const char *partner_text(Arena *a, const Attended *t, int rank, int at)
 {
     const Instance *i = &t->schedule->trace.at[at];
     const int q = rel_add(&t->draft->choice, rank, i->chunk[0]), k = rel_add(&t->draft->choice, rank, i->chunk[1]);
-    if (i->node->ref[0].whole)
+    if (choice_rows(&t->draft->choice, t->schedule->backward) == 1)
         return "all";
     return q == rank ? arena_printf(a, "k%d", k) : k == rank ? arena_printf(a, "q%d", q) : arena_printf(a, "q%d k%d", q, k);
 }

@@ -56,7 +56,7 @@ static void forward_tree(void **state)
     assert_true(at(loop->lo, 3, 8, 0) == 0 && at(loop->hi, 3, 8, 0) == 7);
     const Stmt *attend = loop->body, *test = attend->next, *pass = test->body;
     assert_true(attend->kind == S_ATTEND && attend->nrefs == 2);
-    assert_true(attend->refs[0].tensor == T_Q && attend->refs[1].tensor == T_KV && !attend->refs[1].whole);
+    assert_true(attend->refs[0].tensor == T_Q && attend->refs[1].tensor == T_KV && !attend->refs[1].heads);
     assert_true(at(attend->refs[0].index[0], 3, 8, 5) == 3 && at(attend->refs[1].index[0], 3, 8, 5) == -2);
     assert_true(test->kind == S_IF && at(test->cond, 0, 8, 6) && !at(test->cond, 0, 8, 7) && !test->next);
     assert_true(pass->kind == S_PASS && pass->nrefs == 1 && pass->refs[0].tensor == T_KV &&
@@ -75,7 +75,7 @@ static void backward_tree(void **state)
     assert_true(grad->kind == S_GRAD && at(grad->refs[0].index[0], 3, 8, 5) == -2 &&
                 at(grad->refs[1].index[0], 3, 8, 5) == 3);
     assert_true(pass->nrefs == 2 && pass->refs[0].tensor == T_Q && pass->refs[1].tensor == T_DQ);
-    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ && last->refs[0].whole &&
+    assert_true(last->kind == S_RETURN && last->nrefs == 1 && last->refs[0].tensor == T_DQ && last->refs[0].all &&
                 !last->next);
     arena_free(a);
 }
@@ -113,8 +113,8 @@ static void exchanges(void **state)
         "  backward { exchange Q KV tokens -> heads; grad Q with KV; exchange dQ, dKV heads -> tokens over r; } }\n");
     const Stmt *in = t->forward->body, *attend = in->next, *out = attend->next;
     assert_true(t->forward->exchanges && t->backward[TRAVEL_KEYS]->exchanges && in->kind == S_EXCHANGE && in->tokens_to_heads && in->nrefs == 2);
-    assert_true(in->refs[0].tensor == T_Q && in->refs[1].tensor == T_KV && in->refs[1].whole);
-    assert_true(attend->kind == S_ATTEND && attend->refs[0].whole && attend->refs[1].whole);
+    assert_true(in->refs[0].tensor == T_Q && in->refs[1].tensor == T_KV && in->refs[1].all);
+    assert_true(attend->kind == S_ATTEND && attend->refs[0].heads && attend->refs[1].heads);
     assert_true(out->kind == S_EXCHANGE && !out->tokens_to_heads && out->nrefs == 1 && out->refs[0].tensor == T_O &&
                 !out->next);
     arena_free(a);

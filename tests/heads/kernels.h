@@ -33,23 +33,35 @@ template <class P> static bool keeps(const P &p, int64_t i, int64_t j)
     return p.q_tokens.position[i] >= p.k_tokens.position[j];
 }
 
+/* A row of one head: added to what launches before left in o and lse, and by the last one rounded to out. */
+static inline void forward_row(const BurstForward &p, int64_t h, int64_t i)
+{
+    const int64_t kv = key_head(p, h), row = h * p.q_tokens.n + i;
+    double sum = p.flags & BURST_FIRST ? 0 : exp((double)p.lse[row]), out[PLAN_HEAD_DIM] = {};
+    for (int64_t x = 0; x < PLAN_HEAD_DIM && !(p.flags & BURST_FIRST); x++)
+        out[x] = sum * p.o[row * PLAN_HEAD_DIM + x];
+    for (int64_t j = 0; j < p.k_tokens.n; j++)
+        if (keeps(p, i, j)) {
+            const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale);
+            sum += e;
+            for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
+                out[x] += e * at(p.v, j, kv, x);
+        }
+    p.lse[row] = (float)log(sum);
+    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++) {
+        const float o = sum > 0 ? (float)(out[x] / sum) : 0;
+        if (p.flags & BURST_LAST)
+            p.out.at[h * p.out.head + i * p.out.row + x] = __float2bfloat16(o);
+        else
+            p.o[row * PLAN_HEAD_DIM + x] = o;
+    }
+}
+
 static inline void forward(const BurstForward &p)
 {
     for (int64_t h = 0; h < p.q_heads; h++)
-        for (int64_t i = 0; i < p.q_tokens.n; i++) {
-            const int64_t kv = key_head(p, h);
-            double sum = 0, out[PLAN_HEAD_DIM] = {};
-            for (int64_t j = 0; j < p.k_tokens.n; j++)
-                if (keeps(p, i, j)) {
-                    const double e = exp(dot(p.q, i, h, p.k, j, kv) * p.scale);
-                    sum += e;
-                    for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
-                        out[x] += e * at(p.v, j, kv, x);
-                }
-            p.lse[h * p.q_tokens.n + i] = (float)log(sum);
-            for (int64_t x = 0; x < PLAN_HEAD_DIM; x++)
-                p.out.at[h * p.out.head + i * p.out.row + x] = __float2bfloat16((float)(out[x] / sum));
-        }
+        for (int64_t i = 0; i < p.q_tokens.n; i++)
+            forward_row(p, h, i);
 }
 
 static inline void backward_pair(const BurstBackward &p, int64_t h, int64_t kv, int64_t i, int64_t j)
@@ -75,8 +87,6 @@ static inline void backward(const BurstBackward &p)
 
 static cudaError_t plan_launch_forward(PlanState *s, BurstForward p)
 {
-    if (p.flags != (BURST_FIRST | BURST_LAST))
-        world.wrong = "the only launch is the first and the last";
     queue(s, [p] { forward(p); });
     return cudaSuccess;
 }
@@ -95,4 +105,26 @@ static int plan_order_dq(BurstCtx *, PlanState *s, float *dq)
             dq[i] *= PLAN_SCALE;
     });
     return BURST_OK;
+}
+
+/* ---- every operation of the schedule is live: kernels leave out what the mask does ---- */
+
+struct BurstTrace { std::vector<uint8_t> compute; };
+void burst_trace_compute(BurstTrace *t, int, int) { t->compute.push_back(1); }
+void burst_trace_pass(BurstTrace *t, int, int, int) { t->compute.push_back(0); }
+
+static inline void all_live(BurstCtx *c, PlanState *s, int backward, void (*trace)(BurstTrace *, int))
+{
+    BurstTrace t;
+    trace(&t, s->me);
+    BurstLive *live = &s->live[0][backward];
+    *live = {};
+    live->ops = (int)t.compute.size();
+    c->memory.push_back(std::make_unique<std::vector<char>>(3 * t.compute.size()));
+    uint8_t *at = (uint8_t *)c->memory.back()->data();
+    for (uint8_t **bits : {&live->compute, &live->send, &live->recv}) {
+        *bits = at;
+        for (int i = 0; i < live->ops; i++)
+            *at++ = (bits == &live->compute) == (t.compute[(size_t)i] != 0);
+    }
 }

@@ -47,7 +47,10 @@ static int start(Rank *r, int rank)
     c->rank = rank;
     s->exec = world.gpu[(size_t)rank].get();
     BURST_TRY(plan_take(c, s));
-    return plan_chunks(c, s);
+    BURST_TRY(plan_chunks(c, s));
+    all_live(c, s, false, plan_trace_forward);
+    all_live(c, s, true, plan_trace_backward);
+    return BURST_OK;
 }
 
 static void fill(PlanState *s, int sequence, int layer, int input, BurstBf16 *x)
@@ -138,7 +141,7 @@ static void solve_forward(Whole *w)
     p.out = rows(w->o, PLAN_HEADS), p.lse = w->out[LSE].data();
     p.q_tokens.n = p.k_tokens.n = PLAN_SEQUENCE;
     p.q_tokens.position = p.k_tokens.position = w->position.data();
-    p.q_heads = PLAN_HEADS, p.group = PLAN_HEADS / PLAN_KV_HEADS, p.scale = PLAN_SCALE;
+    p.q_heads = PLAN_HEADS, p.group = PLAN_HEADS / PLAN_KV_HEADS, p.scale = PLAN_SCALE, p.flags = BURST_FIRST | BURST_LAST;
     forward(p);
     for (int64_t h = 0; h < PLAN_HEADS; h++)
         for (int64_t i = 0; i < PLAN_SEQUENCE; i++)

@@ -20,10 +20,11 @@ class Point(typing.NamedTuple):
     data: int = 1
     head_dim: int = 64
     schedule: str = "ulysses"
+    rings: int = 1  # ranks of a ring; the others share the heads
 
     def name(self):
         return re.sub(r"[()]", "", f"{self.data}x{self.ranks}_h{self.heads}_{self.kv_heads}_d{self.head_dim}_n{self.sequence}_{self.partition}"
-                      f"_{self.schedule}")
+                      f"_{self.schedule}" + (f"_{self.rings}" if self.rings > 1 else ""))
 
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -38,6 +39,13 @@ POINTS = [
     Point(2, 4, 2, 21, "zigzag", data=2),
     Point(2, 2, 1, 17, "contiguous", head_dim=128),
     Point(3, 4, 2, 22, "striped", schedule="turned"),
+    Point(4, 8, 2, 37, "zigzag", schedule="usp", rings=2),
+    Point(6, 8, 2, 31, "striped", schedule="usp", rings=2),  # uneven shares
+    Point(6, 4, 1, 29, "contiguous", schedule="usp", rings=3),  # more than key heads
+    Point(8, 8, 4, 9, "zigzag", schedule="usp", rings=4),  # ranks without a token
+    Point(6, 4, 4, 26, "blocks(8)", schedule="context_first", rings=3),
+    Point(4, 4, 2, 25, "zigzag", schedule="back", rings=2),  # rings forward, heads and rings backward
+    Point(3, 4, 2, 25, "striped", schedule="forth"),  # heads forward, a ring backward
 ]
 TURNED = """schedule turned over (r of G) {
   forward {
@@ -57,6 +65,45 @@ TURNED = """schedule turned over (r of G) {
 """
 
 
+TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of H, r of R) {
+  forward {
+    exchange Q, KV over h;
+    for s in 0 .. R - 1 { if s < R - 1 { pass KV[*, r - s] to (h, r + 1); } attend Q[*, r] with KV[*, r - s]; }
+    exchange O over h;
+  }
+  backward {
+    exchange Q, KV over h;
+    for s in 0 .. R - 1 {
+      if s < R - 1 { pass KV[*, r - s] to (h, r + 1); }
+      grad Q[*, r] with KV[*, r - s];
+      if s > 0 { pass dKV[*, r - s] to (h, r - s); }
+    }
+    exchange dQ, dKV over h;
+  }
+}
+""", "back": """schedule back over (r of R, h of H) {
+  forward {
+    for x in 0 .. R - 1 {
+      if x < R - 1 { pass KV[r - x, h] to (r + 1, h); }
+      for y in 0 .. H - 1 { if y < H - 1 { pass KV[r - x, h - y] to (r, h + 1); } attend Q[r, h] with KV[r - x, h - y]; }
+    }
+  }
+  backward {
+    exchange Q, KV over h;
+    for s in 0 .. R - 1 { if s < R - 1 { pass Q[r - s, *] to (r + 1, h); } grad Q[r - s, *] with KV[r, *]; }
+    return dQ;
+    exchange dQ, dKV over h;
+  }
+}
+""", "forth": """schedule forth over (r of G) {
+  forward { exchange Q, KV over r; attend Q with KV; exchange O over r; }
+  backward {
+    for s in 0 .. G - 1 { if s < G - 1 { pass KV[r - s] to (r + 1); } grad Q[r] with KV[r - s]; if s > 0 { pass dKV[r - s] to (r - s); } }
+  }
+}
+"""}
+
+
 def topology(ranks):
     return f"cluster test {{ nodes 1 {{ gpus {ranks} of h200; nics 1 of ndr; }} }}\n"
 
@@ -66,7 +113,7 @@ def model(p):
 model test {{ layers 2; hidden 64; heads {p.heads}; kv_heads {p.kv_heads}; head_dim {p.head_dim}; ffn swiglu 64; vocab 32; tied yes; }}
 attention {{ default causal; }}
 sequence {p.sequence};
-layout {{ data {p.data}; schedule {p.schedule}; partition {p.partition}; recompute none; }}
+layout {{ data {p.data}; context {p.rings}; heads {p.ranks // p.rings}; schedule {p.schedule}; partition {p.partition}; recompute none; }}
 train {{ batch {p.data}; }}
 """
 
@@ -101,16 +148,18 @@ def program(text, root):
     kernels = (root / "templates/cuda_attention.cuh").read_text()
     text = whole(text, root)
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
-    parts.append(cut(text, r"^enum \{\n    PLAN_POOLS.*?^\};$", "pools"))
+    parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
+    parts.append(header(root, "burst_heads.h"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
-              function(text, "plan_part"), function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
+              function(text, "plan_part"), "static int plan_chunk_at(int at);", function(text, "plan_chunks"), function(text, "plan_home"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
-              header(root, "burst_heads.h"), header(root, "burst_heads_cuda.cuh"), function(text, "plan_forward"),
+              header(root, "burst_heads_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
+              function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
@@ -134,8 +183,9 @@ def check(args, point):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.topo").write_text(topology(point.ranks * point.data))
     (folder / "a.burst").write_text(model(point))
-    (folder / "turned.sched").write_text(TURNED)
-    more = ["--schedule", folder / "turned.sched"] if point.schedule == "turned" else []
+    for name, words in TEXTS.items():
+        (folder / f"{name}.sched").write_text(words)
+    more = ["--schedule", folder / f"{point.schedule}.sched"] if point.schedule in TEXTS else []
     code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", *more, "-o", folder / "a.cu"])
     if code:
         return text
@@ -148,7 +198,7 @@ def check(args, point):
         code, without = run([folder / "ranks", "--without-waits"])
         text += f"without waits: {without}"
     print(f"{point.name()}: {text.strip()}", flush=True)
-    return text if code else ""
+    return (text or f"it ended with {code}") if code else ""
 
 
 def main():

@@ -65,7 +65,7 @@ def check(args, ranks, recompute, tied, part):
         code, without = run([folder / "step", "--without-waits"])
         text += f"without waits: {without}"
     print(f"{ranks} ranks, recompute {recompute}, tied {tied}, {part or 'as a Llama'}: {text.strip()}", flush=True)
-    return text if code else ""
+    return (text or f"it ended with {code}") if code else ""
 
 
 def main():

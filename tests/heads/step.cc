@@ -121,6 +121,8 @@ static int start(Rank *r, int rank, const Answer &a)
     s->exec = world.gpu[(size_t)rank].get();
     BURST_TRY(plan_take(c, s));
     BURST_TRY(plan_chunks(c, s));
+    all_live(c, s, false, plan_trace_forward);
+    all_live(c, s, true, plan_trace_backward);
     s->token = s->buffer.device_token, s->label = s->buffer.device_label, s->label_weight = s->buffer.device_label_weight;
     s->loss = s->buffer.device_loss;
     s->position = s->tokens[s->me].position;

@@ -142,6 +142,17 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
     return BURST_OK;
 }
 
+/* A hop is an exchange of one piece a buffer. */
+int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *out, int sends, int to, const BurstBuffer *in, int receives, int from)
+{
+    std::vector<BurstPiece> send, receive;
+    for (int i = 0; i < sends; i++)
+        send.push_back(BurstPiece{to, out[i].data, out[i].bytes, 1, out[i].bytes, out[i].lands, out[i].bytes});
+    for (int i = 0; i < receives; i++)
+        receive.push_back(BurstPiece{from, in[i].data, in[i].bytes, 1, in[i].bytes, nullptr, 0});
+    return burst_gpu_exchange(g, channel, send.data(), sends, receive.data(), receives, nullptr, 0);
+}
+
 static void copy_rows(const BurstPiece &p, const char *from, size_t from_pitch, char *to, size_t to_pitch)
 {
     for (size_t r = 0; r < p.rows; r++)

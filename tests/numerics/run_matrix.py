@@ -35,6 +35,85 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
 MESHED = {1: ["near", "doubling", "biring", "gather"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
 KEYS_ONLY = ("doubling", "gather")
+SHARED = [(1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (2, 4), (4, 2), (3, 3), (1, 7), (7, 1)]  # usp: of rings, and of ranks that share heads
+TEXTS = {  # what a user would write: usp with a double ring inside, with heads outermost, each direction by a strategy of its own
+    "usp_double": ([(2, 2, 2), (2, 3, 2), (3, 2, 1)], """schedule usp_double over (o of O, i of I, h of H) {
+  forward {
+    exchange Q, KV over h;
+    for x in 0 .. O - 1 {
+      if x < O - 1 { pass KV[o - x, i, *] to (o + 1, i, h); }
+      for y in 0 .. I - 1 {
+        if y < I - 1 { pass KV[o - x, i - y, *] to (o, i + 1, h); }
+        attend Q[o, i, *] with KV[o - x, i - y, *];
+      }
+    }
+    exchange O over h;
+  }
+  backward keys {
+    exchange Q, KV over h;
+    for x in 0 .. O - 1 {
+      if x < O - 1 { pass KV[o - x, i, *] to (o + 1, i, h); }
+      for y in 0 .. I - 1 {
+        if y < I - 1 { pass KV[o - x, i - y, *] to (o, i + 1, h); }
+        grad Q[o, i, *] with KV[o - x, i - y, *];
+        if x > 0 or y > 0 { pass dKV[o - x, i - y, *] to (o - x, i - y, h); }
+      }
+    }
+    exchange dQ, dKV over h;
+  }
+}
+"""),
+    "usp_context_first": ([(2, 2), (3, 2), (2, 3)], """schedule usp_context_first over (h of H, r of R) {
+  forward {
+    exchange KV over h;
+    exchange Q over h;
+    attend Q[*, r] with KV[*, r];
+    for s in 1 .. R - 1 { pass KV[*, r] to (h, r + s); attend Q[*, r] with KV[*, r - s]; }
+    exchange O over h;
+  }
+  backward {
+    exchange Q, KV over h;
+    for s in 0 .. R - 1 {
+      if s < R - 1 { pass KV[*, r - s] to (h, r + 1); }
+      grad Q[*, r] with KV[*, r - s];
+      if s > 0 { pass dKV[*, r - s] to (h, r - s); }
+    }
+    exchange dKV over h;
+    exchange dQ over h;
+  }
+}
+"""),
+    "usp_ring": ([(2,), (3,), (7,)], """schedule usp_ring over (r of G) {
+  forward { exchange Q, KV over r; attend Q with KV; exchange O over r; }
+  backward {
+    for s in 0 .. G - 1 {
+      if s < G - 1 { pass KV[r - s] to (r + 1); }
+      grad Q[r] with KV[r - s];
+      if s > 0 and s < G - 1 { pass dKV[r - s] to (r + 1); }
+    }
+    return dKV;
+  }
+}
+"""),
+    "usp_back": ([(2, 2), (3, 2)], """schedule usp_back over (r of R, h of H) {
+  forward {
+    for x in 0 .. R - 1 {
+      if x < R - 1 { pass KV[r - x, h] to (r + 1, h); }
+      for y in 0 .. H - 1 {
+        if y < H - 1 { pass KV[r - x, h - y] to (r, h + 1); }
+        attend Q[r, h] with KV[r - x, h - y];
+      }
+    }
+  }
+  backward {
+    exchange Q, KV over h;
+    for s in 0 .. R - 1 { if s < R - 1 { pass Q[r - s, *] to (r + 1, h); } grad Q[r - s, *] with KV[r, *]; }
+    return dQ;
+    exchange dQ, dKV over h;
+  }
+}
+"""),
+}
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),
     ("ring", "queries", "striped", 1, 7, 4, 1, 64, 8191),
@@ -62,7 +141,7 @@ class Point(typing.NamedTuple):
 
     def name(self):
         words = f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{self.heads}_{self.kv_heads}"
-        return re.sub(r"[()]", "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
+        return re.sub(r'[()"]', "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
             ("_peaked" if self.peaked else "") + ("_" + "x".join(map(str, self.mesh)) if self.mesh else "") + \
             (f"_softcap{self.softcap}" if self.softcap else "")
 
@@ -94,6 +173,13 @@ def points():
             heads, kv_heads = RATIOS[at % len(RATIOS)]
             length = LENGTHS[(at + at // len(RATIOS)) % len(LENGTHS)]
             yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), heads, kv_heads, 8, length, mesh=mesh)
+    shared = [("usp", mesh, travel) for mesh, travel in itertools.product(SHARED, ("keys", "queries"))]
+    shared += [(f'"{name}.sched"', mesh, "keys") for name, (meshes, _) in TEXTS.items() for mesh in meshes]
+    for schedule, mesh, travel in shared:
+        at = next(turn)
+        heads, kv_heads = RATIOS[at % len(RATIOS)]
+        length = (LENGTHS + [TINY])[(at + at // len(RATIOS)) % 4]
+        yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), heads, kv_heads, 8, length, mesh=mesh)
     for words in PEAKED:
         yield Point(*words, peaked=True)
     for schedule in ("ring", "ulysses"):
@@ -124,6 +210,8 @@ class Matrix:
         self.folder = pathlib.Path(folder)
         rows = ["".join(str(int((row * 7 + col * 3) % 5 < 2)) for col in range(PATTERN_SIDE)) for row in range(PATTERN_SIDE)]
         (self.folder / "pattern.txt").write_text("\n".join(rows) + "\n")
+        for name, (_, text) in TEXTS.items():
+            (self.folder / f"{name}.sched").write_text(text)
         with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
             list(pool.map(self.solve, shapes))
 

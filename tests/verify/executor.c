@@ -6,16 +6,17 @@
  * before nor after, some timing shows the reader something else, and the value is UNSURE from then on. Copies carry the
  * chunk they are of, sums count the (query chunk, key chunk) pairs in them, for each share of the heads.
  *
- * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (rank h has all chunks, with share
- * h). An exchange changes the layout, after everything before it and before everything after it at all ranks. While a
- * tensor is laid out by heads it has no chunks.
+ * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the chunks of all ranks along the
+ * exchanged coordinate, its row, with its share of the heads). An exchange changes the layout, after everything before it and before
+ * everything after it at all ranks. By heads what is passed on and computed are rows, and a rank's own is its row.
  */
 #include "executor.h"
 
 #include <string.h>
 
-enum { NONE = -1, ALL = -2 };
-typedef struct Value { bool written, unsure; int chunk; uint8_t *count; /* [share][q][k] of a sum; NULL: none */ } Value; /* chunk ALL: of every one */
+enum { NONE = -1 };
+/* chunk: of one rank; row: of all in that rank's row, its share of the heads. Either is NONE. */
+typedef struct Value { bool written, unsure; int chunk, row; uint8_t *count; /* [share][q][k] of a sum; NULL: none */ } Value;
 typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
 typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
 typedef enum TaskKind { COMPUTE, MERGE, TRANSFER, EXCHANGE } TaskKind;
@@ -23,7 +24,7 @@ typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2], rank; 
 typedef uint64_t *Tasks; /* set */
 
 typedef struct Rank {
-    int *held[TENSOR_COUNT]; /* [chunk] place, or NONE */
+    int *held[2][TENSOR_COUNT]; /* by tokens, by heads: [chunk] place, or NONE */
     int *uses;               /* [pool] */
     int last_compute;
     Tasks gate;              /* what the next computing waits for */
@@ -35,7 +36,8 @@ typedef struct World {
     const Live *live;
     const uint8_t *pair;
     int ranks, slots;        /* slots of all pools */
-    int shares;              /* of heads that are told apart: 1, or one a rank where a tensor is ever laid out by heads */
+    int axis;                /* the exchanged coordinate; the first where there is none */
+    int shares;              /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
     bool heads[TENSOR_COUNT]; /* laid out by heads */
     int *first_slot;         /* [pool] */
     size_t words;
@@ -63,6 +65,23 @@ static int away(const World *w, int from, int x)
         to += (sum >= n ? sum - n : sum) * unit;
     }
     return to;
+}
+
+static int place_on_axis(const World *w, int rank)
+{
+    const Choice *c = w->s->choice;
+    return rank / c->stride[w->axis] % c->size[w->axis];
+}
+
+/* The rank of the row at that place of the axis. */
+static int in_row(const World *w, int rank, int place)
+{
+    return rank + (place - place_on_axis(w, rank)) * w->s->choice->stride[w->axis];
+}
+
+static bool same_row(const World *w, int x, int y)
+{
+    return in_row(w, x, 0) == in_row(w, y, 0);
 }
 
 /* Places of a rank: its own chunk of each tensor, its share of each tensor's heads, slots. */
@@ -159,11 +178,9 @@ static uint8_t bits_of(const World *w, int op, int rank)
 }
 
 /* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it is free. */
-static int own_sum(World *w, int rank, const Node *n, TensorId t, int chunk)
+static int own_sum(World *w, int rank, const Node *n, TensorId t, int chunk, bool heads)
 {
-    int *held = &w->rank[rank].held[t][chunk], pool = w->s->partial_pool[t];
-    if (w->heads[t])
-        wrong(w, "a chunk of what is laid out by heads");
+    int *held = &w->rank[rank].held[heads][t][chunk], pool = w->s->partial_pool[t];
     if (*held != NONE)
         return *held;
     if (pool < 0) {
@@ -183,9 +200,11 @@ static void add_to(World *w, int task, int which, int place)
     w->place[place].started = true;
 }
 
-static int copy_at(World *w, int rank, TensorId t, int chunk)
+static int copy_at(World *w, int rank, TensorId t, int chunk, bool heads)
 {
-    int held = w->rank[rank].held[t][chunk];
+    int held = w->rank[rank].held[heads][t][chunk];
+    if (heads != w->heads[t])
+        wrong(w, "a chunk of another layout");
     if (held == NONE)
         wrong(w, "a chunk is not where it is read");
     return held == NONE ? home_of(w, rank, t) : held;
@@ -196,22 +215,27 @@ static void compute(World *w, int op, int rank)
     const Instance *i = &w->s->trace.at[op];
     static const TensorId copy[2] = {T_Q, T_KV}, sum[2][2] = {{T_O}, {T_DQ, T_DKV}};
     static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
+    const bool heads = i->node->ref[0].heads;
     int chunk[2], to[2] = {NONE, NONE};
     for (int side = 0; side < 2; side++) {
         chunk[side] = away(w, rank, i->chunk[side]);
         if (w->s->backward || side == 0) /* forward adds to O alone */
-            to[side] = own_sum(w, rank, i->node, sum[w->s->backward][side], chunk[side]);
+            to[side] = own_sum(w, rank, i->node, sum[w->s->backward][side], chunk[side], heads);
     }
+    w->heads[T_O] |= heads && !w->s->backward;
+    w->heads[T_DQ] |= heads && w->s->backward;
+    w->heads[T_DKV] |= heads && w->s->backward;
     if (!(bits_of(w, op, rank) & LIVE_COMPUTE))
         return;
     Tasks before = no_tasks(w);
     int from[2];
     for (int side = 0; side < 2; side++) {
-        from[side] = copy_at(w, rank, copy[side], chunk[side]);
+        from[side] = copy_at(w, rank, copy[side], chunk[side], heads);
         if (i->node->waits & wait[side])
             after(w, before, w->place[from[side]].arriving);
     }
     int task = add_computing(w, rank, COMPUTE, before);
+    w->tasks.at[task].rank = rank;
     for (int side = 0; side < 2; side++) {
         reads(w, task, side, from[side]);
         if (to[side] != NONE)
@@ -219,45 +243,25 @@ static void compute(World *w, int op, int rank)
     }
 }
 
-/* All pairs, for this rank's share of the heads. */
-static void compute_whole(World *w, int rank)
-{
-    int task = add_computing(w, rank, COMPUTE, no_tasks(w));
-    w->tasks.at[task].rank = rank;
-    reads(w, task, 0, share_place(w, rank, T_Q));
-    reads(w, task, 1, share_place(w, rank, T_KV));
-    if (!w->s->backward) {
-        add_to(w, task, 0, share_place(w, rank, T_O));
-        return;
-    }
-    add_to(w, task, 0, share_place(w, rank, T_DQ));
-    add_to(w, task, 1, share_place(w, rank, T_DKV));
-}
-
-static void whole(World *w)
-{
-    static const TensorId result[2][2] = {{T_O, T_O}, {T_DQ, T_DKV}};
-    if (!w->heads[T_Q] || !w->heads[T_KV])
-        wrong(w, "all pairs without all tokens");
-    for (int r = 0; r < w->ranks; r++)
-        compute_whole(w, r);
-    for (int j = 0; j < 2; j++)
-        w->heads[result[w->s->backward][j]] = true;
-}
-
+/* By heads the rank has what its row has; what a task of an exchange reads at the others of the row, values find. */
 static void exchange_at(World *w, int rank, TensorId t, bool to_heads, Tasks before)
 {
-    int task = add_task(w, EXCHANGE, before);
+    int task = add_task(w, EXCHANGE, before), share = share_place(w, rank, t);
     w->tasks.at[task].rank = rank;
     w->tasks.at[task].tensor = t;
     if (to_heads)
-        writes(w, task, 0, share_place(w, rank, t), true);
+        writes(w, task, 0, share, true);
     else if (tensor_accumulates(t))
         add_to(w, task, 0, home_of(w, rank, t));
-    w->place[share_place(w, rank, t)].started = false; /* what is computed next begins anew */
-    for (int c = 0; c < w->ranks && !tensor_accumulates(t); c++)
-        w->rank[rank].held[t][c] = !to_heads && c == rank ? home_of(w, rank, t) : NONE;
+    if (to_heads)
+        w->place[share].arriving = task;
+    for (int c = 0; c < w->ranks && !tensor_accumulates(t); c++) {
+        w->rank[rank].held[0][t][c] = !to_heads && c == rank ? home_of(w, rank, t) : NONE;
+        w->rank[rank].held[1][t][c] = to_heads && c == rank ? share : NONE;
+    }
 }
+
+static int merge(World *w, int rank, const Node *n, TensorId t, int chunk, bool heads);
 
 static void exchange(World *w, const Node *n)
 {
@@ -268,6 +272,8 @@ static void exchange(World *w, const Node *n)
     if (to_heads && tensor_accumulates(t))
         wrong(w, "a result is laid out by heads before it is computed");
     Tasks before = no_tasks(w);
+    for (int r = 0; r < w->ranks && n->waits & WAIT_MERGED; r++)
+        merge(w, r, n, t, r, true);
     for (int r = 0; r < w->ranks; r++)
         after(w, before, w->rank[r].last_compute);
     int first = w->tasks.n;
@@ -276,13 +282,13 @@ static void exchange(World *w, const Node *n)
         unite(w, own, before);
         exchange_at(w, r, t, to_heads, own);
     }
-    for (int r = 0; r < w->ranks; r++)
+    for (int r = 0; r < w->ranks && !to_heads; r++)
         w->rank[r].last_compute = first + r;
     w->heads[t] = to_heads;
 }
 
 /* Adds the sums that arrived for the chunk to this rank's own; returns the last addition, or NONE. */
-static int merge(World *w, int rank, const Node *n, TensorId t, int chunk)
+static int merge(World *w, int rank, const Node *n, TensorId t, int chunk, bool heads)
 {
     int last = NONE, first = slots_of(w, rank);
     for (int p = first; p < first + w->slots; p++) {
@@ -291,7 +297,7 @@ static int merge(World *w, int rank, const Node *n, TensorId t, int chunk)
             continue;
         Tasks before = no_tasks(w);
         after(w, before, in->pending);
-        int sum = n ? own_sum(w, rank, n, t, chunk) : home_of(w, rank, t);
+        int sum = n ? own_sum(w, rank, n, t, chunk, heads) : home_of(w, rank, t);
         last = add_computing(w, rank, MERGE, before);
         reads(w, last, 0, p);
         add_to(w, last, 0, sum);
@@ -309,15 +315,16 @@ static void post(World *w, int op, int rank, Hop *h)
     const Node *n = i->node;
     TensorId t = n->ref[0].tensor;
     bool sum = tensor_accumulates(t);
-    if (w->heads[t])
-        wrong(w, "a chunk of what is laid out by heads");
+    const bool heads = w->heads[t];
+    if (!sum && heads != n->ref[0].heads)
+        wrong(w, "a chunk of another layout");
     *h = (Hop){.from = rank, .to = away(w, rank, i->hop), .chunk = away(w, rank, i->chunk[0]), .waits = no_tasks(w)};
     h->sends = bits_of(w, op, rank) & LIVE_SEND;
     if (sum && n->waits & WAIT_HOME)
-        merge(w, rank, n, t, rank);
+        merge(w, rank, n, t, rank, heads);
     if (sum && n->waits & WAIT_MERGED)
-        after(w, h->waits, merge(w, rank, n, t, h->chunk));
-    h->source = w->rank[rank].held[t][h->chunk];
+        after(w, h->waits, merge(w, rank, n, t, h->chunk, heads));
+    h->source = w->rank[rank].held[heads][t][h->chunk];
     if (h->source == NONE && h->sends)
         wrong(w, "a chunk is not where it is sent");
     if (h->source != NONE && !sum && n->waits & WAIT_ARRIVED)
@@ -328,7 +335,7 @@ static void post(World *w, int op, int rank, Hop *h)
     if (n->waits & WAIT_FREE)
         after_readers(w, h->waits, h->slot);
     if (sum)
-        w->rank[rank].held[t][h->chunk] = NONE;
+        w->rank[rank].held[heads][t][h->chunk] = NONE;
 }
 
 static void receive(World *w, int op, const Hop *from, const Hop *at)
@@ -355,7 +362,7 @@ static void receive(World *w, int op, const Hop *from, const Hop *at)
     if (tensor_accumulates(t))
         slot->pending = task;
     else
-        w->rank[at->from].held[t][from->chunk] = at->slot;
+        w->rank[at->from].held[w->heads[t]][t][from->chunk] = at->slot;
 }
 
 static void transfer(World *w, int op)
@@ -390,7 +397,7 @@ static Value seen_by(const World *w, int place, int task)
         if (earlier)
             last = x;
     }
-    Value v = last ? last->value : (Value){.chunk = NONE};
+    Value v = last ? last->value : (Value){.chunk = NONE, .row = NONE};
     v.unsure |= unsure || !v.written;
     return v;
 }
@@ -425,31 +432,35 @@ static bool wanted(const World *w, int q, int k)
     return !w->pair || w->pair[q * w->ranks + k];
 }
 
-/* What computing adds: its pair for all heads, or all pairs for this rank's share of them. */
+/* What computing adds: its pair for all heads, or all pairs of two rows for this rank's share of them. */
 static Value computed(const World *w, const Task *t, const Value *q, const Value *kv)
 {
-    Value v = {.unsure = q->unsure || kv->unsure, .chunk = NONE, .count = new_counts(w)};
+    Value v = {.unsure = q->unsure || kv->unsure, .chunk = NONE, .row = NONE, .count = new_counts(w)};
     for (int share = 0; share < w->shares && q->chunk >= 0 && kv->chunk >= 0; share++)
         *count_of(w, &v, share, q->chunk, kv->chunk) = 1;
-    for (int i = 0; i < w->ranks * w->ranks && q->chunk == ALL && kv->chunk == ALL; i++)
-        *count_of(w, &v, t->rank, i / w->ranks, i % w->ranks) = wanted(w, i / w->ranks, i % w->ranks);
+    const bool rows = q->row >= 0 && kv->row >= 0 && place_on_axis(w, q->row) == place_on_axis(w, t->rank) &&
+                      place_on_axis(w, kv->row) == place_on_axis(w, t->rank);
+    for (int i = 0; i < w->ranks * w->ranks && rows; i++)
+        if (same_row(w, i / w->ranks, q->row) && same_row(w, i % w->ranks, kv->row))
+            *count_of(w, &v, place_on_axis(w, t->rank), i / w->ranks, i % w->ranks) = wanted(w, i / w->ranks, i % w->ranks);
     return v;
 }
 
-/* What an exchange brings to its rank: every chunk, or of every share the sums of its own chunk. */
+/* What an exchange brings to its rank: every chunk of its row, or of every share the sums of its own chunk. */
 static Value exchanged(const World *w, int task)
 {
     const Task *t = &w->tasks.at[task];
     bool sum = tensor_accumulates(t->tensor);
-    Value v = {.chunk = sum ? NONE : ALL, .count = new_counts(w)};
-    for (int from = 0; from < w->ranks; from++) {
+    Value v = {.chunk = NONE, .row = sum ? NONE : t->rank, .count = new_counts(w)};
+    for (int share = 0; share < w->shares; share++) {
+        const int from = in_row(w, t->rank, share);
         Value part = seen_by(w, sum ? share_place(w, from, t->tensor) : home_of(w, from, t->tensor), task);
         v.unsure |= part.unsure;
         if (!sum && part.chunk != from)
-            v.chunk = NONE;
+            v.row = NONE;
         for (int i = 0; sum && part.count && i < w->ranks; i++) {
             int q = t->tensor == T_DKV ? i : t->rank, k = t->tensor == T_DKV ? t->rank : i;
-            *count_of(w, &v, from, q, k) = *count_of(w, &part, from, q, k);
+            *count_of(w, &v, share, q, k) = *count_of(w, &part, share, q, k);
         }
     }
     return v;
@@ -460,7 +471,7 @@ static void run_output(World *w, int task, int which, Value brought)
 {
     int place = w->tasks.at[task].out[which];
     Write *out = write_of(w, place, task);
-    Value v = {.written = true, .chunk = brought.chunk, .count = new_counts(w)};
+    Value v = {.written = true, .chunk = brought.chunk, .row = brought.row, .count = new_counts(w)};
     if (!out->fresh) {
         Value old = seen_by(w, place, task);
         add_counts(w, &v, &old);
@@ -511,12 +522,20 @@ static void set_home(World *w, int rank)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
         Place *home = &w->place[home_of(w, rank, (TensorId)t)];
-        Value v = {.written = true, .chunk = rank};
+        Value v = {.written = true, .chunk = rank, .row = NONE};
         *vec_push(w->arena, &home->writes) = (Write){.task = NONE, .fresh = true, .value = v};
         home->started = true;
-        w->rank[rank].held[t] = NEW_ARRAY(w->arena, int, w->ranks);
-        for (int c = 0; c < w->ranks; c++)
-            w->rank[rank].held[t][c] = c == rank ? home_of(w, rank, (TensorId)t) : NONE;
+        if (tensor_accumulates((TensorId)t)) { /* sums begin at zero in either layout */
+            *vec_push(w->arena, &w->place[share_place(w, rank, (TensorId)t)].writes) = (Write){.task = NONE, .fresh = true, .value = v};
+            w->place[share_place(w, rank, (TensorId)t)].started = true;
+        }
+        const bool sum = tensor_accumulates((TensorId)t);
+        for (int heads = 0; heads < 2; heads++)
+            w->rank[rank].held[heads][t] = NEW_ARRAY(w->arena, int, w->ranks);
+        for (int c = 0; c < w->ranks; c++) {
+            w->rank[rank].held[0][t][c] = c == rank ? home_of(w, rank, (TensorId)t) : NONE;
+            w->rank[rank].held[1][t][c] = c == rank && sum ? share_place(w, rank, (TensorId)t) : NONE;
+        }
     }
 }
 
@@ -525,9 +544,10 @@ static World world_make(Arena *a, const Schedule *s, const Live *live, const uin
     const Choice *c = s->choice;
     World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks};
     w.shares = 1;
+    w.axis = c->schedule->exchanged < 0 ? 0 : c->schedule->exchanged;
     for (int i = 0; i < s->trace.n; i++)
         if (s->trace.at[i].node->kind == N_EXCHANGE)
-            w.shares = w.ranks;
+            w.shares = c->size[w.axis];
     w.first_slot = NEW_ARRAY(a, int, s->pools + 1);
     for (int p = 0; p < s->pools; p++) {
         w.first_slot[p] = w.slots;
@@ -556,8 +576,6 @@ static void operation(World *w, int op)
         exchange(w, n);
     } else if (n->kind != N_COMPUTE) {
         transfer(w, op);
-    } else if (n->ref[0].whole) {
-        whole(w);
     } else {
         for (int r = 0; r < w->ranks; r++)
             compute(w, op, r);
@@ -571,7 +589,7 @@ Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pa
         operation(&w, op);
     for (int r = 0; r < w.ranks; r++)
         for (int t = 0; t < TENSOR_COUNT; t++)
-            merge(&w, r, NULL, (TensorId)t, r);
+            merge(&w, r, NULL, (TensorId)t, r, false);
     for (int task = 0; task < w.tasks.n; task++)
         run_task(&w, task);
     for (int r = 0; r < w.ranks; r++) {

@@ -1,8 +1,9 @@
 /* generate.c: random schedules, as texts.
  *
- * A direction is blocks of statements: a walk (statements one after the other, each legal where it stands), a ring or a ring
- * of rings in loops, or an all-to-all. Often one block does it all; now and then several follow each other, and compute pairs
- * twice. Then statements are dropped, doubled, swapped, moved, put in and changed.
+ * A direction is blocks of statements: a walk (statements one after the other, each legal where it stands), or a ring or a ring
+ * of rings in loops. Often one block does it all; now and then several follow each other, and compute pairs twice. Some are between
+ * exchanges over one coordinate, which is then of size one within. Then statements are dropped, doubled, swapped, moved, put in and
+ * changed.
  *
  * Indices are `coordinate + base + a * o + b * i`: o and i are the loops of the statement's block.
  */
@@ -11,7 +12,7 @@
 #include <string.h>
 
 enum { AXES = MOST_SIZES, MAX_ITEMS = 40, MAX_BLOCKS = 6, NO_GUARD = 1000 };
-typedef enum ItemKind { PAIR, WHOLE, PASS, RETURN, EXCHANGE } ItemKind;
+typedef enum ItemKind { PAIR, PASS, RETURN, EXCHANGE } ItemKind;
 typedef struct Index { int base[AXES], by[AXES][AXES]; /* [loop][axis] */ } Index;
 typedef struct Guard { int from, to; } Guard; /* of a loop's variable */
 typedef struct Item {
@@ -23,8 +24,8 @@ typedef struct Item {
     int level;          /* loops around it */
 } Item;
 typedef struct Block { int loops, count[AXES], n; Item item[MAX_ITEMS]; } Block;
-typedef struct Direction { bool backward; int n; Block block[MAX_BLOCKS]; } Direction;
-typedef struct Maker { Random *r; int coords, size[AXES], ranks; Direction *d; } Maker;
+typedef struct Direction { bool backward; int axis /* exchanged, or -1 */, n; Block block[MAX_BLOCKS]; } Direction;
+typedef struct Maker { Random *r; int coords, size[AXES], ranks, axis /* that directions may exchange over, or -1 */; Direction *d; } Maker;
 
 static int below(Maker *m, int n)
 {
@@ -214,25 +215,21 @@ static void nested_rings(Maker *m)
         add_item(add_block(m), RETURN, sum, 0);
 }
 
-static void all_to_all(Maker *m)
+/* Of Q and KV, or of the results. */
+static void exchanges(Maker *m, bool to_heads)
 {
     Block *b = add_block(m);
     int first = below(m, 2);
-    for (int i = 0; i < 2; i++)
-        add_item(b, EXCHANGE, (first + i) % 2 ? T_KV : T_Q, 0)->to_heads = true;
-    add_item(b, WHOLE, T_Q, 0);
-    if (!m->d->backward)
+    for (int i = 0; i < 2 && (to_heads || m->d->backward); i++)
+        add_item(b, EXCHANGE, (first + i) % 2 ? to_heads ? T_KV : T_DKV : to_heads ? T_Q : T_DQ, 0)->to_heads = to_heads;
+    if (!to_heads && !m->d->backward)
         add_item(b, EXCHANGE, T_O, 0);
-    for (int i = 0; i < 2 && m->d->backward; i++)
-        add_item(b, EXCHANGE, (first + i) % 2 ? T_DKV : T_DQ, 0);
 }
 
 static void some_block(Maker *m)
 {
     int kind = below(m, 100);
-    if (kind < 20 && m->coords == 1)
-        all_to_all(m);
-    else if (kind < 60)
+    if (kind < 50)
         walk(m);
     else if (m->coords > 1 && chance(m, 90))
         nested_rings(m);
@@ -251,7 +248,7 @@ static TensorId some_tensor(Maker *m)
 /* What the grammar knows: exchanges outside of loops, returns of sums. */
 static void keep_grammar(Maker *m, Item *i)
 {
-    if (i->kind == EXCHANGE && (m->coords > 1 || i->level))
+    if (i->kind == EXCHANGE && (m->d->axis < 0 || i->level))
         i->kind = PASS;
     if (i->kind == RETURN && i->tensor != T_DKV)
         i->tensor = result(m, 0);
@@ -261,7 +258,7 @@ static void keep_grammar(Maker *m, Item *i)
 static Item some_item(Maker *m, int level)
 {
     Block one = {0};
-    Item *i = add_item(&one, (ItemKind)below(m, 5), some_tensor(m), level);
+    Item *i = add_item(&one, (ItemKind)below(m, 4), some_tensor(m), level);
     i->q = at_chunk(m, m->d->backward || chance(m, 30) ? below(m, m->ranks) : 0);
     i->chunk = at_chunk(m, below(m, m->ranks));
     i->to = at_chunk(m, below(m, m->ranks));
@@ -327,10 +324,21 @@ static void change(Maker *m)
 
 static void make_direction(Maker *m)
 {
-    *m->d = (Direction){.backward = m->d->backward};
+    *m->d = (Direction){.backward = m->d->backward, .axis = m->axis >= 0 && chance(m, 80) ? m->axis : -1};
+    const int axis = m->d->axis, shares = axis < 0 ? 1 : m->size[axis];
     int blocks = chance(m, 88) ? 1 : 2;
+    if (axis >= 0) {
+        exchanges(m, true);
+        m->size[axis] = 1;
+        m->ranks /= shares;
+    }
     for (int i = 0; i < blocks; i++)
         some_block(m);
+    if (axis >= 0) {
+        exchanges(m, false);
+        m->size[axis] = shares;
+        m->ranks *= shares;
+    }
     int changes = chance(m, 40) ? 0 : 1 + below(m, 2);
     for (int i = 0; i < changes; i++)
         change(m);
@@ -348,10 +356,13 @@ static void add_term(Text *t, int by, const char *name)
 
 static const char *const loop_name[AXES] = {"o", "i", "u", "v"}, *const coord_name[AXES] = {"j", "k", "n", "l"};
 
-static void add_index(const Maker *m, const Index *i, int level, Text *t)
+static void add_index(const Maker *m, const Index *i, int level, const char *exchanged, Text *t)
 {
     for (int axis = 0; axis < m->coords; axis++) {
-        text_printf(t, "%s%s", axis ? ", " : "", coord_name[AXES - m->coords + axis]);
+        const char *name = coord_name[AXES - m->coords + axis];
+        text_printf(t, "%s%s", axis ? ", " : "", axis == m->d->axis && exchanged ? exchanged : name);
+        if (axis == m->d->axis)
+            continue;
         if (i->base[axis])
             text_printf(t, " %c %d", i->base[axis] < 0 ? '-' : '+', i->base[axis] < 0 ? -i->base[axis] : i->base[axis]);
         for (int l = 0; l < level; l++)
@@ -362,7 +373,7 @@ static void add_index(const Maker *m, const Index *i, int level, Text *t)
 static void add_chunk(const Maker *m, TensorId x, const Index *i, int level, Text *t)
 {
     text_printf(t, "%s[", tensor[x]);
-    add_index(m, i, level, t);
+    add_index(m, i, level, "*", t);
     text_add(t, "]");
 }
 
@@ -370,9 +381,11 @@ static void add_statement(const Maker *m, const Item *i, Text *t)
 {
     const char *verb = m->d->backward ? "grad" : "attend";
     switch (i->kind) {
-    case WHOLE: text_printf(t, "%s Q with KV;", verb); break;
     case RETURN: text_printf(t, "return %s;", tensor[i->tensor]); break;
-    case EXCHANGE: text_printf(t, "exchange %s %s;", tensor[i->tensor], i->to_heads ? "tokens -> heads" : "heads -> tokens"); break;
+    case EXCHANGE:
+        text_printf(t, "exchange %s %s over %s;", tensor[i->tensor], i->to_heads ? "tokens -> heads" : "heads -> tokens",
+                    coord_name[AXES - m->coords + m->d->axis]);
+        break;
     case PAIR:
         text_printf(t, "%s ", verb);
         add_chunk(m, T_Q, &i->q, i->level, t);
@@ -384,7 +397,7 @@ static void add_statement(const Maker *m, const Item *i, Text *t)
         text_add(t, "pass ");
         add_chunk(m, i->tensor, &i->chunk, i->level, t);
         text_add(t, " to (");
-        add_index(m, &i->to, i->level, t);
+        add_index(m, &i->to, i->level, NULL, t);
         text_add(t, ");");
     }
 }
@@ -421,7 +434,7 @@ static void add_block_text(const Maker *m, const Block *b, Text *t)
         text_add(t, "}\n");
 }
 
-/* Returns stand at the end. */
+/* Returns stand at the end, before exchanges of what they bring. */
 static void add_returns(const Maker *m, const Block *b, Text *t)
 {
     for (int j = 0; j < b->n; j++)
@@ -432,10 +445,13 @@ static void add_returns(const Maker *m, const Block *b, Text *t)
 static void add_direction(const Maker *m, Text *t)
 {
     text_add(t, m->d->backward ? "backward {\n" : "forward {\n");
-    for (int b = 0; b < m->d->n; b++)
+    const int last = m->d->n - (m->d->axis >= 0); /* block of exchanges of results */
+    for (int b = 0; b < last; b++)
         add_block_text(m, &m->d->block[b], t);
     for (int b = 0; b < m->d->n; b++)
         add_returns(m, &m->d->block[b], t);
+    for (int b = last; b < m->d->n; b++)
+        add_block_text(m, &m->d->block[b], t);
     text_add(t, "}\n");
 }
 
@@ -450,6 +466,7 @@ void generate_schedule(Random *r, Shape shape, Text *out)
         text_printf(out, "%s%s of S%d", i ? ", " : "", coord_name[AXES - m.coords + i], i);
     }
     text_add(out, ") {\n");
+    m.axis = chance(&m, 30) ? below(&m, m.coords) : -1;
     for (int backward = 0; backward < 2; backward++) {
         d.backward = backward;
         make_direction(&m);

@@ -148,7 +148,7 @@ static Instance new_operation(Maker *m, NodeKind kind, TensorId t, int at)
     Stmt *stmt = NEW(m->arena, Stmt);
     Node *n = NEW(m->arena, Node);
     *stmt = *from->at[at < from->n ? at : from->n - 1].node->stmt;
-    *n = (Node){.kind = kind, .stmt = stmt, .channel = -1, .pool = -1, .ref = {{.tensor = t, .whole = true}, {.tensor = T_KV, .whole = true}}};
+    *n = (Node){.kind = kind, .stmt = stmt, .channel = -1, .pool = -1, .ref = {{.tensor = t, .heads = true}, {.tensor = T_KV, .heads = true}}};
     stmt->tokens_to_heads = t == T_Q || t == T_KV;
     return (Instance){.node = n};
 }
@@ -176,7 +176,7 @@ static void put_pair(Maker *m, int at, int kv)
     Copies nodes;
     Schedule *s = copy_schedule(m, &nodes);
     Instance x = new_operation(m, N_COMPUTE, T_Q, at);
-    ((Node *)x.node)->ref[0].whole = ((Node *)x.node)->ref[1].whole = kv < 0;
+    ((Node *)x.node)->ref[0].heads = ((Node *)x.node)->ref[1].heads = kv < 0;
     x.chunk[1] = kv < 0 ? 0 : kv;
     put_in(m, kv < 0 ? MUTATE_WHOLE : MUTATE_PAIR, s, at, &x, 1);
 }
@@ -215,8 +215,8 @@ static void change_form(Maker *m, int at)
     n->stmt = stmt;
     x->node = n;
     stmt->tokens_to_heads ^= exchange;
-    n->ref[0].whole ^= !exchange;
-    n->ref[1].whole ^= !exchange;
+    n->ref[0].heads ^= !exchange;
+    n->ref[1].heads ^= !exchange;
     hand_out(m, exchange ? MUTATE_TURN : MUTATE_FORM, s, n, instance_text(m->arena, s, x));
 }
 
@@ -224,15 +224,15 @@ static void change_operation(Maker *m, int at)
 {
     const Instance *i = &m->from->trace.at[at];
     const Node *n = i->node;
-    bool whole = n->kind == N_EXCHANGE || n->ref[0].whole, compute = n->kind == N_COMPUTE;
+    bool exchange = n->kind == N_EXCHANGE, compute = n->kind == N_COMPUTE;
     change_trace(m, MUTATE_DROP, at);
     change_trace(m, MUTATE_DUPLICATE, at);
     if (at + 1 < m->from->trace.n)
         change_trace(m, MUTATE_SWAP, at);
     put_exchanges(m, at);
-    if (whole || compute)
+    if (exchange || compute)
         change_form(m, at);
-    if (whole)
+    if (exchange)
         return;
     retarget(m, MUTATE_CHUNK, at);
     retarget(m, compute ? MUTATE_KEYS : MUTATE_HOP, at);

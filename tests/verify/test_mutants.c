@@ -179,6 +179,13 @@ static void ulysses(void **state)
     check_schedule("ulysses", shapes, countof(shapes));
 }
 
+static void usp(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 3}};
+    check_schedule("usp", shapes, countof(shapes));
+}
+
 static void other_rings(void **state)
 {
     (void)state;
@@ -208,7 +215,7 @@ int main(void)
         cmocka_unit_test(ring),
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
-        cmocka_unit_test(ulysses),
+        cmocka_unit_test(ulysses), cmocka_unit_test(usp),
         cmocka_unit_test(other_rings),
         cmocka_unit_test(mesh),
         cmocka_unit_test(three_level),

@@ -45,7 +45,7 @@ static void judge_mask(Arena *a, const Schedule *s, int phase, Random *r, Counts
     uint32_t keep = 1 + random_below(r, 3);
     for (int i = 0; i < ranks * ranks; i++)
         pair[i] = random_below(r, 4) < keep;
-    Live live = prune(a, s, pair);
+    Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair));
     Diags *d = diags_new(a);
     Outcome o = execute(a, s, &live, pair);
     n->masks++;

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh"};
+static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp"};
 
 static void must(Arena *a, Diags *d, bool fine, const Schedule *s, const char *what)
 {
@@ -36,7 +36,7 @@ static void fill_pairs(Random *r, uint8_t *pair, int ranks)
 static void check_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair)
 {
     must(a, d, verify_pruned(a, d, s, pair, "random"), s, "pruned by a mask");
-    Live live = prune(a, s, pair);
+    Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair));
     must_run(a, d, s, &live, pair);
 }
 
@@ -79,7 +79,7 @@ static void all_shapes(void **state)
     for (int i = 0; i < countof(schedules); i++) {
         for (int ranks = 1; ranks <= 9; ranks++)
             check_shape(schedules[i], (Shape){1, ranks}, &r);
-        for (int nodes = 2; nodes <= 5 && i != 2; nodes++)
+        for (int nodes = 2; nodes <= 5 && i != 2; nodes++) /* ulysses has one coordinate */
             for (int lanes = 1; lanes <= 4; lanes++)
                 check_shape(schedules[i], (Shape){nodes, lanes}, &r);
     }

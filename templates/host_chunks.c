@@ -1,0 +1,43 @@
+/* ---- what a rank has of a chunk: its owner's tokens, with all heads ---- */
+
+/* Floats a token of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
+    [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
+    [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
+    [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
+};
+
+static int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
+{
+    return plan_part_width[tensor][part] * s->chunk[chunk].tokens;
+}
+
+/* Of the largest chunk of any rank. */
+static BURST_MAYBE_UNUSED int64_t plan_slot_floats(int pool, int tensor, int part)
+{
+    (void)pool;
+    return plan_part_width[tensor][part] * PLAN_TOKENS;
+}
+
+/* Where the rank's own chunk is. */
+static PlanSlot *plan_own(PlanState *s, int tensor)
+{
+    return &s->home[tensor];
+}
+
+static BurstAttend plan_pair_heads(const PlanState *s)
+{
+    (void)s;
+    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
+                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE};
+}
+
+/* A pair in which the mask leaves something, of chunks q and kv. */
+static void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
+{
+    a.qc = &s->chunk[q];
+    a.kc = &s->chunk[kv];
+    run(&a);
+}
+
