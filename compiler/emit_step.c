@@ -29,7 +29,10 @@ static const Call calls[] = {
     {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
+    {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 w y0 y1 g"},
     {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
+    {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
@@ -323,7 +326,8 @@ static const Call *call_of(const Printer *p, const Op *o)
     while (calls[i].kind != o->kind)
         i++;
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
-    return &calls[i + (layout && !p->step->values.at[o->write[0].value].by_heads)];
+    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : o->kind == OP_DELTA && o->read[2].value >= 0;
+    return &calls[i + second];
 }
 
 static void emit_call(Printer *p, const Op *o)

@@ -117,6 +117,11 @@ int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, co
 int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable);
 /* delta[h][i] = sum over d of d_o * o; o, d_o [n][heads*d]. */
 int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta);
+int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
+/* Learned sinks, as burst_sink and burst_sink_back on [n][heads*d]; lse, d_lse [heads][n]. d_o may be d_out. */
+int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse, const BurstBf16 *sink, BurstBf16 *out);
+int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o, const float *lse,
+                        const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink);
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y); /* y += x */
 /* (o, lse), rows of d, becomes the output for its keys and those of (o_in, lse_in) together, as burst_attend_merge; first: it holds

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 6 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 7 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -139,6 +139,15 @@ void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse
 void burst_attend_backward(const BurstAttend *a);
 /* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);
+
+/* ---- learned sinks on the host (GPT-OSS, arXiv 2508.10925) ----
+ * A column of score sink[h] beside the keys of each row of head h, without a value: out = o * keep, where keep = 1 / (1 +
+ * exp(sink - lse)) is the weight that the keys have; o, out [heads][n][d], lse [heads][n]. A row without a key stays 0. */
+void burst_sink(int64_t n, int heads, int d, const float *o, const float *lse, const float *sink, float *out);
+/* d_o = d_out * keep (they may be one); d_lse = keep (1 - keep) rowsum(d_out * o); d_sink[h] -= the sum of its d_lse. What attention's
+ * backward takes for delta is then rowsum(d_o * o) - d_lse. */
+void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse, const float *sink, float *d_o,
+                     float *d_lse, float *d_sink);
 
 /* ---- the rest of a Llama layer on the host ---- */
 /* y[n][out] = x[n][in] W^T, W [out][in] as Hugging Face stores it; add: y += . BLAS. */

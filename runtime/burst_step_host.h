@@ -153,6 +153,33 @@ static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, cons
     return BURST_OK;
 }
 
+/* d_lse: of a lse that is read beside o. */
+static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                                     const float *d_lse, float *delta)
+{
+    BURST_TRY(burst_op_delta(e, n, heads, d, o, d_o, delta));
+    for (int64_t i = 0; i < heads * n; i++)
+        delta[i] -= d_lse[i];
+    return BURST_OK;
+}
+
+static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse, const BurstAct *sink,
+                                BurstAct *out)
+{
+    (void)e;
+    burst_sink(n, heads, d, o, lse, sink, out);
+    return BURST_OK;
+}
+
+/* d_o may be d_out. */
+static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
+                                     const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
+{
+    (void)e;
+    burst_sink_back(n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
+    return BURST_OK;
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)

@@ -58,6 +58,7 @@ typedef struct Value {
     X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
     X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
+    X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
@@ -68,6 +69,7 @@ typedef struct Value {
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
+    X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \

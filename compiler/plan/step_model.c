@@ -37,6 +37,7 @@ static const Tensor layer_tensors[] = {
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
+    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, IF(sinks)}, /* the last: matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
@@ -100,6 +101,7 @@ static const struct { size_t part; Value value; } part_values[] = {
     {IF(qk_norm), {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
     {IF(qk_norm), {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
     {IF(qk_norm), {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
+    {IF(sinks), {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
 };
 static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
@@ -115,7 +117,8 @@ static const Row layer_rows[] = {
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = IF(qkv_bias)},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
-    {OP_LAYOUT, {"o"}, {"o_flat"}, NULL},
+    {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = IF(sinks)},
+    {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL},
     {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight"}, /* the second operand is added */
     {OP_NORM, {"x_mid"}, {"h2", "rstd2"}, "post_attention_layernorm.weight"},
     {OP_LINEAR, {"h2"}, {"gate_up"}, "mlp.gate_proj.weight", 2}, /* gate and up: one product on a device */

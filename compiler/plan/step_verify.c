@@ -89,12 +89,19 @@ static void find_writes(Machine *m, Doing *d)
 
 /* ---- operations of a rule ---- */
 
+/* Whether forward's operation has no such operand: fewer inputs, or an output whose gradient nothing asks for. */
+static bool absent(const Made *x, const char *word)
+{
+    const int n = word[1] - '0';
+    return (word[0] == 'x' && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
+}
+
 /* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too many. */
 static int right_operands(const Machine *m, const Doing *d, const Rule *r, const Made *x, int *bad)
 {
     int right = 0, words = 0;
     *bad = -1;
-    for (; r->read[2 * words] && !(r->read[2 * words] == 'x' && r->read[2 * words + 1] - '0' >= x->ins); words++) {
+    for (; r->read[2 * words] && !absent(x, r->read + 2 * words); words++) {
         const bool same = words < d->datas && d->data[words].number == own_number(m, d->at, word_number(m, x, r->read + 2 * words));
         right += same;
         if (!same && *bad < 0)

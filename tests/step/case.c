@@ -27,7 +27,7 @@ static Program random_program(bool cuda)
     p.train.batch = p.cluster.world * (1 + draw(2));
     p.model = (Model){.layers = 1 + draw(4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
                       .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
-                      .tied = draw(2), .qkv_bias = draw(3) == 0};
+                      .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
     return p;
@@ -112,7 +112,8 @@ Case *make_case(bool cuda, int i)
     c->arena = a;
     c->program = random_program(cuda);
     const Model *m = &c->program.model;
-    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied, .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm};
+    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+                         .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.cluster.world);
     c->scale = 0.25;

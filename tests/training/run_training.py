@@ -77,6 +77,7 @@ class Shape(typing.NamedTuple):
     masks: tuple = ("causal", "window(17)")
     softcap: float = 0
     part: str = ""
+    sinks: bool = False
 
 
 BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
@@ -126,6 +127,10 @@ GRADIENTS = [
     (Layout("ring", "queries", "zigzag", lanes=2), Shape(part=NORM, tied="yes")),
     (Layout("burst", "keys", "striped", 2, 2, recompute="save(q_raw, k, rstd_k(1))", weights="zero2", chunks=3), Shape(part=NORM)),
     (Layout("ulysses", "keys", "zigzag", lanes=4, recompute="selective", weights="zero1"), Shape(part=NORM, kv_heads=8)),
+    (ONE, Shape(kv_heads=8, sinks=True)),
+    (Layout("ring", "keys", "zigzag", lanes=4, recompute="full", weights="zero2"), Shape(masks=("document", "causal"), sinks=True)),
+    (Layout("burst", "queries", "striped", 2, 2, 4, "selective", "zero1", 3), Shape(heads=6, kv_heads=3, sinks=True, softcap=1)),
+    (Layout("ulysses", "keys", "contiguous", lanes=3, recompute="selective"), Shape(heads=6, tied="yes", sinks=True)),
 ]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
@@ -144,7 +149,8 @@ def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
              f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
-             f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else [])]
+             f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
+             *(["  sinks learned;"] if shape.sinks else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {SEQUENCE};", layout.text()]
     return "\n".join(lines) + train

@@ -40,8 +40,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
     /* The plan's constants do not say eps and theta: every model of these tests has the same. */
     *x = (Whole){c, p, {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000, is_tied(p),
-                        p->softcap, has_tensor(p, "self_attn.q_proj.bias"),
-                        has_tensor(p, "self_attn.q_norm.weight")}};
+                        p->softcap, has_tensor(p, "self_attn.q_proj.bias"), has_tensor(p, "self_attn.q_norm.weight"),
+                        has_tensor(p, "self_attn.sinks")}};
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
