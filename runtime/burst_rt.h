@@ -85,6 +85,8 @@ int burst_gather_wait(BurstCtx *c, BurstGather *op);
 /* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j]. Returns when every
  * member may change its full again. */
 int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_elements, float *shard);
+/* data[j] = sum over members of data[j], the same bits on every member and on every run. */
+int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements);
 int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count); /* sums in rank order; count <= 64 */
 int burst_barrier(BurstCtx *c, BurstGroup g);
 
@@ -186,7 +188,11 @@ typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /
 void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
 double burst_sum_squares(int64_t count, const float *x);
 
-/* ---- weights: sharded over all ranks of the world in contiguous equal parts, unit by unit (ZeRO-3) ---- */
+/* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
+ * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks ---- */
+BurstGroup burst_shard_group(const BurstCtx *c);   /* that share the weights; in their order the parts of a unit */
+BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
+int burst_shard_of(const BurstCtx *c);             /* which part this rank holds, from 0 */
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
@@ -196,7 +202,7 @@ typedef struct BurstTensor {
 typedef struct BurstUnit {
     const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */
     int64_t elements;      /* without padding */
-    int64_t shard;         /* elements a rank holds: ceil(elements / world) */
+    int64_t shard;         /* elements a rank holds: ceil(elements / ranks that share them) */
     int tensors;
     const BurstTensor *tensor;
     int repeat;            /* layers; 1 for the others. Units are numbered in table order, repeats in turn */
@@ -240,6 +246,7 @@ typedef struct BurstPlan {
     int abi;
     const char *source;          /* "lab.topo model.burst" */
     int world, data, group;      /* data groups of `group` ranks each share one sequence */
+    int shard_ranks;             /* consecutive ranks that share the weights; 0: all */
     int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;

@@ -44,7 +44,7 @@ static const Tensor head_tensors[] = {
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
 };
 
-static Unit unit_of(Arena *a, const Program *p, const char *name, const Tensor *row, int n, int repeat)
+static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
     int64_t at = 0;
@@ -56,16 +56,17 @@ static Unit unit_of(Arena *a, const Program *p, const char *name, const Tensor *
         t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first};
         at += rows * cols;
     }
-    return (Unit){name, repeat, at, (at + p->cluster.world - 1) / p->cluster.world, tensors, t};
+    return (Unit){name, repeat, at, (at + ranks - 1) / ranks, tensors, t};
 }
 
-Units units_make(Arena *a, const Program *p)
+Units units_make(Arena *a, const Program *p, int within)
 {
+    const int ranks = within ? within : p->cluster.world;
     Unit *u = NEW_ARRAY(a, Unit, 3);
-    u[0] = unit_of(a, p, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, p, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
-    u[2] = unit_of(a, p, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
-    return (Units){3, u};
+    u[0] = unit_of(a, p, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
+    u[1] = unit_of(a, p, ranks, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
+    u[2] = unit_of(a, p, ranks, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
+    return (Units){3, u, ranks};
 }
 
 /* ---- values and operations ---- */

@@ -386,12 +386,22 @@ static void reduce(Machine *m, const Op *o)
         m->run->grad[unit][i] += m->x[0][i];
 }
 
+/* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one group's. */
+static int replicas(const Machine *m) { return m->step->program->cluster.world / m->step->units.ranks; }
+
+static void all_reduce(Machine *m)
+{
+    m->lost |= m->nx[0] < m->ny[0]; /* a smaller unit's */
+    for (int64_t i = 0; i < m->ny[0] && !m->lost; i++)
+        m->y[0][i] = m->x[0][i] * replicas(m);
+}
+
 /* This rank's shard; rounding is none here. */
 static void optimizer(Machine *m, const Op *o)
 {
     const int unit = m->run->flow->op[m->t].unit;
     for (int64_t i = 0; i < unit_of(m, unit)->elements && i < m->nx[0]; i++)
-        m->run->grad[unit][i] = m->x[0][i];
+        m->run->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
         m->y[0][i] = m->run->param[unit][i];
 }
@@ -460,6 +470,7 @@ static void run_op(Machine *m, const Op *o)
     case OP_ZERO: memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double)); break;
     case OP_GATHER: gather(m, o); break;
     case OP_REDUCE: reduce(m, o); break;
+    case OP_ALL_REDUCE: all_reduce(m); break;
     case OP_OPTIMIZER: optimizer(m, o); break;
     default: m->lost = true;
     }
@@ -577,7 +588,7 @@ static void advance(Machine *m)
     const Op *o = m->run->flow->op[m->t].op;
     if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
-    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE)) {
+    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE)) {
         m->queue[m->queued++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }

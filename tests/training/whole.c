@@ -59,12 +59,12 @@ void whole_close(Whole *x)
 
 static int gather(Whole *x, const float *shard, int64_t elements)
 {
-    BurstGroup world = {0, 1, x->p->world};
+    const BurstGroup shards = burst_shard_group(x->c);
     BurstGather op = {0};
     memcpy(x->shard, shard, (size_t)elements * sizeof(float));
-    BURST_TRY(burst_gather_start(x->c, world, x->shard, elements, x->full, &op));
+    BURST_TRY(burst_gather_start(x->c, shards, x->shard, elements, x->full, &op));
     BURST_TRY(burst_gather_wait(x->c, &op));
-    return burst_barrier(x->c, world);
+    return burst_barrier(x->c, shards);
 }
 
 static const Tensor64 *find(const Whole *x, const char *name)
