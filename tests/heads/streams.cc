@@ -1,6 +1,7 @@
 /* streams.cc: see streams.h. */
 #include "streams.h"
 
+#include <cmath>
 #include <cstdarg>
 
 World world;
@@ -102,6 +103,19 @@ int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o
                 }
                 delta[h * n + i] = (float)sum;
             }
+    });
+    return BURST_OK;
+}
+
+int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse)
+{
+    queue_compute(g, [=] {
+        for (int64_t row = 0; row < rows; row++) {
+            const double from_in = std::exp((double)lse_in[row]), own = first ? 0 : std::exp((double)lse[row]), sum = from_in + own;
+            for (int64_t x = row * d; x < (row + 1) * d; x++)
+                o[x] = (float)(((from_in > 0 ? from_in * o_in[x] : 0) + (own > 0 ? own * o[x] : 0)) / (sum > 0 ? sum : 1));
+            lse[row] = (float)std::log(sum);
+        }
     });
     return BURST_OK;
 }
