@@ -157,7 +157,7 @@ def check_program(folder, program, source, ranks, peak):
 def check_heads(path):
     _, rows, _ = read(path)
     spans = [span for (process, lane), row in rows.items() if process == 1 and lane != STEPS for span in row]
-    for part in ("attention forward", "attention backward", "exchange"):
+    for part in ("attend ", "grad ", "exchange"):
         require(seconds(spans, part) > 0, f"ulysses has no time for {part}")
 
 
