@@ -206,12 +206,14 @@ int cluster_crossed(const Cluster *c, int node, int other); /* levels that a mes
 int cluster_units(const Cluster *c, int level);             /* how many racks, say, of which the last may hold fewer nodes */
 double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one, each direction; 0: not known */
 const Device *cluster_least_memory(const Cluster *c); /* the device with the least */
+int cluster_node_ranks(const Cluster *c); /* of each node; 0: they have different numbers */
 
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps, rope_theta;
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
+    bool sinks; /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool tied, qkv_bias, qk_norm;
     Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
@@ -239,7 +241,8 @@ typedef enum Recompute {
 #undef X
     RECOMPUTES
 } Recompute;
-/* What every rank holds whole; parameters and moments are sharded over all ranks in each (arXiv 1910.02054). */
+/* What every rank holds whole; parameters and moments are sharded in each (arXiv 1910.02054), over all ranks or over those of a
+ * group, which then has a replica of them all (hybrid: AMSP, arXiv 2311.00257). */
 #define SHARDING_ROWS(X) /* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */ \
     X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true)
 typedef enum Sharding {
@@ -278,6 +281,7 @@ typedef struct Layout {
     GivenShares given_shares;
     Setting travel, recompute;
     Setting weights, ffn_chunks; /* Sharding; how many */
+    Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* `recompute save(...)`; upper NULL: none */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */

@@ -62,3 +62,11 @@ const Device *cluster_least_memory(const Cluster *c)
             least = c->groups[g].device;
     return least;
 }
+
+int cluster_node_ranks(const Cluster *c)
+{
+    for (int g = 1; g < c->group_count; g++)
+        if (c->groups[g].gpus != c->groups[0].gpus)
+            return 0;
+    return c->group_count ? c->groups[0].gpus : c->world;
+}

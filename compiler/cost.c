@@ -60,11 +60,10 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
                 c->bytes_uplink[u] += l->times[b] * l->time[b].uplink_bytes[u] / p->ranks;
         }
     }
-    const double far = cluster->nodes > 1 ? (double)cluster->nodes / cluster->world : 0; /* hops of a ring that leave a node */
-    c->bytes_link += p->weight_bytes * (1 - far);
-    c->bytes_nic += p->weight_bytes * far;
-    for (int u = 0; u < cluster->levels; u++) /* a ring leaves each once */
-        c->bytes_uplink[u] += cluster_units(cluster, u) > 1 ? p->weight_bytes * cluster_units(cluster, u) / cluster->world : 0;
+    c->bytes_link += p->weight_bytes - p->weight_nic_bytes;
+    c->bytes_nic += p->weight_nic_bytes;
+    for (int u = 0; u < cluster->levels; u++)
+        c->bytes_uplink[u] += p->weight_uplink_bytes[u];
 }
 
 static double mean_peak(const Cluster *c)

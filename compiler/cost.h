@@ -48,8 +48,11 @@ double sim_run(Sim *s);
 int sim_tasks(const Sim *s);
 const Task *sim_at(const Sim *s, int task);
 
-/* A collective over all ranks of the cluster: what each sends, and the seconds that are left of it when nothing else moves. */
-typedef struct Collective { double bytes, seconds; } Collective;
+/* Rings of ranks, as many beside each other as there are ranks: first, first + stride, ...; rounds: 1, or 2 of an all-reduce. */
+typedef struct Ring { int ranks, stride, rounds; } Ring;
+/* A collective over such rings: what each rank sends, the seconds that are left of it when nothing else moves, and of its bytes those
+ * on each rank's link, on the NICs of each node, and on the uplinks of each level. */
+typedef struct Collective { double bytes, seconds, link, nic, uplink[MAX_LEVELS]; } Collective;
 
 /* ---- cost_attention.c: one direction of one layer's attention ---- */
 typedef struct AttentionInput {
@@ -100,9 +103,9 @@ Task links_hop(const AttentionInput *in, int from, int to, double bytes);
 void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, double received, int distance, int start, int end);
 void links_shares(const AttentionInput *in, int rank, double share[DISTANCES]); /* of a rank's peers, by distance */
 void links_count(AttentionTime *t, int distance, double bytes); /* that were sent so far */
-/* A ring over all ranks with so many bytes in full, every NIC of a node in use. */
-Collective collective_of(const Cluster *c, double bytes);
-double collective_rate(const Cluster *c); /* bytes/s that each rank sends */
+/* With so many bytes in full, every NIC of a node in use. */
+Collective collective_of(const Cluster *c, Ring r, double bytes);
+double collective_moving(const Cluster *c, Collective x); /* seconds of its bytes alone, without latency */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after); /* the task with which it ends */
 
 /* ---- cost_live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
@@ -169,7 +172,7 @@ typedef struct StepParts {
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
     /* a step, from cost_stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
-    double weight_bytes;  /* sent by a rank */
+    double weight_bytes, weight_nic_bytes, weight_uplink_bytes[MAX_LEVELS]; /* sent by a rank; of these, out of its node, and of each level */
     BlockTime block[STEP_BLOCKS];
     const char *block_name[STEP_BLOCKS];
     double *rows;         /* [BURST_ROW_COUNT] of the rank that computes most; those of computing and waits add up to the step */
@@ -179,7 +182,7 @@ StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left out. */
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);
 /* Seconds that a token of a sequence takes on a rank: attention of all layers, and all else; once each. pairs: as of cost_least. */
-void cost_token(const Program *p, Units units, const double *pairs, int rank, double seconds[2]);
+void cost_token(const Program *p, const double *pairs, int rank, double seconds[2]);
 double parts_compute(const StepParts *p);                    /* a step: busy seconds of the rank that computes most */
 double cost_imbalance(const StepParts *p); /* pairs of the rank with the most / mean */
 

@@ -168,38 +168,68 @@ void links_exchange(Sim *s, const AttentionInput *in, int rank, double sent, dou
     add_flow(s, t, start, end);
 }
 
-/* ---- ring collectives over all ranks of the cluster ---- */
+/* ---- ring collectives ---- */
 
-/* The ring enters and leaves each node, and each rack, once. */
-static double slowest_nic(const Cluster *c)
+static double slowest_nics(const Cluster *c)
 {
-    double least = or_unlimited(c->link_bandwidth);
+    double least = unlimited;
     for (int g = 0; g < c->group_count; g++) {
         const NodeGroup *n = &c->groups[g];
         if (n->nic && n->nics > 0)
             least = fmin(least, n->nics * n->nic->bandwidth / fmax(1, c->oversubscription));
     }
-    for (int l = 0; l < c->levels; l++)
-        for (int u = 0; u < cluster_units(c, l) && cluster_units(c, l) > 1; u++)
-            least = fmin(least, or_unlimited(cluster_uplink(c, l, u)));
     return least;
 }
 
-double collective_rate(const Cluster *c)
+static double slowest_uplink(const Cluster *c, int level)
 {
-    return c->nodes > 1 ? slowest_nic(c) : or_unlimited(c->link_bandwidth);
+    double least = unlimited;
+    for (int u = 0; u < cluster_units(c, level); u++)
+        least = fmin(least, or_unlimited(cluster_uplink(c, level, u)));
+    return least;
 }
 
-Collective collective_of(const Cluster *c, double bytes)
+double collective_moving(const Cluster *c, Collective x)
 {
-    if (c->world == 1)
-        return (Collective){0};
-    const NodeGroup *g = &c->groups[0];
-    double latency = (c->nodes - 1) * (g->nic ? g->nic->latency : c->link_latency) + (g->gpus - 1) * c->link_latency;
+    double seconds = fmax(x.link / or_unlimited(c->link_bandwidth), x.nic / slowest_nics(c));
     for (int l = 0; l < c->levels; l++)
-        latency += (cluster_units(c, l) - 1) * c->level[l].latency;
-    const double sent = bytes * (c->world - 1) / c->world;
-    return (Collective){.bytes = sent, .seconds = sent / collective_rate(c) + latency * 1e-9};
+        seconds = fmax(seconds, x.uplink[l] / slowest_uplink(c, l));
+    return seconds;
+}
+
+/* How many nodes, or racks, a ring is on: of so many ranks each, so many in all. */
+static int ring_spans(const Cluster *c, Ring r, int ranks, int units)
+{
+    const int all = r.ranks * r.stride;
+    if (all <= ranks)
+        return 1;
+    return r.stride > 1 && r.stride >= ranks ? r.ranks : all == c->world ? units : all / ranks;
+}
+
+/* The bytes that leave one of these, of all rings that are on it: each ring enters and leaves once. */
+static double ring_leaves(Ring r, int ranks, int spans, double sent)
+{
+    return spans > 1 ? (r.stride < ranks ? r.stride : ranks) * sent : 0;
+}
+
+Collective collective_of(const Cluster *c, Ring r, double bytes)
+{
+    if (r.ranks == 1)
+        return (Collective){0};
+    const Nic *nic = c->groups[0].nic;
+    const int gpus = c->groups[0].gpus, nodes = ring_spans(c, r, gpus, c->nodes);
+    const int near = r.stride >= gpus ? 1 : r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride; /* of a node, one after the other */
+    Collective x = {.bytes = r.rounds * (bytes * (r.ranks - 1) / r.ranks)};
+    double latency = (nodes - 1) * (nic ? nic->latency : c->link_latency) + (near - 1) * c->link_latency;
+    x.link = near > 1 ? x.bytes : 0;
+    x.nic = ring_leaves(r, gpus, nodes, x.bytes);
+    for (int l = 0; l < c->levels; l++) {
+        const int ranks = gpus * c->level[l].nodes, spans = ring_spans(c, r, ranks, cluster_units(c, l));
+        latency += (spans - 1) * c->level[l].latency;
+        x.uplink[l] = ring_leaves(r, ranks, spans, x.bytes);
+    }
+    x.seconds = collective_moving(c, x) + r.rounds * latency * 1e-9;
+    return x;
 }
 
 typedef struct Place { int rank, world; } Place; /* simulated; in the world */
@@ -243,9 +273,8 @@ static void add_between_nodes(Sim *s, const AttentionInput *in, Task t, int rank
 /* A flow over each link to the next rank of the node, and over the cards from each node to the next. */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
 {
-    const Cluster *cluster = in->cluster;
-    const double moving = c.bytes / collective_rate(cluster), share = c.seconds < moving ? c.seconds / moving : 1;
-    const Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .bytes = c.bytes * share, .resources = 2};
+    const double moving = collective_moving(in->cluster, c), share = c.seconds < moving ? c.seconds / moving : 1;
+    const Task t = {.class = COST_WEIGHTS, .seconds = c.seconds - share * moving, .resources = 2};
     const int start = sim_task(s, (Task){.class = COST_WEIGHTS}), end = sim_task(s, (Task){.class = COST_WEIGHTS});
     Place *p = places(in);
     sim_after(s, start, after);
@@ -253,14 +282,15 @@ int links_collective(Sim *s, const AttentionInput *in, Collective c, int after)
     for (int i = 0, first = 0; i < in->ranks; i++) {
         const int next = next_node(in, p, i), rank = p[i].rank;
         const bool last = i + 1 == in->ranks || next == i + 1;
-        Task near = t;
+        Task near = t, far = t;
+        near.bytes = c.link * share, far.bytes = c.nic * share;
         near.resource[0] = RANK_RESOURCES * rank + LINK_OUT;
         near.resource[1] = RANK_RESOURCES * p[last ? first : i + 1].rank + LINK_IN;
         first = last ? i + 1 : first;
         if (links_group(in, rank)->gpus > 1)
             add_flow(s, near, start, end);
-        if (last && cluster->nodes > 1)
-            add_between_nodes(s, in, t, rank, p[next].rank, start, end);
+        if (last && in->cluster->nodes > 1)
+            add_between_nodes(s, in, far, rank, p[next].rank, start, end);
     }
     free(p);
     return end;

@@ -274,11 +274,11 @@ StepParts step_parts(Arena *a, const Draft *d)
 
 /* ---- a token ---- */
 
-void cost_token(const Program *p, Units units, const double *pairs, int rank, double seconds[2])
+void cost_token(const Program *p, const double *pairs, int rank, double seconds[2])
 {
     Arena *a = arena_new();
     const Choice c = {.data = 1, .ranks = p->cluster.world};
-    const StepModel m = model_make(a, p, &c, NULL, units, 0);
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
     for (int i = 0; i < m.ops; i++) {
@@ -303,7 +303,24 @@ static AttentionTime even_attention(Arena *a, double flops, double rate)
     return t;
 }
 
-double cost_least(const Program *p, Units units, const double *pairs, int data)
+/* Of all that the row `weights` may be. */
+static double least_weights(Arena *a, const Program *p, StepParts parts, Choice c)
+{
+    double least = INFINITY;
+    for (int n = 0; n < sharding_count(p); n++) {
+        if (!sharding_take(p, &c, n))
+            continue;
+        StepParts x = parts;
+        x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
+        memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
+        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), 0);
+        stream_run(a, &x, &m, false, NULL);
+        least = fmin(least, x.step);
+    }
+    return least;
+}
+
+double cost_least(const Program *p, const double *pairs, int data)
 {
     Arena *a = arena_new();
     const Setting *recompute = &p->layout.recompute;
@@ -320,8 +337,7 @@ double cost_least(const Program *p, Units units, const double *pairs, int data)
             const double products = pairs[k] / c.ranks * p->model.head_dim * p->model.heads;
             parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
         }
-    const StepModel m = model_make(a, p, &c, NULL, units, 0);
-    stream_run(a, &parts, &m, false, NULL);
+    const double least = least_weights(a, p, parts, c);
     arena_free(a);
-    return parts.step;
+    return least;
 }

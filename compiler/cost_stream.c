@@ -172,8 +172,13 @@ static void start_collective(Streams *s)
     const bool gather = at->op->kind == OP_GATHER;
     const Operand full = gather ? at->op->write[0] : at->op->read[0];
     const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
-    const Collective c = collective_of(s->model->cluster, (double)step_bytes(step, &step->values.at[full.value], unit));
+    const int ranks = step->units.ranks, world = s->model->cluster->world;
+    const Ring ring = at->op->kind == OP_ALL_REDUCE ? (Ring){world / ranks, ranks, 2} : (Ring){ranks, 1, 1};
+    const Collective c = collective_of(s->model->cluster, ring, (double)step_bytes(step, &step->values.at[full.value], unit));
     s->parts->weight_bytes += s->times * c.bytes;
+    s->parts->weight_nic_bytes += s->times * c.nic * s->model->cluster->nodes / world;
+    for (int l = 0; l < s->model->cluster->levels; l++)
+        s->parts->weight_uplink_bytes[l] += s->times * c.uplink[l] * cluster_units(s->model->cluster, l) / world;
     meet(s);
     *vec_push(s->arena, &s->queue) = (Queued){at, c, s->now};
     if (s->model->cluster->target->copies_at_wait)
@@ -186,7 +191,7 @@ static bool alike(const Streams *s, const Contended *c, double seconds)
 {
     bool same = c->besides == s->queue.n;
     for (int i = 0; same && i < c->besides; i++)
-        same = c->beside[i].bytes == s->queue.at[i].left.bytes && fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
+        same = c->beside[i].link == s->queue.at[i].left.link && c->beside[i].nic == s->queue.at[i].left.nic && fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
     return same;
 }
 
@@ -195,7 +200,7 @@ static bool shares_wire(const Streams *s, const AttentionTime *alone)
 {
     double moving = 0;
     for (int i = 0; i < s->queue.n; i++)
-        moving += fmin(s->queue.at[i].left.seconds, s->queue.at[i].left.bytes / collective_rate(s->model->cluster));
+        moving += fmin(s->queue.at[i].left.seconds, collective_moving(s->model->cluster, s->queue.at[i].left));
     return s->shared && moving > 5e-3 * alone->seconds && alone->link_bytes + alone->nic_bytes > 0;
 }
 

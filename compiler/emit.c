@@ -105,6 +105,8 @@ static void emit_group(Emit *e)
         {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
     };
     add_constants(e, row, countof(row));
+    if (c->within)
+        add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     for (int i = 0; i < c->coords; i++)
         add_constant(e, arena_printf(e->arena, "PLAN_SIZE%d", i), c->size[i],
                      arena_printf(e->arena, "coordinate %s", c->schedule->coord_name[i]));
@@ -384,6 +386,8 @@ static void add_plan_constants(Emit *e)
         {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
         add_field(e, row[i].name, "%s", row[i].value);
+    if (e->draft->choice.within)
+        add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
 }
 
 static void emit_plan(Emit *e)

@@ -29,7 +29,10 @@ static const Call calls[] = {
     {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
+    {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 w y0 y1 g"},
     {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
+    {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
@@ -323,7 +326,8 @@ static const Call *call_of(const Printer *p, const Op *o)
     while (calls[i].kind != o->kind)
         i++;
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
-    return &calls[i + (layout && !p->step->values.at[o->write[0].value].by_heads)];
+    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : o->kind == OP_DELTA && o->read[2].value >= 0;
+    return &calls[i + second];
 }
 
 static void emit_call(Printer *p, const Op *o)
@@ -379,12 +383,21 @@ static void emit_reduce(Printer *p, const Op *o)
     p->said = false;
 }
 
+static void emit_all_reduce(Printer *p, const Op *o)
+{
+    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction"};
+    emit_list(p->emit, "BURST_TRY(burst_op_all_reduce(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
 /* Sums of a whole unit; or, of one rank alone, the shard itself. */
 static void emit_zero(Printer *p, const Op *o)
 {
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
-    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %splan_shard(%s)));", variable(p, o, o->write[0]), shard ? "" : "PLAN_WORLD * ", unit);
+    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %splan_shard(%s)));", variable(p, o, o->write[0]),
+              shard ? "" : step_replicates(p->step) ? "PLAN_SHARD_RANKS * " : "PLAN_WORLD * ", unit);
 }
 
 /* Only in the first sequence of a step, or the last. */
@@ -450,6 +463,8 @@ static void emit_op(Printer *p, const Op *o)
         emit_gather(p, o);
     else if (o->kind == OP_REDUCE)
         emit_reduce(p, o);
+    else if (o->kind == OP_ALL_REDUCE)
+        emit_all_reduce(p, o);
     else if (o->kind == OP_ZERO)
         emit_zero(p, o);
     else
@@ -478,10 +493,10 @@ static void emit_variables(Printer *p, int type)
     int n = 0;
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
-        const bool stream = o->kind == OP_REDUCE;
-        for (int j = 0; j < OP_READS && o->read[j].value >= 0 && o->kind != OP_GATHER && o->kind != OP_WAIT && !is_nothing(p, o); j++)
+        const bool stream = o->kind == OP_REDUCE, none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE;
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
-        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->kind != OP_GATHER && !stream && !is_nothing(p, o); j++)
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
             note_variable(p, o, o->write[j], item, &n, type);
     }
     const Value v = {.element = (Element)type};

@@ -286,28 +286,45 @@ static const char *recompute_frees(const Choice *c)
 
 /* ---- weights ---- */
 
-/* What a rank holds whole. One rank alone shards nothing, and without a second sequence zero1 is zero2. */
-static int count_shardings(const Program *p)
+/* What a rank holds whole: sharded over all ranks, then over those of a node. */
+int sharding_count(const Program *p)
 {
     (void)p;
-    return SHARDINGS;
+    return 2 * SHARDINGS;
 }
 
+/* Over which ranks the n-th group of the row's values shards: all, then, where several nodes have as many ranks each, those of a
+ * node; or those that the layout says. -1: there are not so many. */
+static int64_t within_at(const Program *p, int n)
+{
+    const int node = cluster_node_ranks(&p->cluster), world = p->cluster.world;
+    if (p->layout.within.given)
+        return n ? -1 : p->layout.within.value < world ? p->layout.within.value : 0;
+    return n == 0 ? 0 : n == 1 && node > 1 && node < world ? node : -1;
+}
+
+/* One rank alone shards nothing, and without a second sequence zero1 is zero2. */
 static bool sharding_differs(const Program *p, const Choice *c)
 {
     return c->sharding == 0 || (p->cluster.world > 1 && (c->sharding != SHARDING_ZERO1 || p->train.batch > c->data));
 }
 
-static bool take_sharding(const Program *p, Choice *c, int n)
+bool sharding_take(const Program *p, Choice *c, int n)
 {
-    c->sharding = (Sharding)n;
-    return p->layout.weights.is_auto ? sharding_differs(p, c) : p->layout.weights.value == n;
+    const int64_t within = within_at(p, n / SHARDINGS);
+    const bool is_auto = p->layout.weights.is_auto;
+    c->sharding = (Sharding)(n % SHARDINGS);
+    c->within = (int)within;
+    return within >= 0 && (n < SHARDINGS || is_auto) && (is_auto ? sharding_differs(p, c) : p->layout.weights.value == n % SHARDINGS);
 }
 
 static bool other_sharding(const Program *p, Choice *c, int n)
 {
-    c->sharding = (Sharding)n;
-    return n < SHARDINGS && sharding_differs(p, c);
+    const int kinds = p->cluster.world == 1 ? 1 : p->train.batch > c->data ? SHARDINGS : SHARDING_ZERO1;
+    const int64_t within = within_at(p, n / kinds);
+    c->sharding = (Sharding)(n % kinds);
+    c->within = (int)within;
+    return within >= 0;
 }
 
 static bool weights_open(const Program *p)
@@ -317,13 +334,13 @@ static bool weights_open(const Program *p)
 
 static const char *weights_text(Arena *a, const Choice *c)
 {
-    (void)a;
-    return sharding_names[c->sharding];
+    return c->within ? arena_printf(a, "%s within %d", sharding_names[c->sharding], c->within) : sharding_names[c->sharding];
 }
 
 static const char *weights_frees(const Choice *c)
 {
-    return c->sharding == SHARDING_ZERO3 ? NULL : "`weights zero3` holds two units of weights and of their gradients at once";
+    return c->sharding != SHARDING_ZERO3 ? "`weights zero3` holds two units of weights and of their gradients at once"
+           : c->within ? "`weights zero3` without `within` shards parameters and moments over all ranks" : NULL;
 }
 
 /* ---- ffn chunks: 1, 2, 4, 8 of at least so many tokens ---- */
@@ -380,7 +397,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute,
      .other = other_recompute, .fits_each = always, .text = recompute_text, .frees = recompute_frees},
-    {.name = "weights", .column = 7, .if_several = true, .count = count_shardings, .take = take_sharding,
+    {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
 };
 

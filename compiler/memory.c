@@ -110,6 +110,13 @@ static size_t mirror_bytes(const Units *units)
     return bytes;
 }
 
+/* Groups that a rank moves weights in: those that share them, those that have replicas. */
+static int weight_groups(const Program *p, const Choice *c)
+{
+    const int ranks = c->within ? c->within : p->cluster.world;
+    return (ranks > 1) + (ranks < p->cluster.world);
+}
+
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward)
 {
@@ -128,7 +135,7 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     const int channels = backward->channels ? backward->channels : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
                     .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
-                    .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, p->cluster.world, channels) : 0};
+                    .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, weight_groups(p, c), channels) : 0};
 }
 
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)

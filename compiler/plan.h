@@ -25,6 +25,7 @@ typedef struct Choice {
     Travel travel;
     Recompute recompute;
     Sharding sharding;
+    int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
     int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: as recompute says, in all layers */
@@ -64,6 +65,9 @@ typedef struct Dimension {
 extern const Dimension dimensions[DIMENSIONS]; /* data first */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
 Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
+/* The values of the row `weights`, as count and take. */
+int sharding_count(const Program *p);
+bool sharding_take(const Program *p, Choice *c, int n);
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
 
@@ -208,8 +212,9 @@ typedef struct Memory { int n; const Buffer *at; size_t total, host, beside; int
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; } UnitTensor;
 typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
-typedef struct Units { int n; const Unit *at; } Units; /* embedding, layer, head */
-Units units_make(Arena *a, const Program *p);
+/* embedding, layer, head; ranks: over which each is sharded. */
+typedef struct Units { int n; const Unit *at; int ranks; } Units;
+Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 /* ---- plan/step_auto.c: recomputation by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
@@ -276,12 +281,12 @@ Cost cost_simulate(Arena *a, const Plan *p, double enough);
 bool cost_is_of_program(const Program *p);
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
-double cost_least(const Program *p, Units units, const double *pairs, int data);
+double cost_least(const Program *p, const double *pairs, int data);
 void print_cost(const Plan *p, const Cost *c, Text *out);
 
 /* ---- shares.c: ranks of different speed have different shares of a sequence ---- */
 typedef struct Speeds Speeds; /* of the cluster's devices */
-Speeds *shares_speeds(Arena *a, const Program *p, Units units, const double *pairs); /* pairs: as of cost_least */
+Speeds *shares_speeds(Arena *a, const Program *p, const double *pairs); /* pairs: as of cost_least */
 bool shares_differ(const Program *p, const Choice *c); /* ranks that share a sequence are on different devices */
 void shares_take(Arena *a, const Program *p, Speeds *s, Choice *c); /* decides share and shares_text */
 const char *shares_why_not(Arena *a, const Program *p, const Choice *c);

@@ -31,7 +31,6 @@ typedef struct Searcher {
     const Program *program;
     MaskMap **maps;
     Vec(Parted) parted;
-    Units units;
     Speeds *speeds; /* once shares are asked for */
     Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
     Vec(Candidate) open; /* of one of these: what is to be tried */
@@ -86,7 +85,8 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Choice *c = NEW(a, Choice);
     *c = *choice;
     const Parted *part = parted_for(s, c);
-    Draft t = {.program = s->program, .choice = *c, .partition = part->partition, .counts = part->counts, .units = s->units};
+    Draft t = {.program = s->program, .choice = *c, .partition = part->partition, .counts = part->counts,
+               .units = units_make(a, s->program, c->within)};
     Schedule *forward = schedule_make(a, d, c, false, 0);
     Schedule *backward = forward ? schedule_make(a, d, c, true, forward->channels) : NULL;
     if (!backward)
@@ -94,12 +94,12 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     schedule_slots(a, forward);
     schedule_slots(a, backward);
     if (c->spared)
-        t.choice.saving = c->saving = saving_at(s->arena, s->program, t.partition, s->units, pairs_of_rank(s, &t),
+        t.choice.saving = c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t),
                                                 1 - (double)c->spared / SAVING_LEVELS);
     t.memory = memory_make(a, s->program, c, part->partition, forward, backward);
-    Flow *flow = step_flow(a, step_make(a, s->program, c, part->partition, s->units, t.memory.scratch));
+    Flow *flow = step_flow(a, step_make(a, s->program, c, part->partition, t.units, t.memory.scratch));
     step_pack(a, flow, s->program->target->align);
-    memory_add_step(&t.memory, s->program, flow, s->units);
+    memory_add_step(&t.memory, s->program, flow, t.units);
     t.forward = forward;
     t.backward = backward;
     return t;
@@ -118,7 +118,7 @@ static const double *sequence_pairs(Searcher *s)
 static Speeds *speeds_of(Searcher *s)
 {
     if (!s->speeds)
-        s->speeds = shares_speeds(s->arena, s->program, s->units, sequence_pairs(s));
+        s->speeds = shares_speeds(s->arena, s->program, sequence_pairs(s));
     return s->speeds;
 }
 
@@ -505,7 +505,7 @@ static void try_all(Searcher *s)
     const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
     for (int i = 0; i < s->data.n; i++) {
         const int data = s->data.at[i].choice.data;
-        const double best = fastest(s), least = pairs ? cost_least(s->program, s->units, pairs, data) : 0;
+        const double best = fastest(s), least = pairs ? cost_least(s->program, pairs, data) : 0;
         if (least < best * (1 - tie))
             try_data(s, &s->data.at[i]);
         else
@@ -516,7 +516,6 @@ static void try_all(Searcher *s)
 static void start_search(Searcher *s)
 {
     s->maps = make_maps(s->arena, s->program);
-    s->units = units_make(s->arena, s->program);
 }
 
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */

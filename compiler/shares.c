@@ -28,14 +28,14 @@ static Speed *speed_of(Speeds *s, const Device *d)
 }
 
 /* Of groups of nodes with the same device, the slowest: CPUs may have fewer cores each. */
-Speeds *shares_speeds(Arena *a, const Program *p, Units units, const double *pairs)
+Speeds *shares_speeds(Arena *a, const Program *p, const double *pairs)
 {
     const Cluster *c = &p->cluster;
     Speeds *s = arena_alloc(a, sizeof *s + sizeof *s->at * (size_t)(c->group_count + 1));
     for (int g = 0, rank = 0; g < c->group_count; rank += c->groups[g].nodes * c->groups[g].gpus, g++) {
         Speed *x = speed_of(s, c->groups[g].device);
         double seconds[2];
-        cost_token(p, units, pairs, rank, seconds);
+        cost_token(p, pairs, rank, seconds);
         s->n += !x->device;
         x->device = c->groups[g].device;
         for (int i = 0; i < 2; i++)

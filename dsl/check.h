@@ -120,6 +120,7 @@ TakeField take_placement;                       /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
+void check_within(Checker *c, Layout *l);        /* that the ranks that share the weights make groups; 0: those of a node */
 void check_tokens(Checker *c, int64_t group);   /* that a sequence can be shared by so many ranks */
 void finish_train(Checker *c);
 void declare_mask(Checker *c, const Ast *mask);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; double softcap; } Assignment;
+typedef struct Assignment { int *mask; Span *by; int layers, fallback; Span fallback_span; double softcap; bool sinks; } Assignment;
 
 static const Ast *mask_value(Checker *c, Cursor *u)
 {
@@ -83,9 +83,18 @@ static void take_layers(Checker *c, const Ast *s, const Field *f, void *to)
     mask_value(c, &u);
 }
 
+/* `sinks learned;` */
+static void take_sinks(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    ((Assignment *)to)->sinks = cursor_word(&u, "learned") && cursor_end(&u);
+}
+
 static const Field attention_fields[] = {
     {"default", take_default, 0, 0},
     {"layers", take_layers, 0, FIELD_REPEATS},
+    {"sinks", take_sinks, 0, 0},
     {"softcap", take_double, offsetof(Assignment, softcap), 0, UNIT_NONE, 0.01, 1000},
 };
 
@@ -141,6 +150,7 @@ void finish_attention(Checker *c)
     p->mask_count = c->used_masks.n;
     p->layer_mask = a.mask;
     p->model.softcap = a.softcap;
+    p->model.sinks = a.sinks;
     p->table_count = c->used_tables.n;
     add_every_mask(c);
 }

@@ -221,7 +221,7 @@ static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to
 }
 
 /* A word out of names, or auto. */
-static void take_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
+static Cursor choose_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
 {
     const char **all = NEW_ARRAY(c->arena, const char *, n + 1);
     memcpy(all, names, sizeof *all * (size_t)n);
@@ -229,6 +229,12 @@ static void take_named(Checker *c, const Ast *s, Setting *setting, const char *c
     Cursor u = cursor_of(c, s);
     int word = cursor_choice(&u, all, n + 1);
     *setting = (Setting){.value = word == n ? 0 : word, .is_auto = word == n, .given = true, .span = s->span};
+    return u;
+}
+
+static void take_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
+{
+    Cursor u = choose_named(c, s, setting, names, n);
     cursor_end(&u);
 }
 
@@ -398,15 +404,25 @@ static void take_choice(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+/* `weights zero3 within node;`: value 0 is a node's ranks. */
 static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    (void)f;
+    Layout *l = to;
     const Ast *value = s->args.first;
-    const bool later = value && (strcmp(value->text, "replicated") == 0 || strcmp(value->text, "hybrid") == 0);
-    if (later)
-        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text), "weights zero1, zero2 or zero3");
-    else
-        take_named(c, s, &((Layout *)to)->weights, sharding_names, SHARDINGS);
+    const bool hybrid = value && strcmp(value->text, "hybrid") == 0, replicated = value && strcmp(value->text, "replicated") == 0;
+    if (hybrid || replicated) {
+        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text), hybrid ? "weights zero3 within node" : "weights zero1 within 1");
+        return;
+    }
+    Cursor u = choose_named(c, s, &l->weights, sharding_names, SHARDINGS);
+    if (l->weights.value >= 0 && cursor_try(&u, "within")) {
+        l->within = (Setting){.given = true, .span = u.at ? u.at->span : s->span};
+        if (!u.at)
+            diag_error(c->diags, s->span, "'within' needs `node`, or how many ranks share the weights");
+        else if (!cursor_try(&u, "node"))
+            cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &l->within.value);
+    }
+    cursor_end(&u);
 }
 
 /* `ffn chunks 4;` */
@@ -433,7 +449,7 @@ static const Field layout_fields[] = {
     {"shares", take_shares, 0, 0},
     {"schedule", take_schedule, 0, 0},
     {"travel", take_travel, 0, 0},
-    {"weights", take_weights, 0, 0},
+    {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
     {"ffn", take_ffn_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
@@ -507,6 +523,8 @@ static void check_layout(Checker *c, Layout *l)
                    (long long)l->heads.value, p->model.heads);
     if (!l->data.is_auto)
         check_tokens(c, world / l->data.value);
+    if (l->within.given)
+        check_within(c, l);
     if (l->block.given && p->sequence && l->block.value > p->sequence)
         diag_error(c->diags, l->block.span, "blocks of %lld tokens are longer than the sequence of %lld",
                    (long long)l->block.value, (long long)p->sequence);

@@ -24,7 +24,7 @@ typedef struct BurstGpu BurstGpu;
 
 /* ---- set-up ---- */
 /* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
- * streams and, where the world has more than one rank, one NCCL communicator for each channel and one for weights, in the
+ * streams and, where the world has more than one rank, one NCCL communicator for each channel and one or two for weights, in the
  * same order on all ranks; one cudaMalloc of device_bytes. Ranks of one host open each other's memory as BURST_TRANSPORT (auto,
  * nccl, peer) says; a rate to the next rank far below the topology's is reported on stderr. No device: BURST_E_DEVICE with
  * a clear text (errors 35 and 100). */
@@ -68,10 +68,12 @@ typedef struct BurstPiece { int peer; void *data; size_t width, rows, pitch; voi
  * decided at start-up, so the plan always has it. */
 int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        void *packing, size_t packing_bytes);
-/* On the weights' stream, over the whole world: full[i*elements ...] = rank i's shard, and shard = (add: +=) sum over ranks of
- * full[me*elements ...], which is spent. */
+/* On the weights' stream, over the ranks that share the weights (burst_shard_group): full[i*elements ...] = member i's shard, and
+ * shard = (add: +=) sum over members of full[me*elements ...], which is spent. */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
 int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add);
+/* On the same stream: shard = its sum over the ranks that hold the same one (burst_replica_group). */
+int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
 
 /* ---- weights: fp32 masters on the device, a host mirror for checkpoints ---- */
 typedef struct BurstGpuWeights {
@@ -117,6 +119,11 @@ int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, co
 int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable);
 /* delta[h][i] = sum over d of d_o * o; o, d_o [n][heads*d]. */
 int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta);
+int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
+/* Learned sinks, as burst_sink and burst_sink_back on [n][heads*d]; lse, d_lse [heads][n]. d_o may be d_out. */
+int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse, const BurstBf16 *sink, BurstBf16 *out);
+int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o, const float *lse,
+                        const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink);
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y); /* y += x */
 /* (o, lse), rows of d, becomes the output for its keys and those of (o_in, lse_in) together, as burst_attend_merge; first: it holds

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 6 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 7 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,6 +85,8 @@ int burst_gather_wait(BurstCtx *c, BurstGather *op);
 /* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j]. Returns when every
  * member may change its full again. */
 int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_elements, float *shard);
+/* data[j] = sum over members of data[j], the same bits on every member and on every run. */
+int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements);
 int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count); /* sums in rank order; count <= 64 */
 int burst_barrier(BurstCtx *c, BurstGroup g);
 
@@ -140,6 +142,15 @@ void burst_attend_backward(const BurstAttend *a);
 /* delta[h][i] = sum over d of d_o * o, for rows = heads * tokens. */
 void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta);
 
+/* ---- learned sinks on the host (GPT-OSS, arXiv 2508.10925) ----
+ * A column of score sink[h] beside the keys of each row of head h, without a value: out = o * keep, where keep = 1 / (1 +
+ * exp(sink - lse)) is the weight that the keys have; o, out [heads][n][d], lse [heads][n]. A row without a key stays 0. */
+void burst_sink(int64_t n, int heads, int d, const float *o, const float *lse, const float *sink, float *out);
+/* d_o = d_out * keep (they may be one); d_lse = keep (1 - keep) rowsum(d_out * o); d_sink[h] -= the sum of its d_lse. What attention's
+ * backward takes for delta is then rowsum(d_o * o) - d_lse. */
+void burst_sink_back(int64_t n, int heads, int d, const float *d_out, const float *o, const float *lse, const float *sink, float *d_o,
+                     float *d_lse, float *d_sink);
+
 /* ---- the rest of a Llama layer on the host ---- */
 /* y[n][out] = x[n][in] W^T, W [out][in] as Hugging Face stores it; add: y += . BLAS. */
 void burst_linear(int64_t n, int in, int out, const float *x, const float *w, float *y, bool add);
@@ -177,7 +188,11 @@ typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /
 void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
 double burst_sum_squares(int64_t count, const float *x);
 
-/* ---- weights: sharded over all ranks of the world in contiguous equal parts, unit by unit (ZeRO-3) ---- */
+/* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
+ * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks ---- */
+BurstGroup burst_shard_group(const BurstCtx *c);   /* that share the weights; in their order the parts of a unit */
+BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
+int burst_shard_of(const BurstCtx *c);             /* which part this rank holds, from 0 */
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
@@ -187,7 +202,7 @@ typedef struct BurstTensor {
 typedef struct BurstUnit {
     const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */
     int64_t elements;      /* without padding */
-    int64_t shard;         /* elements a rank holds: ceil(elements / world) */
+    int64_t shard;         /* elements a rank holds: ceil(elements / ranks that share them) */
     int tensors;
     const BurstTensor *tensor;
     int repeat;            /* layers; 1 for the others. Units are numbered in table order, repeats in turn */
@@ -231,6 +246,7 @@ typedef struct BurstPlan {
     int abi;
     const char *source;          /* "lab.topo model.burst" */
     int world, data, group;      /* data groups of `group` ranks each share one sequence */
+    int shard_ranks;             /* consecutive ranks that share the weights; 0: all */
     int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;

@@ -68,10 +68,11 @@ enum {
     BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
     BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel */
 };
-static inline int64_t burst_gpu_beside_bytes(int nodes, int world, int channels)
+/* communicators: of the weights. */
+static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int channels)
 {
-    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES + (world > 1 ? BURST_GPU_WEIGHTS_BYTES : 0) +
-           (nodes > 1 ? channels * (int64_t)BURST_GPU_CHANNEL_BYTES : 0);
+    return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES + (communicators > 0 ? BURST_GPU_WEIGHTS_BYTES : 0) +
+           ((communicators > 1) + (nodes > 1 ? channels : 0)) * (int64_t)BURST_GPU_CHANNEL_BYTES;
 }
 
 /* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */

@@ -105,6 +105,25 @@ static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, cons
     return burst_gpu_delta(e, n, heads, d, o, d_o, delta);
 }
 
+static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                                     const float *d_lse, float *delta)
+{
+    BURST_TRY(burst_gpu_delta(e, n, heads, d, o, d_o, delta));
+    return burst_gpu_subtract(e, n * heads, d_lse, delta);
+}
+
+static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse, const BurstAct *sink,
+                                BurstAct *out)
+{
+    return burst_gpu_sink(e, n, heads, d, o, lse, sink, out);
+}
+
+static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
+                                     const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
+{
+    return burst_gpu_sink_back(e, n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
@@ -150,6 +169,14 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
     BURST_TRY(burst_gpu_reduce(e, full, elements, shard, add));
+    return burst_op_end(e, o);
+}
+
+static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_all_reduce(e, shard, elements));
     return burst_op_end(e, o);
 }
 

@@ -153,6 +153,33 @@ static inline int burst_op_delta(BurstExec *e, int64_t n, int heads, int d, cons
     return BURST_OK;
 }
 
+/* d_lse: of a lse that is read beside o. */
+static inline int burst_op_delta_lse(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const BurstAct *d_o,
+                                     const float *d_lse, float *delta)
+{
+    BURST_TRY(burst_op_delta(e, n, heads, d, o, d_o, delta));
+    for (int64_t i = 0; i < heads * n; i++)
+        delta[i] -= d_lse[i];
+    return BURST_OK;
+}
+
+static inline int burst_op_sink(BurstExec *e, int64_t n, int heads, int d, const BurstAct *o, const float *lse, const BurstAct *sink,
+                                BurstAct *out)
+{
+    (void)e;
+    burst_sink(n, heads, d, o, lse, sink, out);
+    return BURST_OK;
+}
+
+/* d_o may be d_out. */
+static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, const BurstAct *d_out, const BurstAct *o,
+                                     const float *lse, const BurstAct *sink, BurstAct *d_o, float *d_lse, float *d_sink)
+{
+    (void)e;
+    burst_sink_back(n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
+    return BURST_OK;
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
@@ -169,17 +196,11 @@ static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)
     return BURST_OK;
 }
 
-static inline BurstGroup burst_op_world(const BurstExec *e)
-{
-    const BurstGroup g = {0, 1, burst_world(e)};
-    return g;
-}
-
 /* Starts; the unit is in full from burst_op_arrived on. */
 static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
 {
     (void)unit;
-    return burst_gather_start(e, burst_op_world(e), shard, elements, full, a);
+    return burst_gather_start(e, burst_shard_group(e), shard, elements, full, a);
 }
 
 static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
@@ -191,7 +212,7 @@ static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
     return BURST_OK;
 }
 
-/* shard (+)= this rank's part of the sum of all ranks' full, which is spent. */
+/* shard (+)= this rank's part of the sum of full over the ranks that share the weights; it is spent. */
 static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t elements, float *shard, bool add, BurstOrder *o)
 {
     (void)o;
@@ -199,7 +220,18 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     burst_part(e, BURST_P_REDUCE, unit, 0);
     if (!add)
         memset(shard, 0, (size_t)elements * sizeof *shard);
-    BURST_TRY(burst_reduce_scatter(e, burst_op_world(e), full, elements, shard));
+    BURST_TRY(burst_reduce_scatter(e, burst_shard_group(e), full, elements, shard));
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
+}
+
+/* shard = its sum over the ranks that hold the same one. */
+static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
+{
+    (void)o;
+    burst_doing(e, "sum of gradients over replicas");
+    burst_part(e, BURST_P_REDUCE, unit, 0);
+    BURST_TRY(burst_sum_over(e, burst_replica_group(e), shard, elements));
     burst_part(e, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }

@@ -199,7 +199,7 @@ static bool read_slices(const BurstCtx *c, const BurstPlan *p, BurstWeights *w, 
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
         const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
-        int64_t first = c->rank * u->shard, left = u->elements - first;
+        int64_t first = burst_shard_of(c) * u->shard, left = u->elements - first;
         int64_t count = left < 0 ? 0 : left < u->shard ? left : u->shard;
         float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
         memset(slice, 0, (size_t)u->shard * sizeof *slice);

@@ -46,10 +46,12 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
                                           (double)bytes / (1 << 30), strerror(reason));
 }
 
-static int64_t slice_of(const BurstUnit *u, int rank)
+/* Elements of a section that the rank writes: its shard, or none where a replica does. */
+static int64_t slice_of(const BurstPlan *p, int section, int rank)
 {
-    int64_t left = u->elements - rank * u->shard;
-    return left < 0 ? 0 : left < u->shard ? left : u->shard;
+    const BurstUnit *u = burst_unit(p, section / CHECKPOINT_KINDS);
+    int64_t left = u->elements - rank % plan_shards(p) * u->shard;
+    return left < 0 || !plan_writes(p, rank, section) ? 0 : left < u->shard ? left : u->shard;
 }
 
 static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, int fd, uint32_t *sums)
@@ -58,9 +60,9 @@ static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
     for (int s = 0; s < l->sections; s++) {
         const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
         const float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
-        size_t bytes = (size_t)slice_of(u, c->rank) * sizeof *slice;
+        size_t bytes = (size_t)slice_of(p, s, c->rank) * sizeof *slice;
         sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice, bytes);
-        if (!write_at(fd, slice, bytes, l->section_at[s] + (off_t)(c->rank * u->shard * (int64_t)sizeof *slice)))
+        if (!write_at(fd, slice, bytes, l->section_at[s] + (off_t)(burst_shard_of(c) * u->shard * (int64_t)sizeof *slice)))
             return false;
     }
     return write_at(fd, sums, (size_t)l->sections * sizeof *sums, slice_sums_at(l, c->rank));
@@ -87,7 +89,7 @@ static bool combine(const BurstPlan *p, const Layout *l, int fd, uint32_t *foote
         if (!read_at(fd, sums, (size_t)l->sections * sizeof *sums, slice_sums_at(l, rank)))
             return false;
         for (int s = 0; s < l->sections; s++) {
-            z_off_t bytes = (z_off_t)(slice_of(burst_unit(p, s / CHECKPOINT_KINDS), rank) * (int64_t)sizeof(float));
+            z_off_t bytes = (z_off_t)(slice_of(p, s, rank) * (int64_t)sizeof(float));
             footer[s] = (uint32_t)crc32_combine(footer[s], sums[s], bytes);
         }
     }

@@ -90,6 +90,60 @@ int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_e
     return BURST_OK;
 }
 
+/* Of elements that members share, where the part of each begins. */
+static int64_t part_begin(int64_t elements, BurstGroup g, int member)
+{
+    return elements * member / g.count;
+}
+
+/* Part of `member` to it, or my own part to it; a part may be empty. */
+static int send_parts(BurstCtx *c, BurstGroup g, int me, const float *data, int64_t elements, bool mine)
+{
+    BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world;
+    for (int i = 1; i < g.count; i++) {
+        const int to = (me + i) % g.count, part = mine ? me : to;
+        const int64_t begin = part_begin(elements, g, part), end = part_begin(elements, g, part + 1);
+        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, to), data + begin, (size_t)(end - begin) * sizeof *data, &sent[to]));
+    }
+    return BURST_OK;
+}
+
+static int sent_parts(BurstCtx *c, BurstGroup g, int me)
+{
+    BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world;
+    for (int i = 0; i < g.count; i++)
+        if (i != me)
+            BURST_TRY(burst_wait(c, &sent[i]));
+    return BURST_OK;
+}
+
+/* Each member adds the others' to its part, in their order, and sends it round. */
+int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements)
+{
+    int me = my_member(c, g);
+    BurstReq received;
+    if (me < 0)
+        return BURST_E_PLAN;
+    const int64_t first = part_begin(elements, g, me), end = part_begin(elements, g, me + 1);
+    BURST_TRY(send_parts(c, g, me, data, elements, false));
+    for (int i = 0; i < g.count; i++) {
+        if (i == me)
+            continue;
+        BURST_TRY(receive_adding(c, CHANNEL_SCATTER, member_rank(g, i), data + first, (size_t)(end - first) * sizeof *data, &received));
+        BURST_TRY(burst_wait(c, &received));
+    }
+    BURST_TRY(sent_parts(c, g, me));
+    BURST_TRY(send_parts(c, g, me, data, elements, true));
+    for (int i = 0; i < g.count; i++) {
+        const int64_t at = part_begin(elements, g, i), bytes = (part_begin(elements, g, i + 1) - at) * (int64_t)sizeof *data;
+        if (i == me)
+            continue;
+        BURST_TRY(burst_recv(c, CHANNEL_SCATTER, member_rank(g, i), data + at, (size_t)bytes, &received));
+        BURST_TRY(burst_wait(c, &received));
+    }
+    return sent_parts(c, g, me);
+}
+
 static int send_now(BurstCtx *c, int rank, const void *data, size_t bytes)
 {
     BurstReq req;

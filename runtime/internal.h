@@ -191,6 +191,10 @@ void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 /* The elements of a unit that are of this tensor and held by this rank; end <= begin: none. */
 typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
+/* How many ranks share the weights. */
+static inline int plan_shards(const BurstPlan *p) { return p->shard_ranks ? p->shard_ranks : p->world; }
+/* Whether it is this rank, of those that hold the same shards, that writes item `n` of a file: they take turns. */
+static inline bool plan_writes(const BurstPlan *p, int rank, int n) { return n % (p->world / plan_shards(p)) == rank / plan_shards(p); }
 
 /* Under mpirun, torchrun and srun, which end the ranks by SIGTERM when one of them was lost. */
 void catch_termination(void);

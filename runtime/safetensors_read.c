@@ -250,7 +250,7 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const Folder *f, int unit,
             continue;
         tensor_name_of(p, unit, t, name);
         BURST_TRY(safetensors_read(c, find_entry(f, name)->tensor, s.begin - t->offset, s.end - s.begin,
-                                   param + (s.begin - c->rank * u->shard)));
+                                   param + (s.begin - burst_shard_of(c) * u->shard)));
     }
     return BURST_OK;
 }

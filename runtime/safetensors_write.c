@@ -282,7 +282,7 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
     if (s.end <= s.begin)
         return true;
     off_t at = (off_t)o->file[e->file].header_bytes + e->begin + (s.begin - e->tensor->offset) * o->size;
-    return write_elements(fd, o->dtype, w->param[e->unit] + (s.begin - c->rank * u->shard), s.end - s.begin, at);
+    return write_elements(fd, o->dtype, w->param[e->unit] + (s.begin - burst_shard_of(c) * u->shard), s.end - s.begin, at);
 }
 
 static int open_part(BurstCtx *c, const Out *o, const char *name, int flags, char path[PATH_MAX], int *fd)
@@ -304,7 +304,7 @@ static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
     int fd;
     BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
     for (int i = f->first; written && i < f->end; i++)
-        written = write_entry(c, p, w, o, &o->entry[i], fd);
+        written = !plan_writes(p, c->rank, i) || write_entry(c, p, w, o, &o->entry[i], fd);
     return close_written(c, fd, written, path);
 }
 

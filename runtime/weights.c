@@ -1,5 +1,5 @@
-/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Every rank holds elements
- * [rank * shard, (rank + 1) * shard) of each unit; what lies beyond the unit's last element is zero and stays so. */
+/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Rank i of those that share the weights holds
+ * elements [i * shard, (i + 1) * shard) of each unit; what lies beyond the unit's last element is zero and stays so. */
 #include "internal.h"
 
 #include <math.h>
@@ -25,6 +25,23 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
+int burst_shard_of(const BurstCtx *c)
+{
+    return c->rank % plan_shards(c->plan);
+}
+
+BurstGroup burst_shard_group(const BurstCtx *c)
+{
+    const int shards = plan_shards(c->plan);
+    return (BurstGroup){c->rank / shards * shards, 1, shards};
+}
+
+BurstGroup burst_replica_group(const BurstCtx *c)
+{
+    const int shards = plan_shards(c->plan);
+    return (BurstGroup){c->rank % shards, shards, c->world / shards};
+}
+
 static int kinds_taken(const BurstPlan *p)
 {
     return p->places_gradients ? KINDS - 1 : KINDS;
@@ -48,7 +65,7 @@ static float normal_of(uint64_t seed, int unit, int64_t element)
 
 Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
 {
-    int64_t first = c->rank * u->shard, last = first + u->shard;
+    int64_t first = burst_shard_of(c) * u->shard, last = first + u->shard;
     int64_t begin = t->offset > first ? t->offset : first;
     int64_t end = t->offset + t->rows * t->cols < last ? t->offset + t->rows * t->cols : last;
     return (Span){begin, end};
@@ -67,7 +84,7 @@ typedef struct Filler {
 static void fill_unit(const Filler *f, const BurstUnit *u, int unit)
 {
     const BurstCtx *c = f->c;
-    float *at = f->w->param[unit] - c->rank * u->shard;
+    float *at = f->w->param[unit] - burst_shard_of(c) * u->shard;
     for (int t = 0; t < u->tensors; t++) {
         const BurstTensor *tensor = &u->tensor[t];
         const Span s = tensor_part(c, u, tensor);
@@ -147,7 +164,7 @@ double burst_learning_rate(const BurstPlan *p, int64_t step)
 
 static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW *o, const BurstWeights *w, int unit)
 {
-    int64_t first = c->rank * u->shard;
+    int64_t first = burst_shard_of(c) * u->shard;
     for (int t = 0; t < u->tensors; t++) {
         Span s = tensor_part(c, u, &u->tensor[t]);
         int64_t at = s.begin - first;
@@ -163,7 +180,7 @@ int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64
     double squares = 0;
     for (int u = 0; u < w->units; u++)
         squares += burst_sum_squares(burst_unit(p, u)->shard, w->grad[u]);
-    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &squares, 1));
+    BURST_TRY(burst_allreduce(c, burst_shard_group(c), &squares, 1)); /* replicas each have all of it */
     *norm = sqrt(squares);
     if (!isfinite(*norm))
         return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);

@@ -133,6 +133,11 @@ int unit_of_visit(const Step *s, int visit)
     return visit <= head ? visit : 2 * head - visit;
 }
 
+bool step_replicates(const Step *s)
+{
+    return s->units.ranks < s->program->cluster.world;
+}
+
 bool step_rounds(const Step *s)
 {
     return s->program->target->activation_bytes < (int)sizeof(float);
@@ -145,7 +150,7 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
     if (v->bytes)
         return v->bytes;
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
-        return u->shard * size * (v->dim[0] == DIM_UNIT ? s->program->cluster.world : 1);
+        return u->shard * size * (v->dim[0] == DIM_UNIT ? s->units.ranks : 1);
     return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
 }
 

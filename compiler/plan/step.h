@@ -58,6 +58,7 @@ typedef struct Value {
     X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
     X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
+    X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
@@ -68,12 +69,14 @@ typedef struct Value {
     X(ROPE_BACK, "rope_back", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT_BACK, "layout_back", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU_BACK, "swiglu_back", FFN, COMPUTE, MEMORY) \
+    X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
     X(WAIT, "wait", IDLE, COMPUTE, NONE) \
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
     X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
+    X(ALL_REDUCE, "all_reduce", REDUCE, WEIGHTS, COLLECTIVE) \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -133,8 +136,9 @@ Saving saving_of(const Choice *c);
 void make_again(Step *s, const Block *from, const char *set, Block *to);
 /* The operations of the feed-forward network over so many chunks of the tokens. */
 void step_chunks(Step *s, int chunks);
-/* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; the
- * optimizer. A reduction of every sequence adds to the shard from the second on. */
+/* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
+ * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
+ * sequence adds to the shard from the second on. */
 void step_weights(Step *s, Sharding sharding);
 /* All four, and scratch of operations; attention: bytes of attention's, one for both directions. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
@@ -147,6 +151,7 @@ void op_write(Op *o, int value, int next, bool adds);
 /* Whether the operation's operand is one chunk's rows of a value that has all tokens. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
 Op op_make(OpKind k);                                  /* without operands */
+bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
 bool step_rounds(const Step *s); /* whether products read parameters rounded to the type of activations */
 int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */

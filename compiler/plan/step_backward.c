@@ -19,7 +19,8 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
-    {OP_ATTENTION, OP_DELTA, "y0 dy0", "delta", false},
+    {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
+    {OP_ATTENTION, OP_DELTA, "y0 dy0 dy1", "delta", false},
     {OP_ATTENTION, OP_ATTENTION_BACK, "x0 x1 x2 y1 dy0 delta", "dx0 dx1 dx2", false},
 };
 
@@ -51,6 +52,8 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
     if (name[0] != 'x' && name[0] != 'y')
         return (Operand){step_value(b->step, word), 0};
     const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
+    if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
+        return (Operand){-1, 0}; /* nothing asks for it */
     return gradient ? (Operand){gradient_of(b->step, x.value), 0} : x;
 }
 

@@ -37,13 +37,14 @@ static const Tensor layer_tensors[] = {
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL},
+    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, IF(sinks)}, /* the last: matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
 };
 
-static Unit unit_of(Arena *a, const Program *p, const char *name, const Tensor *row, int n, int repeat)
+static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
     int64_t at = 0;
@@ -55,16 +56,17 @@ static Unit unit_of(Arena *a, const Program *p, const char *name, const Tensor *
         t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first};
         at += rows * cols;
     }
-    return (Unit){name, repeat, at, (at + p->cluster.world - 1) / p->cluster.world, tensors, t};
+    return (Unit){name, repeat, at, (at + ranks - 1) / ranks, tensors, t};
 }
 
-Units units_make(Arena *a, const Program *p)
+Units units_make(Arena *a, const Program *p, int within)
 {
+    const int ranks = within ? within : p->cluster.world;
     Unit *u = NEW_ARRAY(a, Unit, 3);
-    u[0] = unit_of(a, p, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, p, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
-    u[2] = unit_of(a, p, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
-    return (Units){3, u};
+    u[0] = unit_of(a, p, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
+    u[1] = unit_of(a, p, ranks, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
+    u[2] = unit_of(a, p, ranks, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
+    return (Units){3, u, ranks};
 }
 
 /* ---- values and operations ---- */
@@ -100,6 +102,7 @@ static const struct { size_t part; Value value; } part_values[] = {
     {IF(qk_norm), {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
     {IF(qk_norm), {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
     {IF(qk_norm), {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
+    {IF(sinks), {.name = "o_sink", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
 };
 static const Row layer_rows[] = {
     {OP_NORM, {"x"}, {"h1", "rstd1"}, "input_layernorm.weight"},
@@ -115,7 +118,8 @@ static const Row layer_rows[] = {
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = IF(qkv_bias)},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
-    {OP_LAYOUT, {"o"}, {"o_flat"}, NULL},
+    {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = IF(sinks)},
+    {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL},
     {OP_LINEAR, {"o_flat", "x"}, {"x_mid"}, "self_attn.o_proj.weight"}, /* the second operand is added */
     {OP_NORM, {"x_mid"}, {"h2", "rstd2"}, "post_attention_layernorm.weight"},
     {OP_LINEAR, {"h2"}, {"gate_up"}, "mlp.gate_proj.weight", 2}, /* gate and up: one product on a device */

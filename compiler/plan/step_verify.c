@@ -89,12 +89,19 @@ static void find_writes(Machine *m, Doing *d)
 
 /* ---- operations of a rule ---- */
 
+/* Whether forward's operation has no such operand: fewer inputs, or an output whose gradient nothing asks for. */
+static bool absent(const Made *x, const char *word)
+{
+    const int n = word[1] - '0';
+    return (word[0] == 'x' && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
+}
+
 /* How many operands are right; *bad: the first that is not, countof a rule's operands if there are too many. */
 static int right_operands(const Machine *m, const Doing *d, const Rule *r, const Made *x, int *bad)
 {
     int right = 0, words = 0;
     *bad = -1;
-    for (; r->read[2 * words] && !(r->read[2 * words] == 'x' && r->read[2 * words + 1] - '0' >= x->ins); words++) {
+    for (; r->read[2 * words] && !absent(x, r->read + 2 * words); words++) {
         const bool same = words < d->datas && d->data[words].number == own_number(m, d->at, word_number(m, x, r->read + 2 * words));
         right += same;
         if (!same && *bad < 0)
@@ -241,6 +248,25 @@ static void run_reduce(Machine *m, Doing *d)
                           .end = d->read[0].item->offset + d->read[0].item->bytes});
 }
 
+/* The number of a unit's gradients of all sequences as the optimizer finds them, or as the sum over replicas does. */
+static uint64_t shard_number(const Machine *m, int unit, bool over_replicas)
+{
+    return m->all[unit] * (m->alone ? 1 : SUM_FACTOR) * (over_replicas ? REPLICA_FACTOR : 1);
+}
+
+static void run_all_reduce(Machine *m, Doing *d)
+{
+    find_writes(m, d);
+    const int unit = m->failed ? 0 : d->write[0].index;
+    if (m->sequence < m->sequences - 1)
+        reject(m, STEP_UNITS, "sequences follow, and their gradients would be added to a sum over replicas");
+    if (!step_replicates(m->step))
+        reject(m, STEP_UNITS, "all ranks share the weights: there are no replicas");
+    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, false))
+        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    use_stream(m, d, shard_number(m, unit, true), d->at->op->adds[0]);
+}
+
 /* Parameters, moments and rounded parameters: as the step found them; afterwards, new. */
 static void check_state(Machine *m, int unit, bool after)
 {
@@ -273,7 +299,7 @@ static void run_optimizer(Machine *m, Doing *d)
     const int unit = d->at->unit;
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != (m->alone ? 1 : SUM_FACTOR) * m->all[unit])
+    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
     check_state(m, unit, false);
     fill_state(m, unit, true);
@@ -304,6 +330,10 @@ static void run(Machine *m, int t)
     }
     if (k == OP_REDUCE && d.datas == 1) {
         run_reduce(m, &d);
+        return;
+    }
+    if (k == OP_ALL_REDUCE && d.datas == 1) {
+        run_all_reduce(m, &d);
         return;
     }
     find_writes(m, &d);
@@ -343,7 +373,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     const Program *p = f->step->program;
     const int values = f->step->values.n, units = p->model.layers + 2;
     Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units, .now = -1,
-                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = p->cluster.world == 1};
+                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = f->step->units.ranks == 1};
     m.item = NEW_ARRAY(a, const Item *, values * m.span);
     m.shared = NEW_ARRAY(a, int, values);
     m.sum[0] = NEW_ARRAY(a, uint64_t, units);

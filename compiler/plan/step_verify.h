@@ -4,7 +4,8 @@
 
 #include "step.h"
 
-enum { INS = 3, OUTS = 2, SUM_FACTOR = 0x2545f491 /* odd: a shard is another number than the sum it comes from */ };
+enum { INS = 3, OUTS = 2, /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
+       SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d };
 
 /* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0 output, g0 the whole
  * gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta. */

@@ -11,6 +11,7 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE, "x0", "y0", false, false},
     {OP_LAYOUT, OP_LAYOUT, "x0", "y0", false, false},
     {OP_ATTENTION, OP_ATTENTION, "x0x1x2", "y0y1", false, false},
+    {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
     {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
     {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
     {OP_EMBED, OP_EMBED_BACK, "x0g0", "", false, true},
@@ -21,7 +22,8 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
-    {OP_ATTENTION, OP_DELTA, "y0g0", "e0", false, false},
+    {OP_SINK, OP_SINK_BACK, "g0x0x1", "d0d1", true, true},
+    {OP_ATTENTION, OP_DELTA, "y0g0g1", "e0", false, false},
     {OP_ATTENTION, OP_ATTENTION_BACK, "x0x1x2y1g0e0", "d0d1d2", false, false},
 };
 

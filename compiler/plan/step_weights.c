@@ -7,7 +7,10 @@
  * Where weights last the step, forward gathers them in the step's first sequence and nothing else does. Where gradients do,
  * they are zeroed in the first sequence and reduced in the last; else no more than two units' sums are there at once.
  *
- * One rank alone has nothing to gather or to reduce: operations read its parameters and add to its gradients.
+ * Where weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv 2311.00257), gathers and reductions
+ * stay inside the group, and the last sequence sums each unit's shard of gradients over the ranks that hold the same one.
+ *
+ * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add to its gradients.
  */
 #include "step.h"
 
@@ -35,7 +38,7 @@ static bool reads_weight(const Op *o)
 
 static bool makes_gradients(const Op *o)
 {
-    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_LOSS || !reads_weight(o));
+    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS || !reads_weight(o));
 }
 
 static Op gather(const Weights *w, int weight, int next, bool embedding)
@@ -65,6 +68,16 @@ static Op reduce(const Weights *w, int sum, bool embedding, bool adds)
     o.when = w->sums_last ? WHEN_LAST : WHEN_ALWAYS;
     op_read(&o, sum, 0);
     op_write(&o, w->shard, 0, adds);
+    return o;
+}
+
+/* Of the gradients of all sequences, in place. */
+static Op all_reduce(const Weights *w)
+{
+    Op o = op_make(OP_ALL_REDUCE);
+    o.when = WHEN_LAST;
+    op_read(&o, w->shard, 0);
+    op_write(&o, w->shard, 0, false);
     return o;
 }
 
@@ -125,6 +138,8 @@ static void visit_block(const Weights *w, int block)
         *vec_push(w->step->arena, &b->ops) = wait(w);
     if (gradients && !w->alone)
         *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
+    if (gradients && step_replicates(w->step))
+        *vec_push(w->step->arena, &b->ops) = all_reduce(w);
 }
 
 static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element e, Index index)
@@ -139,7 +154,7 @@ static Weights add_values(Step *s, Sharding sharding)
         SHARDING_ROWS(X)
 #undef X
     };
-    const bool alone = s->program->cluster.world == 1;
+    const bool alone = s->units.ranks == 1;
     Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone || last[sharding].gradients,
                  .gathered = -1};
     const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);

@@ -52,13 +52,14 @@ struct BurstGpu {
     bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
     cudaStream_t compute, weights, *channel;
-    ncclComm_t *comm;  /* [channels + 1], the last for the weights; NULL entries in a world of one */
+    ncclComm_t *comm;  /* [channels + 2]: then of the ranks that share the weights, and of replicas; NULL: nothing moves by it */
     uint8_t *met;      /* [channels + 2][world]: which directions have been used, the last for collectives; transfer.cu */
     Greeting *greeting; /* [2 * world] */
     int greetings;     /* under way */
     Peer peer[PEERS_MOST]; /* the next rank of the host first */
     int peers;
     bool all_peers;        /* every pair of the world: all ranks agree on that */
+    bool shard_peers;      /* and every pair of the ranks that share the weights */
     const Peer **peer_of;  /* [world], NULL: NCCL moves what goes to that rank */
     PFN_cuStreamBatchMemOp_v11070 flag_ops;
     uint32_t *messages;    /* [channels + 1][PEERS_MOST][sent, received]: counted */

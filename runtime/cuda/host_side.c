@@ -10,16 +10,16 @@
 enum { WORD = 4, LINE = 256, NAP_US = 1000 };
 
 /* Each word is a whole number below 2^32, exact in a double; all ranks but the first add zeros. */
-int host_broadcast(BurstCtx *c, void *bytes, int count)
+int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count)
 {
     double values[REDUCE_MAX] = {0};
     char *at = bytes;
-    for (int i = 0; i < count / WORD && c->rank == 0; i++) {
+    for (int i = 0; i < count / WORD && c->rank == g.first; i++) {
         uint32_t word;
         memcpy(&word, at + i * WORD, WORD);
         values[i] = word;
     }
-    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, values, count / WORD));
+    BURST_TRY(burst_allreduce(c, g, values, count / WORD));
     for (int i = 0; i < count / WORD; i++) {
         uint32_t word = (uint32_t)values[i];
         memcpy(at + i * WORD, &word, WORD);

@@ -24,8 +24,8 @@ bool host_launched(const BurstCtx *c); /* by mpirun, torchrun or srun: each proc
 /* Shows the other ranks of the host which device this one has (a number that tells devices apart). *other: the first of
  * them with the same, -1: none. All ranks call it; waits. */
 int host_claim(BurstCtx *c, uint64_t device, int *other);
-/* bytes[count] of rank 0 to all ranks; count a multiple of 4, at most 256. Waits. */
-int host_broadcast(BurstCtx *c, void *bytes, int count);
+/* bytes[count] of the group's first rank to all of it; count a multiple of 4, at most 256. Waits. */
+int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for
  * the time limit (what: what is waited for). Zeroed memory begins the watch. */
 typedef struct HostWatchdog { double begin, checked; } HostWatchdog;

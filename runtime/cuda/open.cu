@@ -19,6 +19,19 @@ static int make_streams(BurstGpu *g)
     return BURST_OK;
 }
 
+/* Nothing where the group is this rank alone. */
+static int make_communicator(BurstGpu *g, BurstGroup group, ncclComm_t *out)
+{
+    ncclUniqueId id;
+    if (group.count == 1)
+        return BURST_OK;
+    if (g->rank == group.first)
+        NCCL_TRY(g, ncclGetUniqueId(&id));
+    BURST_TRY(host_broadcast(g->ctx, group, &id, ID_BYTES));
+    NCCL_TRY(g, ncclCommInitRank(out, group.count, id, (g->rank - group.first) / group.stride));
+    return BURST_OK;
+}
+
 /* NVLink multicast stays off unless asked for: it needs a fabric manager that not every machine has. */
 static int make_communicators(BurstGpu *g)
 {
@@ -28,13 +41,21 @@ static int make_communicators(BurstGpu *g)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
     BURST_TRY(gpu_name_host(g));
     /* each takes a fifth of a gigabyte: channels have none where all ranks are peers */
-    for (int i = g->all_peers ? g->channels : 0; i <= g->channels; i++) {
-        ncclUniqueId id;
-        if (g->rank == 0)
-            NCCL_TRY(g, ncclGetUniqueId(&id));
-        BURST_TRY(host_broadcast(g->ctx, &id, ID_BYTES));
-        NCCL_TRY(g, ncclCommInitRank(&g->comm[i], g->world, id, g->rank));
-    }
+    for (int i = 0; i < g->channels && !g->all_peers; i++)
+        BURST_TRY(make_communicator(g, BurstGroup{0, 1, g->world}, &g->comm[i]));
+    BURST_TRY(make_communicator(g, burst_shard_group(g->ctx), &g->comm[g->channels]));
+    return make_communicator(g, burst_replica_group(g->ctx), &g->comm[g->channels + 1]);
+}
+
+/* Whether the ranks that share the weights have each other's memory: all of them agree. */
+static int agree_on_peers(BurstGpu *g)
+{
+    const BurstGroup shards = burst_shard_group(g->ctx);
+    double apart = 0;
+    for (int rank = shards.first; rank < shards.first + shards.count; rank++)
+        apart += rank != g->rank && !g->peer_of[rank];
+    BURST_TRY(burst_allreduce(g->ctx, shards, &apart, 1));
+    g->shard_peers = apart == 0;
     return BURST_OK;
 }
 
@@ -81,7 +102,7 @@ static int make_own(BurstGpu *g)
 static int open_all(BurstGpu *g)
 {
     g->channel = (cudaStream_t *)calloc((size_t)g->channels + 1, sizeof *g->channel);
-    g->comm = (ncclComm_t *)calloc((size_t)g->channels + 1, sizeof *g->comm);
+    g->comm = (ncclComm_t *)calloc((size_t)g->channels + 2, sizeof *g->comm);
     g->met = (uint8_t *)calloc((size_t)g->channels + 2, (size_t)g->world);
     g->greeting = (Greeting *)calloc(2 * (size_t)g->world, sizeof *g->greeting);
     g->peer_of = (const Peer **)calloc((size_t)g->world, sizeof *g->peer_of);
@@ -99,6 +120,7 @@ static int open_all(BurstGpu *g)
     BURST_TRY(make_own(g));
     BURST_TRY(measure(g, TAKEN_OWN, &used));
     BURST_TRY(gpu_peers_open(g));
+    BURST_TRY(agree_on_peers(g));
     BURST_TRY(measure(g, TAKEN_LINKS, &used));
     BURST_TRY(make_communicators(g));
     BURST_TRY(measure(g, TAKEN_NCCL, &used));
@@ -164,7 +186,7 @@ void burst_gpu_close(BurstGpu *g)
     bool orderly = came_to_rest(g) && left_peers(g);
     /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a stream that waits
      * for a lost peer's flag never does. What is left then ends with the process. */
-    for (int i = 0; g->comm && i <= g->channels; i++)
+    for (int i = 0; g->comm && i < g->channels + 2; i++)
         if (g->comm[i] && (orderly || g->peers == 0))
             orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
     gpu_watch_close(g, orderly);

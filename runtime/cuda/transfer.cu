@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SENDING = 1, RECEIVING = 2 };
+enum { SENDING = 1, RECEIVING = 2, SUMMING = 4 };
 
 /* ---- meeting ---- */
 /* The first message between two ranks, on each channel and in each direction. NCCL connects them then, and waits for the
@@ -54,14 +54,14 @@ static int meet(BurstGpu *g, int channel)
     return BURST_OK;
 }
 
-/* The same for a collective of the weights; direction tells gather and reduce apart. */
-static int meet_all(BurstGpu *g, int direction)
+/* The same for a collective of the weights; direction tells gather, reduction and the sum over replicas apart. */
+static int meet_all(BurstGpu *g, int direction, BurstGroup group)
 {
     uint8_t *met = &g->met[(g->channels + 1) * g->world];
     if (*met & direction)
         return BURST_OK;
     *met |= (uint8_t)direction;
-    return burst_barrier(g->ctx, BurstGroup{0, 1, g->world});
+    return burst_barrier(g->ctx, group);
 }
 
 /* ---- pieces ---- */
@@ -266,24 +266,26 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
 }
 
 /* ---- weights ---- */
-/* Rank i's shard lies in every rank's full at the same place. */
+/* The shard of member i lies in every member's full at the same place. */
 static int gather_over_peers(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
     const size_t bytes = (size_t)elements * sizeof *shard;
-    BurstPiece *send = g->pieces, *receive = g->pieces + g->world;
-    for (int i = 0; i < g->world; i++) {
-        send[i] = BurstPiece{i, (void *)shard, bytes, 1, bytes, full + g->rank * elements, bytes};
-        receive[i] = BurstPiece{i, full + i * elements, bytes, 1, bytes, NULL, 0};
+    const BurstGroup shards = burst_shard_group(g->ctx);
+    BurstPiece *send = g->pieces, *receive = g->pieces + shards.count;
+    for (int i = 0; i < shards.count; i++) {
+        const int rank = shards.first + i;
+        send[i] = BurstPiece{rank, (void *)shard, bytes, 1, bytes, full + burst_shard_of(g->ctx) * elements, bytes};
+        receive[i] = BurstPiece{rank, full + i * elements, bytes, 1, bytes, NULL, 0};
     }
-    return move_pieces(g, g->channels, send, g->world, receive, g->world, Packing{NULL, 0, 0});
+    return move_pieces(g, g->channels, send, shards.count, receive, shards.count, Packing{NULL, 0, 0});
 }
 
-/* Where not all ranks are peers NCCL moves everything: its ring sends each shard between two nodes once only. */
+/* Where not all of them are peers NCCL moves everything: its ring sends each shard between two nodes once only. */
 int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    if (g->all_peers)
+    if (g->shard_peers)
         return gather_over_peers(g, shard, elements, full);
-    BURST_TRY(meet_all(g, SENDING));
+    BURST_TRY(meet_all(g, SENDING, burst_shard_group(g->ctx)));
     NCCL_TRY(g, ncclAllGather(shard, full, (size_t)elements, ncclBfloat16, g->comm[g->channels], g->weights));
     return BURST_OK;
 }
@@ -291,8 +293,15 @@ int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, Burs
 /* What is added to other sequences' gradients is summed in place first, and added as a whole. */
 int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add)
 {
-    float *sum = add ? full + g->rank * elements : shard;
-    BURST_TRY(meet_all(g, RECEIVING));
+    float *sum = add ? full + burst_shard_of(g->ctx) * elements : shard;
+    BURST_TRY(meet_all(g, RECEIVING, burst_shard_group(g->ctx)));
     NCCL_TRY(g, ncclReduceScatter(full, sum, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels], g->weights));
     return add ? gpu_add(g, g->weights, elements, sum, shard) : BURST_OK;
+}
+
+int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements)
+{
+    BURST_TRY(meet_all(g, SUMMING, burst_replica_group(g->ctx)));
+    NCCL_TRY(g, ncclAllReduce(shard, shard, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels + 1], g->weights));
+    return BURST_OK;
 }

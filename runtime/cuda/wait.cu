@@ -84,7 +84,7 @@ static void describe_unfinished(BurstGpu *g, char *text, size_t size)
 
 static int check_communicators(BurstGpu *g)
 {
-    for (int i = 0; i <= g->channels; i++) {
+    for (int i = 0; i < g->channels + 2; i++) {
         ncclResult_t state = ncclSuccess;
         if (g->comm[i])
             NCCL_TRY(g, ncclCommGetAsyncError(g->comm[i], &state));

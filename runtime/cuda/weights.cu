@@ -98,7 +98,7 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
     total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
     BURST_TRY(gpu_launched(g, "the gradient's norm"));
     BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
-    BURST_TRY(burst_allreduce(g->ctx, BurstGroup{0, 1, g->world}, &squares, 1));
+    BURST_TRY(burst_allreduce(g->ctx, burst_shard_group(g->ctx), &squares, 1)); /* replicas each have all of it */
     *norm = sqrt(squares);
     return BURST_OK;
 }
@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard s
 /* What lies behind the unit's last element on the last ranks is zero and stays so. */
 static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard &s)
 {
-    const int64_t first = g->rank * unit->shard, last = first + unit->shard;
+    const int64_t first = burst_shard_of(g->ctx) * unit->shard, last = first + unit->shard;
     for (int i = 0; i < unit->tensors; i++) {
         const BurstTensor *t = &unit->tensor[i];
         const int64_t begin = t->offset > first ? t->offset : first, behind = t->offset + t->rows * t->cols;

@@ -89,12 +89,40 @@ static void collectives_leave_each_rack_once(void **state)
     cluster_fill(&c, 8, 4, 4, false);
     c.nic.latency = 1e3;
     add_level(&c.cluster, 2, 6e8, 2, 5e3);
-    exactly(collective_rate(&c.cluster), 3e8); /* cards of a node: 4e8 */
-    const Collective x = collective_of(&c.cluster, 32e6);
+    const Ring all = {32, 1, 1};
+    const Collective x = collective_of(&c.cluster, all, 32e6);
     exactly(x.bytes, 31e6);
+    exactly(collective_moving(&c.cluster, x), 31e6 / 3e8); /* cards of a node: 4e8 */
     exactly(x.seconds, 31e6 / 3e8 + 7 * 1e-6 + 3 * 5e-6);
     add_level(&c.cluster, 8, 1e3, 1, 1e9); /* all nodes: nothing leaves it */
-    exactly(collective_of(&c.cluster, 32e6).seconds, x.seconds);
+    exactly(collective_of(&c.cluster, all, 32e6).seconds, x.seconds);
+}
+
+/* Rings inside a node or a rack, and between these: bytes on the narrowest of links, cards and uplinks, each hop once a round. */
+static void rings_use_what_lies_between_their_ranks(void **state)
+{
+    (void)state;
+    static const struct { Ring ring; double full, bytes, link, nic, uplink, seconds; } cases[] = {
+        {{4, 1, 1}, 32e6, 24e6, 24e6, 0, 0, 24e6 / 5e8},
+        {{2, 1, 1}, 32e6, 16e6, 16e6, 0, 0, 16e6 / 5e8},
+        {{8, 1, 1}, 32e6, 28e6, 28e6, 28e6, 0, 28e6 / 4e8 + 1e-6},
+        {{8, 4, 2}, 8e6, 14e6, 0, 4 * 14e6, 4 * 14e6, 4 * 14e6 / 3e8 + 2 * (7e-6 + 3 * 5e-6)},
+        {{16, 2, 2}, 16e6, 30e6, 30e6, 2 * 30e6, 2 * 30e6, 2 * 30e6 / 3e8 + 2 * (7e-6 + 3 * 5e-6)},
+        {{4, 8, 2}, 4e6, 6e6, 0, 4 * 6e6, 8 * 6e6, 8 * 6e6 / 3e8 + 2 * (3e-6 + 3 * 5e-6)},
+    };
+    TestCluster c;
+    cluster_fill(&c, 8, 4, 4, false);
+    c.cluster.link_bandwidth = 5e8;
+    c.nic.latency = 1e3;
+    add_level(&c.cluster, 2, 6e8, 2, 5e3);
+    for (int i = 0; i < countof(cases); i++) {
+        const Collective x = collective_of(&c.cluster, cases[i].ring, cases[i].full);
+        exactly(x.bytes, cases[i].bytes);
+        exactly(x.link, cases[i].link);
+        exactly(x.nic, cases[i].nic);
+        exactly(x.uplink[0], cases[i].uplink);
+        exactly(x.seconds, cases[i].seconds);
+    }
 }
 
 /* An all-to-all: of 31 peers 16 are in another rack of two nodes, and what goes to them from both nodes shares the uplink. Computing
@@ -205,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lanes_share_the_uplink), cmocka_unit_test(each_level_has_its_latency),
         cmocka_unit_test(bytes_by_level),         cmocka_unit_test(collectives_leave_each_rack_once),
+        cmocka_unit_test(rings_use_what_lies_between_their_ranks),
         cmocka_unit_test(exchanges_share_the_uplink), cmocka_unit_test(laws_at_random),
         cmocka_unit_test(texts_and_defaults),     cmocka_unit_test(the_search_names_uplinks),
     };

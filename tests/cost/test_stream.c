@@ -165,7 +165,7 @@ static void links_are_shared(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &usual);
     const double hop = 16384 * 8 * 128 * 2 * 2, h = hop / 300e9;
-    const Collective two[] = {{hop, h}, {10 * hop, 10 * h}}, half = {hop, h / 2};
+    const Collective two[] = {{hop, h, hop, 0}, {10 * hop, 10 * h, 10 * hop, 0}}, half = {hop, h / 2, hop, 0};
     close_to(beside(a, &d, NULL, 0).seconds, 3 * h, 0.02);
     AttentionTime t = beside(a, &d, two, 2);
     close_to(t.seconds, 6 * h, 0.02);
@@ -187,7 +187,7 @@ static void nics_are_shared_by_ranks(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &k);
     const double hop = 16384 * 8 * 128 * 2 * 2, h = hop / 10e9;
-    const Collective c = {100 * hop, 100 * h};
+    const Collective c = {100 * hop, 100 * h, 100 * hop, 100 * hop};
     close_to(beside(a, &d, NULL, 0).seconds, 3 * h, 0.02);
     close_to(beside(a, &d, &c, 1).seconds, 9 * h, 0.02);
     arena_free(a);

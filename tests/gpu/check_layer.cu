@@ -155,6 +155,35 @@ static void check_delta(Check *k, int d)
     compare(k, "delta", down(k, delta, want.size()), want, FP32);
 }
 
+/* ---- learned sinks ---- */
+static void check_sink(Check *k, int d)
+{
+    enum { TOKENS = 45, HEADS = 3, ROWS = TOKENS * HEADS };
+    const Floats o = random_bf16((size_t)ROWS * d, 61, 1), d_out = random_bf16(o.size(), 62, 1), sink = random_bf16(HEADS, 63, 1);
+    Floats lse = random_floats(ROWS, 64, 1);
+    const Floats d_sink = random_floats(HEADS, 65, 1);
+    lse[7] = -INFINITY; /* a row without keys */
+    Doubles out(o.size()), d_o(o.size()), d_lse(ROWS), total(d_sink.begin(), d_sink.end());
+    for (int row = 0; row < ROWS; row++) {
+        const int head = row % HEADS, at = head * TOKENS + row / HEADS;
+        const double keep = 1 / (1 + exp((double)sink[(size_t)head] - lse[(size_t)at]));
+        for (int j = 0; j < d; j++) {
+            const size_t i = (size_t)row * d + j;
+            out[i] = keep * o[i], d_o[i] = keep * d_out[i];
+            d_lse[(size_t)at] += keep * (1 - keep) * d_out[i] * o[i];
+        }
+        total[(size_t)head] -= d_lse[(size_t)at];
+    }
+    BurstBf16 *y = (BurstBf16 *)poisoned(k, o.size() * sizeof *y), *dx = up_bf16(k, d_out);
+    float *of_lse = (float *)poisoned(k, ROWS * sizeof *of_lse), *sum = up(k, d_sink);
+    MUST(k, burst_gpu_sink(k->g, TOKENS, HEADS, d, up_bf16(k, o), up(k, lse), up_bf16(k, sink), y));
+    compare(k, "sink", down_bf16(k, y, o.size()), out, BF16);
+    MUST(k, burst_gpu_sink_back(k->g, TOKENS, HEADS, d, dx, up_bf16(k, o), up(k, lse), up_bf16(k, sink), dx, of_lse, sum));
+    compare(k, "sink_back, d_o", down_bf16(k, dx, o.size()), d_o, BF16);
+    compare(k, "sink_back, d_lse", down(k, of_lse, ROWS), d_lse, FP32);
+    compare(k, "sink_back, d_sink", down(k, sum, HEADS), total, FP32);
+}
+
 /* Odd counts and beginnings: the tail, and the way without 16-byte accesses. */
 static void check_add(Check *k, int shift)
 {
@@ -184,6 +213,8 @@ void check_layer(Check *k)
     check_delta(k, 64);
     check_delta(k, 128);
     check_delta(k, 80);
+    check_sink(k, 64);
+    check_sink(k, 80);
     check_add(k, 0);
     check_add(k, 1);
 }

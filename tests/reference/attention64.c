@@ -38,12 +38,13 @@ static double score_of(const Attention64 *a, const double *q, const double *k, d
     return a->softcap > 0 ? a->softcap * part : score;
 }
 
-/* p[n] = the softmax of row i of head h over the kept keys, 0 elsewhere; the row's lse comes back. */
+/* p[n] = the softmax of row i of head h over the kept keys and the head's sink, 0 elsewhere; the row's lse, with the sink, comes
+ * back. */
 static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
 {
     int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
     const double *q = a->q + (h * a->n + i) * d, *k = a->k + hk * a->n * d;
-    double max = -INFINITY, sum = 0, slope;
+    double max = a->sink ? a->sink[h] : -INFINITY, sum = 0, slope;
     for (int64_t j = 0; j < a->n; j++) {
         p[j] = a->mask.keep(i, j, a->mask.ctx) ? score_of(a, q, k + j * d, &slope) : -INFINITY;
         max = fmax(max, p[j]);
@@ -52,6 +53,8 @@ static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
         memset(p, 0, sizeof(double) * (size_t)a->n);
         return -INFINITY;
     }
+    if (a->sink)
+        sum = exp(a->sink[h] - max);
     for (int64_t j = 0; j < a->n; j++)
         sum += p[j] = exp(p[j] - max);
     for (int64_t j = 0; j < a->n; j++)
@@ -111,8 +114,11 @@ static void backward(const Attention64 *a, const Factors *f, double *dq, double 
     double *p = new64(a->n);
     for (int h = 0; h < a->heads; h++)
         for (int64_t i = 0; i < a->n; i++) {
-            probabilities(a, h, i, p);
+            const double lse = probabilities(a, h, i, p);
+            const int64_t row = (h * a->n + i) * a->head_dim;
             backward_row(a, f, h, i, p, dq, dk, dv);
+            if (a->d_sink)
+                a->d_sink[h] -= exp(a->sink[h] - lse) * dot(f->d_o + row, f->o + row, a->head_dim);
         }
     free(p);
 }

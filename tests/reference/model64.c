@@ -22,7 +22,8 @@
     X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true)                \
     X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, true)                        \
     X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, true)                            \
-    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, true)
+    X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, true)                 \
+    X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
 #define X(id, name, rows, cols, decays, there) L_##id,
     LAYER_TENSORS(X)
@@ -224,9 +225,10 @@ static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
     return l;
 }
 
-static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c)
+static Attention64 attention_of(const Shape64 *s, int64_t n, Mask64 mask, const Kept *c, const Layer *w, const Layer *dw)
 {
-    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap};
+    return (Attention64){n, s->heads, s->kv_heads, s->head_dim, mask, c->q, c->k, c->v, s->softcap, w->at[L_SINKS],
+                         dw ? dw->at[L_SINKS] : NULL};
 }
 
 /* A projection of x by the layer's tensor `id`, which its bias and, in the order of LAYER_TENSORS, its norm follow; rotated where
@@ -272,7 +274,7 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     project(s, n, projection(s, L_Q), c->h1, w, c->q);
     project(s, n, projection(s, L_K), c->h1, w, c->k);
     project(s, n, projection(s, L_V), c->h1, w, c->v);
-    Attention64 a = attention_of(s, n, mask, c);
+    Attention64 a = attention_of(s, n, mask, c, w, NULL);
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, 0, c->o, c->ot);
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
@@ -324,7 +326,7 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
     double *dh = new64(n * s->hidden);
     linear_back(n, s->heads * s->head_dim, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
     to_heads(n, s->heads, s->head_dim, 0, dot, d_o);
-    Attention64 a = attention_of(s, n, mask, c);
+    Attention64 a = attention_of(s, n, mask, c, w, dw);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
     project_back(s, n, projection(s, L_Q), c->h1, w, dq, dh, dw);
     project_back(s, n, projection(s, L_K), c->h1, w, dk, dh, dw);

@@ -28,6 +28,8 @@ typedef struct Attention64 {
     const double *q;     /* [H][n][d] */
     const double *k, *v; /* [Hk][n][d] */
     double softcap;      /* scores are softcap * tanh(S / softcap) before the mask; 0: S */
+    const double *sink;  /* [H] a score beside each row's keys, whose value is 0; NULL: none */
+    double *d_sink;      /* [H] backward adds to it; NULL: it does not */
 } Attention64;
 /* o [H][n][d] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);
@@ -46,6 +48,7 @@ typedef struct Shape64 {
     double softcap; /* of attention; 0: none */
     bool qkv_bias; /* vectors are added to the projections of q, k and v (Qwen2) */
     bool qk_norm;  /* each head of q and k has an RMSNorm before it is rotated (Qwen3) */
+    bool sinks;    /* learned: a weight a head, self_attn.sinks */
 } Shape64;
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {

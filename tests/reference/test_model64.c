@@ -75,9 +75,9 @@ static void fill_batch(Case *c)
     c->b = (Batch64){TOKENS, c->token, c->label, c->weight, c->mask};
 }
 
-static void case_make(Case *c, int kv_heads, bool tied, Mask64 first, Mask64 second)
+static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sinks, Mask64 first, Mask64 second)
 {
-    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied}, .mask = {first, second}};
+    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied, softcap, .sinks = sinks}, .mask = {first, second}};
     c->tensors = tensor64_count(&c->s);
     assert_true(c->tensors <= MAX_TENSORS);
     c->count = tensor64_table(&c->s, c->tensor);
@@ -111,7 +111,7 @@ static void test_equals_transformers(void **state)
         const Golden *g = &goldens[i];
         Mask64 mask = {keep_causal, g->window ? &g->window : NULL};
         Case c;
-        case_make(&c, g->kv_heads, g->tied, mask, mask);
+        case_make(&c, g->kv_heads, g->tied, 0, false, mask, mask);
         double loss = model64_sequence(&c.s, c.w, &c.b, 1, c.grad), worst = 0;
         for (int t = 0; t < c.tensors; t++)
             worst = fmax(worst, fabs(along(&c, &c.tensor[t]) - g->along[t]) / fmax(fabs(g->along[t]), 0.1));
@@ -174,7 +174,7 @@ static void test_finite_differences(void **state)
     for (int m = 0; m < 3; m++)
         for (int tied = 0; tied < 2; tied++) {
             Case c;
-            case_make(&c, m == 0 ? 4 : m, tied, pairs[m][0], pairs[m][1]);
+            case_make(&c, m == 0 ? 4 : m, tied, 0.5 * m, m > 0, pairs[m][0], pairs[m][1]);
             model64_sequence(&c.s, c.w, &c.b, 0.25, c.grad);
             double worst = worst_difference(&c, 5, 0.25);
             printf("masks %d, %s: worst relative error %.1e\n", m, tied ? "tied" : "untied", worst);

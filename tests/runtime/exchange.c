@@ -150,6 +150,23 @@ static int check_scatter(BurstCtx *c, BurstGroup g, uint64_t seed, int n)
     return BURST_OK;
 }
 
+/* Each part is added up by its member, which begins with its own; all have the same bits. */
+static int check_sum(BurstCtx *c, BurstGroup g, uint64_t seed, int n)
+{
+    float *data;
+    BURST_TRY(fill(c, seed, n, &data));
+    BURST_TRY(burst_sum_over(c, g, data, n));
+    for (int owner = 0, i = 0; owner < g.count; owner++)
+        for (; i < (int64_t)n * (owner + 1) / g.count; i++) {
+            volatile float sum = value_of(seed, rank_at(g, owner), i);
+            for (int m = 0; m < g.count; m++)
+                if (m != owner)
+                    sum = sum + value_of(seed, rank_at(g, m), i);
+            CHECK(c, data[i] == sum);
+        }
+    return BURST_OK;
+}
+
 static int check_allreduce(BurstCtx *c, BurstGroup g, uint64_t seed, int count)
 {
     double values[64];
@@ -172,6 +189,8 @@ int exchange_collectives(BurstCtx *c, const BurstPlan *p, void *arg)
         BurstGroup g = my_group(c, stride);
         BURST_TRY(check_gathers(c, g, e->seed + (uint64_t)stride, e->most_floats / 4 / stride + 1));
         BURST_TRY(check_scatter(c, g, e->seed * 3 + (uint64_t)stride, e->most_floats / 4 / stride + 1));
+        for (int n = 1; n <= e->most_floats / 4; n = 5 * n + 2) /* fewer than members, too */
+            BURST_TRY(check_sum(c, g, e->seed * 7 + (uint64_t)n, n));
         for (int count = 1; count <= 64; count *= 4)
             BURST_TRY(check_allreduce(c, g, e->seed * 5 + (uint64_t)count, count));
     }

@@ -22,12 +22,12 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
 static Program random_program(bool cuda)
 {
     const int kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
-    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = 1 + draw(3)}};
+    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = 1 + draw(4)}};
     p.layout.data.value = p.cluster.world;
     p.train.batch = p.cluster.world * (1 + draw(2));
     p.model = (Model){.layers = 1 + draw(4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
                       .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
-                      .tied = draw(2), .qkv_bias = draw(3) == 0};
+                      .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
     return p;
@@ -85,12 +85,20 @@ static Saving random_saving(Arena *a, int layers)
     return s;
 }
 
+/* Less than all ranks, and as many in each group; 0: none. */
+static int random_part(int world)
+{
+    const int part = 1 + draw(world);
+    return part < world && world % part == 0 ? part : 0;
+}
+
 static Choice random_choice(Arena *a, const Program *p, int i)
 {
     const int rule = i % (RECOMPUTES + 2);
     Choice c = {.data = p->cluster.world, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
+    c.within = draw(2) ? random_part(p->cluster.world) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
     return c;
@@ -100,7 +108,7 @@ void set_layout(Case *c, Choice choice)
 {
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
     c->choice = choice;
-    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program), 0);
+    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), 0);
     c->flow = step_flow(c->arena, c->step);
     step_pack(c->arena, c->flow, 4);
 }
@@ -112,7 +120,8 @@ Case *make_case(bool cuda, int i)
     c->arena = a;
     c->program = random_program(cuda);
     const Model *m = &c->program.model;
-    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied, .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm};
+    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+                         .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.cluster.world);
     c->scale = 0.25;

@@ -53,8 +53,9 @@ static int value_index(const Machine *m, const Value *v, int next)
 /* Some operations work in place, some of them on a device alone: the other value's item serves where a value has none. */
 static int partner(const Machine *m, int value)
 {
-    static const char *const pairs[][2] = {{"gate_up", "d_gate_up"}, {"q_flat", "q"}, {"k_flat", "k"}, {"v_flat", "v"},
-                                           {"o_flat", "o"}, {"d_o_flat", "d_o"}};
+    const bool sinks = m->m->sinks;
+    const char *const pairs[][2] = {{"gate_up", "d_gate_up"}, {"q_flat", "q"}, {"k_flat", "k"}, {"v_flat", "v"},
+                                    {"o_flat", sinks ? "o_sink" : "o"}, {"d_o_flat", sinks ? "d_o_sink" : "d_o"}};
     const char *name = m->step->values.at[value].name;
     for (int i = 0; i < (m->step->program->target == &targets[TARGET_CUDA] ? countof(pairs) : 1); i++)
         for (int j = 0; j < 2; j++)
@@ -253,12 +254,42 @@ static void attention_back(Machine *m)
             }
 }
 
-/* o, d_o to delta. */
-static void delta(Machine *m)
+/* The weight that keys have beside the head's sink. */
+static double keep_of(const double *sink, const double *lse, const Machine *m, int64_t t, int h)
+{
+    return 1 / (1 + exp(sink[h] - lse[h * m->n + t]));
+}
+
+/* o and lse to what the sink leaves of o. */
+static void sink(Machine *m, const double *w)
 {
     for (int h = 0; h < m->m->heads; h++)
         for (int64_t t = 0; t < m->n; t++)
-            m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
+            for (int i = 0; i < m->m->head_dim; i++)
+                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
+}
+
+/* d_out, o, lse to d_o and d_lse; dw. */
+static void sink_back(Machine *m, const double *w, double *dw)
+{
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t t = 0; t < m->n; t++) {
+            const double keep = keep_of(w, m->x[2], m, t, h);
+            const double slope = keep * (1 - keep) * dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
+            for (int i = 0; i < m->m->head_dim; i++)
+                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep;
+            m->y[1][h * m->n + t] = slope;
+            dw[h] -= slope;
+        }
+}
+
+/* o, d_o and the gradient of lse, where it has one, to delta. */
+static void delta(Machine *m, bool lse)
+{
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t t = 0; t < m->n; t++)
+            m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim) -
+                                    (lse ? m->x[2][h * m->n + t] : 0);
 }
 
 /* Gate and up of a token side by side. */
@@ -355,12 +386,22 @@ static void reduce(Machine *m, const Op *o)
         m->run->grad[unit][i] += m->x[0][i];
 }
 
+/* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one group's. */
+static int replicas(const Machine *m) { return m->step->program->cluster.world / m->step->units.ranks; }
+
+static void all_reduce(Machine *m)
+{
+    m->lost |= m->nx[0] < m->ny[0]; /* a smaller unit's */
+    for (int64_t i = 0; i < m->ny[0] && !m->lost; i++)
+        m->y[0][i] = m->x[0][i] * replicas(m);
+}
+
 /* This rank's shard; rounding is none here. */
 static void optimizer(Machine *m, const Op *o)
 {
     const int unit = m->run->flow->op[m->t].unit;
     for (int64_t i = 0; i < unit_of(m, unit)->elements && i < m->nx[0]; i++)
-        m->run->grad[unit][i] = m->x[0][i];
+        m->run->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
         m->y[0][i] = m->run->param[unit][i];
 }
@@ -396,8 +437,10 @@ static void run_op(Machine *m, const Op *o)
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
     const bool residual = o->read[1].value >= 0 && m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
-    const bool reads = o->kind <= OP_BIAS || o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
-    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK;
+    const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS ||
+                       o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
+    const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW ||
+                      o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK;
     m->lost |= (reads && !w) || (adds && !dw);
     if (m->lost)
         return;
@@ -419,12 +462,15 @@ static void run_op(Machine *m, const Op *o)
     case OP_LINEAR_DW: linear_dw(m, in, out, dw); break;
     case OP_LINEAR_DX: linear_dx(m, in, out, w, o->adds[0]); break;
     case OP_SWIGLU_BACK: swiglu_back(m); break;
-    case OP_DELTA: delta(m); break;
+    case OP_DELTA: delta(m, o->read[2].value >= 0); break;
+    case OP_SINK: sink(m, w); break;
+    case OP_SINK_BACK: sink_back(m, w, dw); break;
     case OP_ATTENTION_BACK: attention_back(m); break;
     case OP_WAIT: break;
     case OP_ZERO: memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double)); break;
     case OP_GATHER: gather(m, o); break;
     case OP_REDUCE: reduce(m, o); break;
+    case OP_ALL_REDUCE: all_reduce(m); break;
     case OP_OPTIMIZER: optimizer(m, o); break;
     default: m->lost = true;
     }
@@ -542,7 +588,7 @@ static void advance(Machine *m)
     const Op *o = m->run->flow->op[m->t].op;
     if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
-    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE)) {
+    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE)) {
         m->queue[m->queued++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }

@@ -133,7 +133,7 @@ static void need_decides(void **state)
         Case *c = make_case(i % 2, 0);
         on_device(c);
         const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
-        const Units units = units_make(c->arena, &c->program);
+        const Units units = units_make(c->arena, &c->program, 0);
         set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
         const Saving none = saving_of(&c->choice), all = saving_at(c->arena, &c->program, part, units, 50, 1);
         const double most = saved_bytes(c, all);
@@ -163,7 +163,7 @@ static void time_a_byte_decides(void **state)
     Case *c = make_case(true, 0);
     on_device(c);
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
-    const Units units = units_make(c->arena, &c->program);
+    const Units units = units_make(c->arena, &c->program, 0);
     for (int sixteenth = 1; sixteenth < 16; sixteenth++) {
         const Saving slow = saving_at(c->arena, &c->program, part, units, 1e9, sixteenth / 16.0);
         const Saving fast = saving_at(c->arena, &c->program, part, units, 0, sixteenth / 16.0);

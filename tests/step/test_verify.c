@@ -252,6 +252,16 @@ static void stream_op(Case *c, Mutant *m, int t)
         how[draw(countof(how))](c, m, t);
 }
 
+/* A sum over replicas, of which many steps have none. */
+static void over_replicas(Case *c, Mutant *m, int t)
+{
+    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, other_visit, other_sequence};
+    for (int i = 0; i < m->flow.ops && m->op[t].op->kind != OP_ALL_REDUCE; i++)
+        t = (t + 1) % m->flow.ops;
+    if (m->op[t].op->kind == OP_ALL_REDUCE)
+        how[draw(countof(how))](c, m, t);
+}
+
 /* An item at the begin or at the end of another, and lifetimes as they are. */
 static void overlap(Case *c, Mutant *m, int t)
 {
@@ -268,6 +278,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"dropped", drop, 4},           {"swapped", swap, 6},           {"moved", move, 6},        {"done twice", twice, 6},
     {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
     {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
+    {"over replicas", over_replicas, 12},
 };
 
 typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;

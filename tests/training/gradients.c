@@ -51,7 +51,7 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     for (int u = 0; u < w->units; u++) {
         const BurstUnit *unit = burst_unit(p, u);
-        int64_t first = burst_rank(c) * unit->shard;
+        int64_t first = burst_shard_of(c) * unit->shard;
         for (int t = 0; t < unit->tensors; t++) {
             const BurstTensor *tensor = &unit->tensor[t];
             for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {

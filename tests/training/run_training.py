@@ -6,6 +6,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        curve      training steps against the same training in float64
        recompute  losses and gradient norms of none, selective and full: the same bits
        memory     losses of what is recomputed, sharded and chunked: those of one rank that saves all; a sample, or with --all all
+       hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -77,6 +78,7 @@ class Shape(typing.NamedTuple):
     masks: tuple = ("causal", "window(17)")
     softcap: float = 0
     part: str = ""
+    sinks: bool = False
 
 
 BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
@@ -126,7 +128,20 @@ GRADIENTS = [
     (Layout("ring", "queries", "zigzag", lanes=2), Shape(part=NORM, tied="yes")),
     (Layout("burst", "keys", "striped", 2, 2, recompute="save(q_raw, k, rstd_k(1))", weights="zero2", chunks=3), Shape(part=NORM)),
     (Layout("ulysses", "keys", "zigzag", lanes=4, recompute="selective", weights="zero1"), Shape(part=NORM, kv_heads=8)),
+    (ONE, Shape(kv_heads=8, sinks=True)),
+    (Layout("ring", "keys", "zigzag", lanes=4, recompute="full", weights="zero2"), Shape(masks=("document", "causal"), sinks=True)),
+    (Layout("burst", "queries", "striped", 2, 2, 4, "selective", "zero1", 3), Shape(heads=6, kv_heads=3, sinks=True, softcap=1)),
+    (Layout("ulysses", "keys", "contiguous", lanes=3, recompute="selective"), Shape(heads=6, tied="yes", sinks=True)),
+    (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero3 within node"), Shape(masks=("document", "causal"))),
+    (Layout("ring", "keys", "striped", nodes=3, lanes=2, weights="zero2 within 2"), Shape(tied="yes")),
+    (Layout("ring", "queries", "zigzag", nodes=2, lanes=2, weights="zero1 within 1"), Shape(tied="yes")),
 ]
+HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
+          Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
+          Layout("ring", "queries", "striped", 2, 2, 2, weights="zero2 within node", recompute="full"),
+          Layout("burst", "keys", "zigzag", nodes=2, lanes=4, weights="zero1 within 2", chunks=3),
+          Layout("ulysses", "keys", "contiguous", 2, 4, 2, weights="zero3 within 4"),
+          Layout("ring", "keys", "zigzag", 2, 4, 2, weights="zero2 within 1")]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
@@ -144,7 +159,8 @@ def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
              f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
-             f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else [])]
+             f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
+             *(["  sinks learned;"] if shape.sinks else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
     lines += ["}", f"sequence {SEQUENCE};", layout.text()]
     return "\n".join(lines) + train
@@ -241,6 +257,21 @@ class Training:
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
 
+    def hybrid(self):
+        right = self.train(self.program(ONE, NEAR_STEPS))
+        for layout in HYBRID:
+            is_ = self.train(self.program(layout, NEAR_STEPS))
+            apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
+            print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
+            expect(len(is_) == NEAR_STEPS and max(apart.values()) <= NEAR, f"{layout}: parts from one rank")
+        layout, steps, folder = HYBRID[1], 45, self.folder / "hybrid"
+        right = self.train(self.program(layout, 2000), "--steps", str(steps))
+        code, text, _ = self.strike(self.program(layout, 2000), 3, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
+        expect(code == 1, f"a lost rank ends the program with {code}\n{text}")
+        self.resumed(layout, folder, right, steps, 0)
+        for other in (ONE, layout._replace(weights="zero3"), HYBRID[3]):
+            self.resumed(other, folder, right, steps, NEAR)
+
     def equality(self):
         right = self.train(self.program(ONE))
         expect(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
@@ -327,7 +358,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "equality", "failure", "mpi"]
 
 
 def main():

@@ -40,8 +40,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
     /* The plan's constants do not say eps and theta: every model of these tests has the same. */
     *x = (Whole){c, p, {p->layers, p->hidden, p->heads, p->kv_heads, p->head_dim, p->ffn, p->vocab, 1e-5, 10000, is_tied(p),
-                        p->softcap, has_tensor(p, "self_attn.q_proj.bias"),
-                        has_tensor(p, "self_attn.q_norm.weight")}};
+                        p->softcap, has_tensor(p, "self_attn.q_proj.bias"), has_tensor(p, "self_attn.q_norm.weight"),
+                        has_tensor(p, "self_attn.sinks")}};
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
@@ -59,12 +59,12 @@ void whole_close(Whole *x)
 
 static int gather(Whole *x, const float *shard, int64_t elements)
 {
-    BurstGroup world = {0, 1, x->p->world};
+    const BurstGroup shards = burst_shard_group(x->c);
     BurstGather op = {0};
     memcpy(x->shard, shard, (size_t)elements * sizeof(float));
-    BURST_TRY(burst_gather_start(x->c, world, x->shard, elements, x->full, &op));
+    BURST_TRY(burst_gather_start(x->c, shards, x->shard, elements, x->full, &op));
     BURST_TRY(burst_gather_wait(x->c, &op));
-    return burst_barrier(x->c, world);
+    return burst_barrier(x->c, shards);
 }
 
 static const Tensor64 *find(const Whole *x, const char *name)
