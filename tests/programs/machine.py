@@ -49,9 +49,9 @@ def gpu_topology(nodes, lanes, more="", device=None, nic=""):
     return f"cluster test {{ nodes {nodes} {{ gpus {lanes} of {device};{nics} }} {link} }}\n{card}"
 
 
-def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none", data=1):
-    context, heads = (1, ranks) if schedule == "ulysses" else (ranks, 1)
-    return (f"layout {{ data {data}; context {context}; heads {heads}; schedule {schedule}; travel {travel}; "
+def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none", data=1, sizes=""):
+    sizes = sizes or (f"context 1; heads {ranks};" if schedule == "ulysses" else f"context {ranks}; heads 1;")
+    return (f"layout {{ data {data}; {sizes} schedule {schedule}; travel {travel}; "
             f"partition {partition}; recompute {recompute}; }}\n")
 
 

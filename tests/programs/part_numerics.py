@@ -40,6 +40,7 @@ class Point(typing.NamedTuple):
     head_dim: int
     long: bool = False
     data: int = 1  # groups with the same sequence
+    sizes: str = ""  # of the schedule's coordinates, as a layout gives them
 
     def length(self):
         return LONG if self.long else LENGTH[self.kv_heads, self.head_dim]
@@ -53,7 +54,7 @@ class Point(typing.NamedTuple):
     def name(self):
         text = (f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{HEADS}_{self.kv_heads}"
                 f"_d{self.head_dim}_n{self.length()}" + (f"_data{self.data}" if self.data > 1 else ""))
-        return re.sub(r"[()]", "", text)
+        return re.sub(r"\W", "", text)
 
 
 # A covering choice: every value of a column meets every world size it can, both head_dims and every ratio of heads.
@@ -74,6 +75,12 @@ POINTS = [Point(*words) for words in [
     ("ulysses", "keys", "contiguous", 1, 4, 8, 64), ("ulysses", "keys", "zigzag", 1, 4, 2, 128),
     ("ulysses", "keys", "blocks(64)", 1, 4, 8, 128), ("ulysses", "keys", "striped", 1, 4, 1, 64),
     ("ulysses", "keys", "zigzag", 1, 3, 2, 64), ("ulysses", "keys", "contiguous", 1, 4, 8, 128, False, 2),
+    ("usp", "keys", "zigzag", 1, 4, 8, 64, False, 1, "context 2; heads 2;"),
+    ("usp", "queries", "contiguous", 1, 4, 2, 128, False, 1, "context 2; heads 2;"),
+    ("mesh", "keys", "striped", 1, 4, 2, 64, False, 1, "context 2 x 2;"), ("mesh", "keys", "zigzag", 1, 4, 8, 128, False, 1, "context 2 x 2;"),
+    ("double_ring", "keys", "zigzag", 1, 4, 1, 128, False, 1, "context 2 x 2;"), ("gather", "keys", "zigzag", 1, 4, 2, 128),
+    ("biring", "keys", "contiguous", 1, 4, 8, 64), ("biring", "queries", "zigzag", 1, 4, 1, 128), ("near", "keys", "zigzag", 1, 4, 2, 64),
+    ("gather", "keys", "contiguous", 1, 2, 1, 64), ("doubling", "keys", "striped", 1, 4, 8, 128),
 ]]
 
 
@@ -84,7 +91,7 @@ def model_text(point, masks=None):
              f"head_dim {point.head_dim}; ffn swiglu 64; vocab {VOCAB}; tied yes; }}",
              f"attention {{ default {masks[0]};", *[f"  layers {i}: {mask};" for i, mask in enumerate(masks) if i > 0], "}",
              f"sequence {point.length()};", f"train {{ batch {point.data}; }}",
-             machine.layout(point.ranks() // point.data, point.schedule, point.travel, point.partition, data=point.data)]
+             machine.layout(point.ranks() // point.data, point.schedule, point.travel, point.partition, data=point.data, sizes=point.sizes)]
     return "\n".join(lines)
 
 
