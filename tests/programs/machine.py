@@ -65,6 +65,16 @@ def table(rows, path):
     return "\n".join(lines)
 
 
+RUNNING = set()  # process groups of commands
+
+
+def end_commands(number, _):
+    """A signal that ends this process ends its commands, which have groups of their own and would hold the GPUs."""
+    for group in list(RUNNING):
+        os.killpg(group, signal.SIGKILL)
+    os._exit(128 + number)
+
+
 class Machine:
     def __init__(self, bundle, gpus, out, jobs=None, share=False):
         self.bundle, self.gpus, self.out = pathlib.Path(bundle).resolve(), gpus, pathlib.Path(out).resolve()
@@ -107,6 +117,7 @@ class Machine:
         begin = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                    env=environment, start_new_session=True)
+        RUNNING.add(process.pid)
         late = False
         try:
             text = process.communicate(timeout=timeout)[0]
@@ -114,6 +125,7 @@ class Machine:
             late = True
             os.killpg(process.pid, signal.SIGKILL)
             text = process.communicate()[0]
+        RUNNING.discard(process.pid)
         code = "timeout" if late else process.returncode
         seconds = time.monotonic() - begin
         for path in [self.logs / f"{name}.log", *([self.out / "failures.log"] if code != 0 else [])]:

@@ -85,7 +85,7 @@ def ours(m, case, source, program, cost):
 
 def trace(m, program):
     """The table of parts that --trace prints, where the program has that option."""
-    code, text = m.run([program, "--steps", 3, "--trace", m.out / f"{program.name}.json", "--quiet"], f"{program.name}.trace", 200,
+    code, text = m.run([program, "--steps", 3, "--trace", m.out / f"{program.name}.json"], f"{program.name}.trace", 200,
                        check=False)
     if code == 0:
         print("    " + "\n    ".join(text.splitlines()))

@@ -9,6 +9,7 @@ import argparse
 import json
 import multiprocessing
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ PARTS = {"numerics": "attention against float64 and beside cuDNN", "train": "300
 
 def run_part(name, m):
     print(f"== {name}: {PARTS[name]}", flush=True)
+    signal.signal(signal.SIGTERM, machine.end_commands)
     try:
         __import__(f"part_{name}").run(m)
     except machine.Failed as error:
