@@ -1,8 +1,9 @@
 /* step_pack.c: places of all items in one arena, so that no two that are in use at once overlap.
  *
  * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The order decides how
- * much is lost between them: several are tried, and the least kept. Parameters and moments always come first, in their own
- * order: they are in use throughout, and the runtime takes them before anything else.
+ * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the
+ * begin of the order, and all are placed again. Parameters and moments always come first, in their own order: they are in use
+ * throughout, and the runtime takes them before anything else.
  */
 #include "step.h"
 
@@ -204,25 +205,58 @@ static void put_in_order(Packer *p, Key *key, int rule)
         p->order[i] = key[i].item;
 }
 
+typedef struct Best { int64_t end, *offset; int *order; } Best;
+
+/* Places all in the order; keeps it where it takes least. */
+static void try_order(Packer *p, Best *best)
+{
+    p->flow->packed = place_all(p);
+    if (p->flow->packed >= best->end)
+        return;
+    best->end = p->flow->packed;
+    memcpy(best->order, p->order, sizeof(int) * (size_t)p->flow->items);
+    for (int i = 0; i < p->flow->items; i++)
+        best->offset[i] = p->flow->item[i].offset;
+}
+
+static void take(Packer *p, const Best *best)
+{
+    p->flow->packed = best->end;
+    memcpy(p->order, best->order, sizeof(int) * (size_t)p->flow->items);
+    for (int i = 0; i < p->flow->items; i++)
+        p->flow->item[i].offset = best->offset[i];
+}
+
+/* The last item in order whose end is the packing's goes half way to the begin. */
+static void raise_top(Packer *p)
+{
+    int top = p->flow->items - 1;
+    while (top > p->states && end_of(p, &p->flow->item[p->order[top]]) < p->flow->packed)
+        top--;
+    const int to = (p->states + top) / 2, item = p->order[top];
+    memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(top - to));
+    p->order[to] = item;
+}
+
 void step_pack(Arena *a, Flow *f, int64_t align)
 {
-    enum { RULES = 3, MANY = 10000 }; /* of many items the first is tried, which leaves the fewest runs */
+    enum { RULES = 3, MANY = 10000, /* of many items the first is tried, which leaves the fewest runs */
+           RAISED = 64, FEW = 1000, SHARE = 64, LEAST = 64 << 20 }; /* of few, so many are raised while that much is lost */
     Packer p = {.arena = a, .flow = f, .align = align, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
-    int64_t *best = NEW_ARRAY(a, int64_t, f->items);
-    f->packed = INT64_MAX;
+    Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
+    const int64_t share = f->live_peak / SHARE, enough = f->live_peak + (share > LEAST ? share : LEAST);
     f->align = align;
     f->state = 0;
     for (int rule = 0; rule < (f->items < MANY ? RULES : 1); rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
-        const int64_t end = place_all(&p);
-        if (end < f->packed) {
-            f->packed = end;
-            for (int i = 0; i < f->items; i++)
-                best[i] = f->item[i].offset;
-        }
+        try_order(&p, &best);
     }
-    for (int i = 0; i < f->items; i++)
-        f->item[i].offset = best[i];
+    take(&p, &best);
+    for (int n = 0; n < RAISED && f->items < FEW && best.end > enough; n++) {
+        raise_top(&p);
+        try_order(&p, &best);
+    }
+    take(&p, &best);
 }

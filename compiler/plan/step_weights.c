@@ -1,7 +1,7 @@
 /* step_weights.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054), and the optimizer.
  *
  * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather of the next one's
- * weights; one that makes gradients zeroes their sum first and reduces it last. The embedding's own gradients come after the
+ * weights; one that makes gradients zeroes their sum just before and reduces it last. The embedding's own gradients come after the
  * last visit and need no weights. A head that is tied to the embedding gathers and reduces that unit besides its own.
  *
  * Where weights last the step, forward gathers them in the step's first sequence and nothing else does. Where gradients do,
@@ -122,6 +122,18 @@ static void tie_head(const Weights *w)
         insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
 
+/* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what is made again before that, and
+ * is widest with the gradient of the unit before on its way, has their memory. */
+static int zero_at(const Block *b)
+{
+    int i = 0;
+    while (!makes_gradients(&b->ops.at[i]))
+        i++;
+    while (i > 0 && b->ops.at[i].chunked && b->ops.at[i - 1].chunked)
+        i--;
+    return i;
+}
+
 static void visit_block(const Weights *w, int block)
 {
     Block *b = &w->step->block[block];
@@ -131,7 +143,7 @@ static void visit_block(const Weights *w, int block)
     if (block == BLOCK_HEAD && w->step->program->model.tied)
         tie_head(w);
     if (gradients && !(again && w->sums_last))
-        insert(w->step, b, 0, zero(w, w->sum, false));
+        insert(w->step, b, zero_at(b), zero(w, w->sum, false));
     if (gathers)
         insert(w->step, b, 0, gather(w, w->weight, 1, false));
     if (gradients && w->weights_last && !w->sums_last && block != BLOCK_HEAD)
