@@ -160,6 +160,7 @@ typedef struct Target {
     const char *matmul_type;      /* that devices state their rate in */
     double attention_share[2];    /* forward, backward: of the matrix rate, where a device says nothing */
     double memory_rate, link_rate; /* bytes/s, where a device says nothing */
+    double passes_share;          /* of hbm that passes over activations reach, where a device says nothing */
 } Target;
 enum { TARGET_C, TARGET_CUDA, TARGETS }; /* for the table and tests */
 extern const Target targets[TARGETS];
@@ -167,11 +168,23 @@ const Target *target_named(const char *name);      /* NULL: none */
 const Target *target_of_suffix(const char *path);  /* NULL: none */
 
 /* ---- Program: checked input, base units, names resolved, defaults filled in ---- */
+/* A rate of attention beside those of long rows of full tiles: at another head_dim, with so many keys a query (backward: queries a
+ * key), in partial tiles. */
+#define ATTENTION_KINDS(X) X(HEAD_DIM, "head_dim") X(KEYS, "keys") X(PARTIAL, "partial")
+typedef enum AttentionKind {
+#define X(id, name) ATTENTION_##id,
+    ATTENTION_KINDS(X)
+#undef X
+    ATTENTION_KIND_COUNT
+} AttentionKind;
+typedef struct AttentionRate { AttentionKind kind; bool backward; int64_t value; double rate; Span span; } AttentionRate;
 typedef struct Device {
     const char *name, *arch;
     const Target *target; /* what runs on it */
-    double memory, hbm; /* bytes, bytes/s */
-    double matmul, attention_forward, attention_backward; /* FLOP/s; attention over unmasked pairs */
+    double memory, hbm, passes; /* bytes, bytes/s; passes over activations */
+    double matmul, attention_forward, attention_backward; /* FLOP/s; attention over the pairs of tiles that are not empty */
+    const AttentionRate *rate; /* [rates] by falling value */
+    int rates;
     Span span;
 } Device;
 typedef struct Nic { const char *name; double bandwidth, latency; Span span; } Nic; /* bytes/s, ns */
@@ -438,6 +451,12 @@ PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks */
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
 const uint8_t *pair_live(PairCounts *c);          /* [q * ranks + k]: whether the pair has any unmasked tile */
+/* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */
+/* Pairs of the kernel's tiles that are not empty, those of partial ones, and the rows that have any: queries, backward keys. */
+typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;
+AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
+double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w); /* FLOP/s of the pairs of tiles */
+
 typedef struct MaskSum { PairWork work; double density; } MaskSum;
 MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
 /* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EXACT_RANKS = 64, CELLS = 40000, TILE = 64 };
+enum { EXACT_RANKS = 64, CELLS = 40000 };
 
 double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
@@ -147,7 +147,6 @@ typedef struct Loader {
     PairCounts *counts;
     bool backward;
     int shares;   /* ranks that share the heads; 1: none do */
-    double sides; /* of a kernel's tile, queries and keys together */
     double *pairs;
 } Loader;
 
@@ -156,29 +155,13 @@ static const Device *device_of(const Loader *l, int rank)
     return cluster_group_of(&l->draft->program->cluster, links_rank(l->in, rank))->device;
 }
 
-static double tile_sides(const Program *p, bool backward)
-{
-    const Kernels k = kernels_of(p);
-    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.backward_q + k.backward_k : k.forward_q + k.forward_k;
-    return sides ? sides : 2 * TILE;
-}
-
-/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of 64 by 64; what theirs
- * have beyond the pairs lies along the edges of the mask, and is as much more in larger tiles as their sides are longer. */
-static double tile_pairs(const Loader *l, PairWork w, int64_t q_tokens, int64_t k_tokens)
-{
-    const double all = (double)q_tokens * (double)k_tokens, tiles = (double)(w.tiles_full + w.tiles_partial) * TILE * TILE;
-    const double pairs = (double)w.pairs, excess = fmax(0, fmin(tiles, all) - pairs);
-    return fmin(all, pairs + excess * l->sides / (2 * TILE));
-}
-
-static double compute_seconds(const Loader *l, int rank, double pairs, double heads)
+static double compute_seconds(const Loader *l, int rank, AttentionWork w, double heads)
 {
     const Device *d = device_of(l, rank);
-    double rate = (l->backward ? d->attention_backward : d->attention_forward) *
-                  cost_rate_share(&l->draft->program->cluster, links_rank(l->in, rank));
-    double flops = (l->backward ? 10 : 4) * pairs * l->draft->program->model.head_dim * heads;
-    return pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
+    const int head_dim = l->draft->program->model.head_dim;
+    double rate = attention_rate(d, l->backward, head_dim, w) * cost_rate_share(&l->draft->program->cluster, links_rank(l->in, rank));
+    double flops = (l->backward ? 10 : 4) * w.pairs * head_dim * heads;
+    return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 
 /* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that share ---- */
@@ -229,7 +212,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds)
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
-        double tiles = tile_pairs(l, w, tokens_of(l, q), tokens_of(l, k));
+        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, q), tokens_of(l, k));
         double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (l->pairs && w.cover != COVER_EMPTY)
@@ -296,8 +279,7 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
-    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(&d->choice, backward),
-                .sides = tile_sides(d->program, backward), .pairs = pairs};
+    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(&d->choice, backward), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks]);

@@ -13,9 +13,6 @@
 
 #include <math.h>
 
-/* Of hbm, what passes over activations reach on a GPU; a CPU's is a measured rate. */
-static const double gpu_memory_share = 0.7;
-
 static bool of_unit(const Value *v)
 {
     return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
@@ -108,6 +105,6 @@ bool rank_kinds_equal(RankKind x, RankKind y)
 
 double work_seconds(RankKind k, Work w)
 {
-    const double memory = k.device->hbm * (k.device->target->device_memory ? gpu_memory_share : 1);
+    const double memory = k.device->passes;
     return k.tokens * w.flops / (k.device->matmul * k.share) + (memory > 0 ? (k.tokens * w.bytes + w.fixed) / memory : 0);
 }

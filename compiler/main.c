@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { EXIT_DIAGNOSED = 1, EXIT_USAGE = 2, EXIT_INTERNAL = 3 };
@@ -26,7 +25,8 @@ static const char usage[] =
     "usage: burstc CLUSTER.topo MODEL.burst -o OUTPUT [options]\n"
     "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
     "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
-    "       burstc probe [NODES DEVICES] [-o CLUSTER.topo]\n"
+    "       burstc probe [cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]\n"
+    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [-o TABLE]\n"
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
     "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
@@ -44,7 +44,8 @@ static const char usage[] =
     "  --help, --version\n"
     "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one page for a browser.\n"
     "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what a step of it takes.\n"
-    "probe measures this machine's processors and writes a cluster of `cpu` devices.\n"
+    "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes them as a cluster.\n"
+    "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), on this machine.\n"
     "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
 
 /* ---- options ---- */
@@ -81,40 +82,11 @@ static const char *share_folder(Arena *a)
     return arena_printf(a, "%s/share/burstc", path);
 }
 
-/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in it, so that the
- * command can be copied from the emitted text. */
-static void add_word(Text *t, const char *word)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
-    if (*word && !word[strspn(word, plain)]) {
-        text_add(t, word);
-        return;
-    }
-    text_add(t, "'");
-    for (const char *s = word; *s; s++) {
-        bool parted = (s[0] == '*' && s[1] == '/') || (s[0] == '/' && s[1] == '*');
-        if (*s == '\'')
-            text_add(t, "'\\''");
-        else
-            text_printf(t, parted ? "%c''" : "%c", *s);
-    }
-    text_add(t, "'");
-}
-
-static const char *word_text(Arena *a, const char *word)
-{
-    Text t = {0};
-    add_word(&t, word);
-    char *copy = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return copy;
-}
-
 static const char *command_text(Arena *a, int argc, char **argv)
 {
     const char *command = "burstc";
     for (int i = 1; i < argc; i++)
-        command = arena_printf(a, "%s %s", command, word_text(a, argv[i]));
+        command = arena_printf(a, "%s %s", command, shell_word(a, argv[i]));
     return command;
 }
 
@@ -241,51 +213,6 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
 
 /* ---- building the program ---- */
 
-/* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
-static const char *link_flags(Arena *a, const Options *o, const Target *t)
-{
-    size_t n;
-    char *text = read_file(a, arena_printf(a, "%s/%s", o->share, t->build.link_file), &n), *save = NULL;
-    const char *flags = text ? "" : arena_printf(a, " %s", t->build.link);
-    for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
-        flags = arena_printf(a, "%s %s", flags, word_text(a, *line == '.' ? arena_printf(a, "%s/%s", o->share, line) : line));
-    return flags;
-}
-
-/* A target's flags, for the architecture of the cluster's devices. */
-static const char *compile_flags(Arena *a, const Program *p)
-{
-    const char *arch = p->cluster.groups[0].device->arch, *flags = "";
-    const char *number = strncmp(arch, "sm_", 3) == 0 ? arch + 3 : arch;
-    const char *from = p->target->build.flags;
-    for (const char *at; (at = strchr(from, '@')); from = at + 1)
-        flags = arena_printf(a, "%s%.*s%s", flags, (int)(at - from), from, number);
-    return arena_printf(a, "%s%s", flags, from);
-}
-
-/* For a shell. $CC may be several words. */
-static const char *build_command(Arena *a, const Options *o, const Program *p, const char *source, const char *program)
-{
-    const Target *t = p->target;
-    return arena_printf(a, "%s %s %s %s -o %s%s", environment(t->build.variable, t->build.compiler), compile_flags(a, p),
-                        word_text(a, arena_printf(a, "-I%s/include", o->share)), word_text(a, source), word_text(a, program),
-                        link_flags(a, o, t));
-}
-
-static int run(const char *command)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        fprintf(stderr, "burstc: error: cannot run /bin/sh: %s\n", strerror(errno));
-        _exit(127);
-    }
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
-        return -1;
-    return WEXITSTATUS(status);
-}
-
 /* What -o names: text with the ending of its language, or a binary beside its source. Standard output, devices, FIFOs and
  * other names of a form get the text; the command that builds it then speaks of train_plan.c. */
 typedef struct Destination { const char *source, *program, *build; bool binary; } Destination;
@@ -304,7 +231,7 @@ static Destination destination_of(Arena *a, const Options *o, const Program *p)
         t = (Destination){.program = output, .binary = true};
         t.source = source = arena_printf(a, "%s%s", output, suffix);
     }
-    t.build = build_command(a, o, p, source, t.program);
+    t.build = build_command(a, o->share, p, source, t.program);
     return t;
 }
 
@@ -360,7 +287,7 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Destination
     if (status == 0)
         status = write_text(&t, to->source);
     text_free(&t);
-    if (status == 0 && to->binary && run(to->build) != 0) {
+    if (status == 0 && to->binary && run_command(to->build) != 0) {
         diag_error(d, (Span){0}, "the C compiler failed: %s", to->build);
         status = EXIT_DIAGNOSED;
     }
@@ -486,39 +413,100 @@ static int run_action(Arena *a, Diags *d, const Options *o)
     return status;
 }
 
-static int run_probe(int argc, char **argv)
+/* A file that somebody else wrote is not a cluster that may be measured anew. */
+static int check_probed(Arena *a, const char *path)
 {
-    const char *output = "-";
-    int number[2] = {1, 1}, numbers = 0;
-    for (int i = 2; i < argc; i++) {
+    static const char first[] = "# Written by `burstc probe`";
+    size_t n;
+    const char *text = is_stream(path) ? NULL : read_file(a, path, &n);
+    if (!text)
+        return 0;
+    if (strncmp(text, first, sizeof first - 1) != 0)
+        return cannot_write(path, "it is there already, and not a file that probe wrote; remove it or give another name");
+    fprintf(stderr, "burstc: note: '%s', which probe wrote before, is written anew\n", path);
+    return 0;
+}
+
+static int probe_options(int argc, char **argv, ProbeOptions *o, const char **output)
+{
+    for (int i = 1; i < argc; i++) {
         char *end;
-        long n = strtol(argv[i], &end, 10);
+        const long n = strtol(argv[i], &end, 10);
         const char *value = option_value("-o", argc, argv, &i);
         if (value)
-            output = value;
-        else if (*end == 0 && n > 0 && n <= 4096 && numbers < 2)
-            number[numbers++] = (int)n;
+            *output = value;
+        else if (!o->kind && !o->nodes && (strcmp(argv[i], "cpus") == 0 || strcmp(argv[i], "gpus") == 0))
+            o->kind = *argv[i] == 'c' ? PROBE_CPUS : PROBE_GPUS;
+        else if (*end == 0 && n > 0 && n <= 4096 && !(o->nodes && (o->devices || o->kind == PROBE_GPUS)))
+            *(o->nodes ? &o->devices : &o->nodes) = (int)n;
         else if (argv[i][0] == '-')
             return unknown_option(argc, argv, i);
         else
-            return usage_error("probe takes two numbers, nodes and devices of a node, not '%s'", argv[i]);
+            return usage_error("probe takes 'cpus' or 'gpus', the number of nodes and, of cpus, that of devices of a node, not '%s'", argv[i]);
     }
+    return 0;
+}
+
+static int run_probe(Arena *a, Diags *d, int argc, char **argv)
+{
+    const char *output = "-";
+    ProbeOptions o = {0};
     Text t = {0};
-    int status = probe(&t, number[0], number[1]) == 0 ? write_text(&t, output) : EXIT_INTERNAL;
+    int status = probe_options(argc, argv, &o, &output);
+    if (status == 0)
+        status = check_probed(a, output);
+    if (status == 0)
+        status = probe_machine(a, d, share_folder(a), &o, &t) ? write_text(&t, output) : EXIT_DIAGNOSED;
     text_free(&t);
     return status;
 }
 
-int main(int argc, char **argv)
+static int bench_options(int argc, char **argv, BenchOptions *o, const char **output)
 {
-    if (argc > 1 && strcmp(argv[1], "--help") == 0)
-        return print(usage);
-    if (argc > 1 && strcmp(argv[1], "--version") == 0)
-        return print("burstc " BURSTC_VERSION "\n");
-    if (argc > 1 && strcmp(argv[1], "probe") == 0)
-        return run_probe(argc, argv);
-    Arena *a = arena_new();
-    Diags *d = diags_new(a);
+    const struct { const char *name; int64_t *at, most; } number[] = {
+        {"--tokens", &o->tokens, 1 << 24}, {"--heads", &o->heads, 1024}, {"--kv_heads", &o->kv_heads, 1024}, {"--head_dim", &o->head_dim, 1024}};
+    for (int i = 1; i < argc; i++) {
+        const char *value = option_value("-o", argc, argv, &i);
+        bool taken = value != NULL;
+        *output = value ? value : *output;
+        for (int k = 0; k < countof(number) && !taken; k++) {
+            if (!(value = option_value(number[k].name, argc, argv, &i)))
+                continue;
+            char *end;
+            *number[k].at = strtoll(value, &end, 10);
+            *number[k].at *= strcmp(end, "Ki") == 0 ? 1 << 10 : strcmp(end, "Mi") == 0 ? 1 << 20 : *end ? 0 : 1;
+            if (*number[k].at < 1 || *number[k].at > number[k].most)
+                return usage_error("'%s' is no whole number that bench can take, such as 32Ki", value);
+            taken = true;
+        }
+        if (!taken && argv[i][0] == '-')
+            return unknown_option(argc, argv, i);
+        if (!taken && o->what)
+            return usage_error("bench takes one mask or one model, not also '%s'", argv[i]);
+        o->what = taken ? o->what : argv[i];
+    }
+    return o->what ? 0 : usage_error("%s", "bench needs a mask, such as 'window(1024)', or a model (.burst)");
+}
+
+static int run_bench(Arena *a, Diags *d, int argc, char **argv)
+{
+    const char *output = "-";
+    BenchOptions o = {0};
+    Text t = {0};
+    int status = bench_options(argc, argv, &o, &output);
+    if (status == 0 && check_output(&(Options){.model = o.what}, output) != 0)
+        status = EXIT_DIAGNOSED;
+    if (status == 0)
+        status = bench(a, d, share_folder(a), &o, &t) ? write_text(&t, output) : EXIT_DIAGNOSED;
+    text_free(&t);
+    return status;
+}
+
+/* What burstc does without a cluster to read. */
+static const struct { const char *name; int (*run)(Arena *a, Diags *d, int argc, char **argv); } measures[] = {{"probe", run_probe}, {"bench", run_bench}};
+
+static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
+{
     Options o = {.share = share_folder(a), .command = command_text(a, argc, argv)};
     o.action = find_action(argc > 1 ? argv[1] : NULL);
     const int words = o.action ? 1 : 0;
@@ -529,6 +517,23 @@ int main(int argc, char **argv)
         status = check_suffix(&o);
     if (status == 0)
         status = o.action ? run_action(a, d, &o) : compile(a, d, &o);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0)
+        return print(usage);
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        return print("burstc " BURSTC_VERSION "\n");
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    int status = -1;
+    for (int i = 0; i < countof(measures) && argc > 1; i++)
+        if (strcmp(argv[1], measures[i].name) == 0)
+            status = measures[i].run(a, d, argc - 1, argv + 1);
+    if (status < 0)
+        status = run_compiler(a, d, argc, argv);
     diags_print(d, stderr);
     arena_free(a);
     return status;

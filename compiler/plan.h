@@ -340,7 +340,20 @@ void emit_program(Arena *a, const Found *f, const char *command, Text *out); /* 
 int check_emitted_c(Arena *a, Diags *d, const char *name, const Text *text, const char *runtime_include,
                     const Target *target);
 
-/* ---- probe.c: a cluster of cpu devices with the figures of this machine; 0, or -1 ---- */
-int probe(Text *out, int nodes, int devices);
+/* ---- build.c: commands for a shell ---- */
+const char *shell_word(Arena *a, const char *word); /* quoted where it must be */
+/* How a program is compiled and linked with what is in the share folder. */
+const char *build_command(Arena *a, const char *share, const Program *p, const char *source, const char *program);
+int run_command(const char *command); /* its exit status, or -1 */
+
+/* ---- probe.c: a cluster with the figures of this machine ---- */
+int probe(Text *out, int nodes, int devices); /* of cpu devices; 0, or -1 */
+/* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is said. 0, or an exit status. */
+typedef struct ProbeOptions { enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind; int nodes, devices; /* 0: not given */ } ProbeOptions;
+bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out); /* false: an error is in d */
+
+/* ---- bench.c: `burstc bench`: attention of a model, or of one mask, on this machine ---- */
+typedef struct BenchOptions { const char *what; int64_t tokens, heads, kv_heads, head_dim; /* 0: not given */ } BenchOptions;
+bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *out); /* false: an error is in d */
 
 #endif

@@ -1,10 +1,10 @@
-/* probe.c: `burstc probe`: this machine's processors as a cluster of cpu devices.
+/* probe.c: `burstc probe`: this machine's processors as a cluster of cpu devices; its GPUs: probe_gpu.c.
  *
  * Measured, on one core: a matrix product in registers and copying in memory. What remains is taken from them: attention as
  * the share of the matrix rate that the host kernels reach, links as what one rank copies from another's memory.
  * All nodes of the cluster are this machine, so they divide its cores and its memory.
  */
-#include "burst.h"
+#include "measure.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -121,4 +121,24 @@ int probe(Text *out, int nodes, int devices)
                 matrix * attention_forward_share / 1e9, matrix * attention_backward_share / 1e9);
     text_printf(out, "host { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", memory / nodes, copy / 1e9, node_cores);
     return 0;
+}
+
+bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out)
+{
+    const int nodes = o->nodes ? o->nodes : 1;
+    const char *arch = NULL;
+    const int gpus = o->kind == PROBE_CPUS || o->devices ? 0 : measure_gpus(a, d, &arch);
+    if (gpus < 0)
+        return false;
+    if (gpus > 0) {
+        const ProbedHost h = {.nodes = nodes, .cores = usable_cores(), .memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)};
+        return probe_gpus(a, d, share, gpus, arch, h, out);
+    }
+    if (o->kind == PROBE_GPUS)
+        diag_error(d, (Span){0}, "nvidia-smi lists no GPU here; `burstc probe cpus` describes the processors");
+    else if (probe(out, nodes, o->devices ? o->devices : 1) == 0)
+        return true;
+    else
+        diag_error(d, (Span){0}, "this machine does not say how much memory and how many processors it has");
+    return false;
 }

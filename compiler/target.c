@@ -10,7 +10,7 @@ const Target targets[TARGETS] = {
                   .link_file = "link.txt", .link = "-lburst_rt -lopenblas -ljansson -lz -lm -lpthread"},
         .activation_bytes = 4, .align = 64,
         .copies_at_wait = true, .shares_cores = true, .least_kernel = 1e-7,
-        .matmul_type = "fp32", .attention_share = {0.5, 0.4}, .memory_rate = 20e9, .link_rate = 10e9,
+        .matmul_type = "fp32", .attention_share = {0.5, 0.4}, .memory_rate = 20e9, .link_rate = 10e9, .passes_share = 1,
     },
     [TARGET_CUDA] = {
         .name = "cuda", .language = "CUDA", .device = "GPU", .suffix = ".cu",
@@ -21,7 +21,7 @@ const Target targets[TARGETS] = {
         .head_dims = {64, 128},
         .activation_bytes = 2, .align = 256, .device_memory = true, .one_layout = true,
         .least_kernel = 5e-6,
-        .matmul_type = "bf16", .attention_share = {0.75, 0.65}, .memory_rate = 2000e9, .link_rate = 300e9,
+        .matmul_type = "bf16", .attention_share = {0.75, 0.65}, .memory_rate = 2000e9, .link_rate = 300e9, .passes_share = 0.7,
     },
 };
 

@@ -26,7 +26,12 @@ static void take_arch(Checker *c, const Ast *s, const Field *f, void *to)
     d->target = &targets[strcmp(t, "cpu") == 0 ? TARGET_C : TARGET_CUDA];
 }
 
-typedef struct DeviceFields { DeviceDecl decl; const char *matmul_type; Span matmul_span, forward, backward; } DeviceFields;
+typedef struct DeviceFields {
+    DeviceDecl decl;
+    const char *matmul_type;
+    Span matmul_span, forward, backward;
+    Vec(AttentionRate) rates;
+} DeviceFields;
 
 static void take_matmul(Checker *c, const Ast *s, const Field *f, void *to)
 {
@@ -40,22 +45,60 @@ static void take_matmul(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+/* The first of such rates; by falling value. */
+static void add_rate(Checker *c, const Ast *s, DeviceFields *d, AttentionRate r)
+{
+    int at = 0;
+    for (; at < d->rates.n; at++) {
+        const AttentionRate *x = &d->rates.at[at];
+        if (x->kind == r.kind && x->value == r.value && x->backward == r.backward) {
+            duplicate(c, s, x->span, "the rate of this kind of attention");
+            return;
+        }
+        if (x->value < r.value)
+            break;
+    }
+    vec_push(c->arena, &d->rates);
+    memmove(&d->rates.at[at + 1], &d->rates.at[at], sizeof r * (size_t)(d->rates.n - 1 - at));
+    d->rates.at[at] = r;
+}
+
+/* `head_dim 64`, `keys 1Ki`, `partial`; false: none of them, or an error. */
+static bool take_kind(Cursor *u, AttentionRate *r)
+{
+    static const char *const kinds[] = {
+#define X(id, name) name,
+        ATTENTION_KINDS(X)
+#undef X
+    };
+    for (int i = 0; i < ATTENTION_KIND_COUNT; i++) {
+        if (!cursor_try(u, kinds[i]))
+            continue;
+        r->kind = (AttentionKind)i;
+        return i == ATTENTION_PARTIAL || cursor_whole(u, 1, INT64_C(1) << 40, &r->value);
+    }
+    return false;
+}
+
 static void take_attention_rate(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const directions[] = {"forward", "backward"};
     DeviceFields *d = to;
     Cursor u = cursor_of(c, s);
     int direction = cursor_choice(&u, directions, 2);
-    double rate = 0;
-    if (!cursor_number(&u, f->unit, f->lo, f->hi, &rate) || !cursor_end(&u))
+    AttentionRate r = {.backward = direction == 1, .span = s->name_span};
+    const bool special = direction >= 0 && take_kind(&u, &r);
+    if (!cursor_number(&u, f->unit, f->lo, f->hi, &r.rate) || !cursor_end(&u))
         return;
     Span *first = direction ? &d->backward : &d->forward;
-    if (first->src) {
+    if (special)
+        add_rate(c, s, d, r);
+    else if (first->src)
         duplicate(c, s, *first, arena_printf(c->arena, "'attention %s'", directions[direction]));
-        return;
+    else {
+        *first = s->name_span;
+        *(direction ? &d->decl.device.attention_backward : &d->decl.device.attention_forward) = r.rate;
     }
-    *first = s->name_span;
-    *(direction ? &d->decl.device.attention_backward : &d->decl.device.attention_forward) = rate;
 }
 
 #define AT(member) offsetof(DeviceFields, member)
@@ -63,6 +106,7 @@ static const Field device_fields[] = {
     {"arch", take_arch, AT(decl.device), FIELD_REQUIRED},
     {"memory", take_double, AT(decl.device.memory), FIELD_REQUIRED, UNIT_BYTES, 1e6, 1e15},
     {"hbm", take_double, AT(decl.device.hbm), 0, UNIT_RATE, 1e6, 1e16},
+    {"passes", take_double, AT(decl.device.passes), 0, UNIT_RATE, 1e6, 1e16},
     {"matmul", take_matmul, 0, FIELD_REQUIRED, UNIT_FLOPS, 1e6, 1e18},
     {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
     {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
@@ -85,6 +129,10 @@ static void device_defaults(Checker *c, DeviceFields *f)
         d->attention_backward = d->matmul * t->attention_share[1];
     if (!d->hbm)
         d->hbm = t->memory_rate;
+    if (!d->passes)
+        d->passes = d->hbm * t->passes_share;
+    d->rate = f->rates.at;
+    d->rates = f->rates.n;
     if (!f->decl.link)
         f->decl.link = t->link_rate;
 }

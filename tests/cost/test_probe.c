@@ -1,12 +1,17 @@
-/* `burstc probe`: the file parses, describes this machine, and its figures are of the right size. */
+/* `burstc probe`: the file parses, describes this machine, and its figures are of the right size; of a GPU, the simulation takes what
+ * was measured. attention_rate against its formula. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "burst.h"
+#include "measure.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char model[] = "import \"masks\";\nmodel m { layers 1; hidden 64; heads 4; kv_heads 4; head_dim 16; ffn swiglu 128;\n"
@@ -51,8 +56,200 @@ static void parses(void **state)
     }
 }
 
+/* ---- rates of attention ---- */
+
+/* a + b keys seconds an operation and row, for what a device with one row of keys is told. */
+static void rates(void **state)
+{
+    (void)state;
+    const double fast = 700e12, slow = 500e12;
+    const AttentionRate row[] = {{ATTENTION_KEYS, true, 1000, 1e12, {0}}, {ATTENTION_KEYS, false, 1000, slow, {0}}, {ATTENTION_HEAD_DIM, false, 64, 350e12, {0}},
+                                 {ATTENTION_PARTIAL, false, 0, 350e12, {0}}};
+    Device d = {.attention_forward = fast, .attention_backward = 600e12, .rate = row, .rates = countof(row)};
+    for (double keys = 10; keys < 1e6; keys *= 3) {
+        const double start = 1000 / slow - 1000 / fast; /* of a row */
+        const AttentionWork w = {.pairs = 5000 * keys, .rows = 5000};
+        assert_true(fabs(attention_rate(&d, false, 128, w) * (start + keys / fast) / keys - 1) < 1e-12);
+        assert_true(fabs(attention_rate(&d, false, 64, w) / attention_rate(&d, false, 128, w) - 0.5) < 1e-12);
+        const AttentionWork all = {w.pairs, w.pairs, 0}, half = {w.pairs, w.pairs / 2, 0};
+        assert_true(fabs(attention_rate(&d, false, 128, all) - 350e12) < 1);
+        assert_true(fabs(attention_rate(&d, false, 128, half) - 2 / (1 / fast + 1 / 350e12)) < 1);
+    }
+    assert_true(fabs(attention_rate(&d, true, 128, (AttentionWork){1000e3, 0, 1e3}) - 1e12) < 1);
+    d.rates = 0;
+    assert_true(attention_rate(&d, false, 64, (AttentionWork){10, 10, 10}) == fast);
+}
+
+/* Between two rows of keys the time of a row is on the line through both, below the shorter on the same line. */
+static void rows_of_keys(void **state)
+{
+    (void)state;
+    const AttentionRate row[] = {{ATTENTION_KEYS, false, 4000, 600, {0}}, {ATTENTION_KEYS, false, 500, 300, {0}}};
+    const Device d = {.attention_forward = 700, .rate = row, .rates = countof(row)};
+    const double long_row = 4000.0 / 600, short_row = 500.0 / 300;
+    for (int keys = 50; keys <= 4000; keys += 50) {
+        const double time = short_row + (long_row - short_row) * (keys - 500) / 3500;
+        assert_true(fabs(keys / attention_rate(&d, false, 128, (AttentionWork){3.0 * keys, 0, 3}) / time - 1) < 1e-9);
+    }
+    const Device odd = {.attention_forward = 200, .rate = row, .rates = countof(row)}; /* long rows slower than short ones */
+    for (double keys = 1; keys < 1e6; keys *= 2) {
+        const double rate = attention_rate(&odd, false, 128, (AttentionWork){keys, 0, 1});
+        assert_true(rate > 0 && rate <= 600 * (1 + 1e-9));
+    }
+}
+
+/* ---- GPUs ---- */
+
+static double drawn(unsigned *seed, double lo, double hi)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return lo + (hi - lo) * (*seed >> 8) / (1 << 24);
+}
+
+/* Seconds of made-up kernels: each tile takes something, each row too. */
+static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, Text *out)
+{
+    const int gpus = seed % 2 ? 4 : 1;
+    const double rate = drawn(&seed, 2e14, 9e14), start = drawn(&seed, 0, 500);
+    text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n", gpus);
+    for (int i = 0; i < j->cases; i++) {
+        Piece piece;
+        const PosSet all = pos_run(&piece, 0, p->sequence);
+        const PairWork w = mask_work(mask_map(a, p, j->at[i].mask, 64, 64), &all, &all);
+        text_printf(out, "attention %d %lld", i, (long long)w.pairs);
+        for (int b = 0; b < 2; b++) {
+            const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
+            const double slower = (b ? 1.2 : 1) * (j->at[i].head_dim == 64 ? 1.3 : 1);
+            const double flops = (b ? 10.0 : 4.0) * j->at[i].head_dim * j->at[i].heads * (x.pairs + 0.2 * x.partial + start * x.rows);
+            text_printf(out, " %.9g 1000 %d", slower * flops / rate, i * 1000);
+        }
+        text_add(out, "\n");
+    }
+    text_add(out, "passes 1.5e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
+    if (gpus > 1)
+        text_add(out, "link auto 2.5e11 2.4e11 1.5e-05\nlink nccl 2.3e11 9e10 2.5e-05\n");
+    text_add(out, "end\n");
+}
+
+static const Program *read_cluster(Arena *a, const Text *topo)
+{
+    Text text = {0};
+    text_add(&text, "model m { layers 1; hidden 64; heads 32; kv_heads 8; head_dim 128; ffn swiglu 128; vocab 256; }\nsequence 32Ki;\n");
+    assert_int_equal(text_write_file(topo, "probe_case.topo"), 0);
+    assert_int_equal(text_write_file(&text, "probe_case.burst"), 0);
+    text_free(&text);
+    Diags *d = diags_new(a);
+    const FrontEnd in = {.topo_path = "probe_case.topo", .model_path = "probe_case.burst", .stock_dir = STOCK_DIR};
+    const Program *p = front_end(a, d, &in);
+    diags_print(d, stdout);
+    assert_non_null(p);
+    return p;
+}
+
+/* With the file's rates each case takes what it took, but for the digits that the file has. */
+static void takes_what_it_took(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 6; seed++) {
+        Arena *a = arena_new();
+        Text figures = {0}, topo = {0}, again = {0};
+        Measured m;
+        const Program *p = probe_program(a, diags_new(a), STOCK_DIR, "sm_80", 4);
+        assert_non_null(p);
+        const MeasureJob j = probe_job(a, p, STOCK_DIR);
+        const ProbedHost h = {2, 96, 1e12, {200, 4}};
+        make_figures(a, p, &j, seed, &figures);
+        assert_null(measure_read(a, figures.at, &j, &m));
+        probe_print(a, p, &m, &h, &topo);
+        probe_print(a, p, &m, &h, &again);
+        assert_string_equal(topo.at, again.at);
+        const Cluster *c = &read_cluster(a, &topo)->cluster;
+        const Device *d = c->groups[0].device;
+        assert_string_equal(d->name, "a100_sxm4_80gb");
+        assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 && c->groups[0].nic->bandwidth == 25e9);
+        assert_true(d->passes == 1.5e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 && c->pcie == 2.4e10 && c->host_cores == 96);
+        assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6));
+        for (int i = 0; i < j.cases; i++)
+            for (int b = 0; b < 2; b++) {
+                Piece piece;
+                const PosSet all = pos_run(&piece, 0, p->sequence);
+                const PairWork w = mask_work(mask_map(a, p, j.at[i].mask, 64, 64), &all, &all);
+                const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
+                const double seconds = (b ? 10 : 4) * x.pairs * j.at[i].head_dim * 32 / attention_rate(d, b, j.at[i].head_dim, x);
+                assert_true(fabs(seconds / m.attention[i].seconds[b] - 1) < 2e-3);
+            }
+        text_free(&figures), text_free(&topo), text_free(&again);
+        arena_free(a);
+    }
+}
+
+/* Cut anywhere, or with any byte another: refused, or figures that are numbers of machines. */
+static void hostile(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    Text figures = {0};
+    const Program *p = probe_program(a, diags_new(a), STOCK_DIR, "sm_90a", 1);
+    const MeasureJob j = probe_job(a, p, STOCK_DIR);
+    unsigned seed = 7;
+    Measured m;
+    make_figures(a, p, &j, seed, &figures);
+    assert_null(measure_read(a, figures.at, &j, &m));
+    for (size_t i = 0; i < figures.n; i++) {
+        char *cut = arena_copy(a, figures.at, i), *other = arena_copy(a, figures.at, figures.n);
+        assert_non_null(measure_read(a, cut, &j, &m));
+        other[i] = (char)drawn(&seed, 1, 255);
+        if (measure_read(a, other, &j, &m))
+            continue;
+        assert_true(m.gpus >= 1 && m.product > 0 && isfinite(m.product) && m.passes > 0 && m.pcie[1] > 0 && strlen(m.device) < MEASURE_NAME);
+        for (int k = 0; k < j.cases; k++)
+            assert_true(m.attention[k].seconds[0] > 0 && isfinite(m.attention[k].seconds[1]));
+    }
+    text_free(&figures);
+    arena_free(a);
+}
+
+static void write_number(const char *folder, const char *file, const char *text)
+{
+    char path[256], *slash;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    for (slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void cards(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    assert_int_equal(probe_cards(a, "probe_sys/nothing").count, 0);
+    write_number("probe_sys", "a/class/net/lo/speed", "99999999\n"); /* no device behind it */
+    write_number("probe_sys", "a/class/net/eth0/speed", "25000\n");
+    write_number("probe_sys", "a/class/net/eth0/device/x", "");
+    write_number("probe_sys", "a/class/net/eth1/speed", "100000\n");
+    write_number("probe_sys", "a/class/net/eth1/device/x", "");
+    write_number("probe_sys", "a/class/net/eth2/speed", "-1\n"); /* down */
+    write_number("probe_sys", "a/class/net/eth2/device/x", "");
+    Cards c = probe_cards(a, "probe_sys/a");
+    assert_true(c.count == 1 && c.gigabits == 100);
+    for (int i = 0; i < 4; i++)
+        write_number("probe_sys", arena_printf(a, "b/class/infiniband/mlx5_%d/ports/1/rate", i), i ? "400 Gb/sec (4X NDR)\n" : "100 Gb/sec (4X EDR)\n");
+    write_number("probe_sys", "b/class/net/eth0/speed", "800000\n"); /* a port of one of them */
+    write_number("probe_sys", "b/class/net/eth0/device/x", "");
+    c = probe_cards(a, "probe_sys/b");
+    assert_true(c.count == 3 && c.gigabits == 400);
+    arena_free(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(parses), cmocka_unit_test(rates), cmocka_unit_test(rows_of_keys), cmocka_unit_test(takes_what_it_took), cmocka_unit_test(hostile),
+                                       cmocka_unit_test(cards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

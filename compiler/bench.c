@@ -1,0 +1,115 @@
+/* bench.c: `burstc bench`: attention under the masks of a model, or under one, on this machine: on a GPU where there is one. */
+#include "measure.h"
+
+#include <string.h>
+
+enum { SECONDS = 6, DIRECTIONS = 2 };
+/* Where nothing else is said. */
+typedef struct Defaults { int64_t tokens, heads, kv_heads, head_dim; } Defaults;
+static const Defaults defaults[TARGETS] = {[TARGET_C] = {4 << 10, 4, 4, 128}, [TARGET_CUDA] = {32 << 10, 32, 8, 128}};
+
+static bool is_model(const char *what)
+{
+    const size_t n = strlen(what);
+    return n > 6 && strcmp(what + n - 6, ".burst") == 0;
+}
+
+/* One expression, and nothing that would end it. */
+static bool check_mask(Diags *d, const char *mask)
+{
+    const size_t n = strcspn(mask, ";{}#\"\n\r");
+    if (!mask[n])
+        return true;
+    diag_error(d, (Span){0}, "a mask is one expression, such as 'causal and q - k < 100', without %s",
+               mask[n] == '\n' || mask[n] == '\r' ? "a line's end" : "any of ; { } # \"");
+    return false;
+}
+
+static const Program *program_of(Arena *a, Diags *d, const char *share, const BenchOptions *o, const Defaults *f, const char *arch)
+{
+    const MeasureModel m = {&o->what, 1, (int)f->heads, (int)f->kv_heads, (int)f->head_dim, 1, f->tokens, arch};
+    if (!is_model(o->what))
+        return check_mask(d, o->what) ? measure_program(a, d, share, &m) : NULL;
+    const char *full = "full";
+    const MeasureModel any = {&full, 1, (int)f->heads, (int)f->kv_heads, (int)f->head_dim, 1, f->tokens, arch};
+    const Program *machine = measure_program(a, d, share, &any);
+    const FrontEnd in = {.model_path = o->what, .stock_dir = share, .target = &targets[TARGET_C], .sequence = o->tokens};
+    const Program *p = machine ? front_end(a, d, &in) : NULL;
+    if (!p)
+        return NULL;
+    Program *both = memcpy(NEW(a, Program), p, sizeof *p);
+    both->cluster = machine->cluster;
+    both->target = machine->target;
+    return both;
+}
+
+/* What the model says or its defaults, where the options say nothing. */
+static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
+{
+    Model *m = &p->model;
+    m->heads = o->heads ? (int)o->heads : m->heads;
+    m->kv_heads = o->kv_heads ? (int)o->kv_heads : o->heads && m->heads % m->kv_heads ? m->heads : m->kv_heads;
+    m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
+    if (m->heads % m->kv_heads)
+        diag_error(d, (Span){0}, "%d heads are not a multiple of %d key heads", m->heads, m->kv_heads);
+    else if (p->target->device_memory && !kernels_of(p).form)
+        diag_error(d, (Span){0}, "the kernels for GPUs have head_dim %d and %d, not %d", p->target->head_dims[0], p->target->head_dims[1], m->head_dim);
+    else if (p->mask_count > MEASURE_MOST)
+        diag_error(d, (Span){0}, "the model has %d masks; bench takes %d at once", p->mask_count, MEASURE_MOST);
+    else if (p->sequence > 1 << 24)
+        diag_error(d, (Span){0}, "%lld tokens are more than bench takes; --tokens 64Ki has fewer", (long long)p->sequence);
+    else
+        return true;
+    return false;
+}
+
+static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Text *out)
+{
+    static const char *const direction[] = {"forward", "backward"};
+    const MeasureCase *c = &j->at[i];
+    const MeasuredAttention *x = &m->attention[i];
+    const double unit = j->program->target->device_memory ? 1e-12 : 1e-9;
+    const double flops = (b ? 10 : 4) * x->pairs * c->head_dim * c->heads, rate = flops / x->seconds[b];
+    text_printf(out, "%-9s %10.3f %9.1f %9.1f %% %10.0f", direction[b], 1e3 * x->seconds[b], rate * unit, 100 * rate / m->product, x->tiles[b]);
+    if (x->cycles[b] > 0)
+        text_printf(out, " %9.0f", x->cycles[b]);
+    text_printf(out, "\n");
+}
+
+static void print_table(const MeasureJob *j, const Measured *m, const char *what, Text *out)
+{
+    const Program *p = j->program;
+    const bool device = p->target->device_memory;
+    const double all = (double)p->sequence * (double)p->sequence;
+    text_printf(out, "burst-bench 1\n%s: %lld tokens, %d heads (%d of keys) of %d; a matrix product: %.1f %s\n", m->device, (long long)p->sequence,
+                p->model.heads, p->model.kv_heads, p->model.head_dim, m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
+    for (int i = 0; i < j->cases; i++) {
+        text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(what) ? p->masks[i].text : what, m->attention[i].pairs, 100 * m->attention[i].pairs / all);
+        text_printf(out, "%-9s %10s %9s %11s %10s%s\n", "", "ms", device ? "TFLOP/s" : "GFLOP/s", "of product", "tiles", device ? "  cycles a tile" : "");
+        for (int b = 0; b < DIRECTIONS; b++)
+            print_line(j, m, i, b, out);
+    }
+}
+
+bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *out)
+{
+    const char *arch = targets[TARGET_C].device;
+    const int gpus = measure_gpus(a, d, &arch);
+    Defaults f = defaults[gpus > 0 ? TARGET_CUDA : TARGET_C];
+    f.tokens = o->tokens ? o->tokens : f.tokens;
+    const Program *p = gpus < 0 ? NULL : program_of(a, d, share, o, &f, arch);
+    if (!p)
+        return false;
+    Program *sized = memcpy(NEW(a, Program), p, sizeof *p);
+    Measured m;
+    if (!sizes_of(d, o, sized))
+        return false;
+    MeasureCase *at = NEW_ARRAY(a, MeasureCase, sized->mask_count);
+    for (int i = 0; i < sized->mask_count; i++)
+        at[i] = (MeasureCase){i, sized->model.head_dim, (int)sized->sequence, sized->model.heads, sized->model.kv_heads};
+    const MeasureJob j = {sized, share, false, SECONDS, sized->mask_count, at};
+    if (!measure_run(a, d, &j, &m))
+        return false;
+    print_table(&j, &m, o->what, out);
+    return true;
+}
