@@ -348,8 +348,8 @@ typedef enum TensorId {
 /* In backward, Q stands for the bundle Q, dO, D, lse; KV for K and V; dKV for dK and dV. */
 enum { FIRST_LOOP = 2 * MAX_COORDS, MAX_LOOPS = 12, MAX_SCHED_VARS = FIRST_LOOP + MAX_LOOPS };
 /* heads: of the chunks of all ranks along the exchanged coordinate, the rank's share of the heads; its index there is NULL.
- * all: no index. */
-typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS]; bool heads, all; Span span; } ChunkRef;
+ * all: no index. piece: which one of the chunk; NULL: it has one, or all are meant. */
+typedef struct ChunkRef { TensorId tensor; const Expr *index[MAX_COORDS], *piece; bool heads, all; Span span; } ChunkRef;
 #define STATEMENTS(X) X(FOR) X(IF) X(ATTEND) X(GRAD) X(PASS) X(RETURN) X(EXCHANGE)
 typedef enum StmtKind {
 #define X(id) S_##id,
@@ -383,6 +383,7 @@ typedef struct SchedText {
     int vars;
     const char *var_name[MAX_SCHED_VARS]; /* all variables, for printing */
     const Require *requires;
+    int pieces;               /* of a rank's chunk of KV and dKV: as many contiguous shares of its tokens */
     int exchanged;            /* the coordinate that its exchanges are over; -1: it has none */
     int rings;                /* coordinates that `context` has the sizes of: of several all but the exchanged one, which `heads` has */
     const Phase *forward;
@@ -410,6 +411,8 @@ typedef struct Piece { int64_t start, run, stride, count; } Piece;
 typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet; /* local order: pieces in turn */
 int64_t pos_at(const PosSet *s, int64_t i);
 PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
+int64_t pos_cut(int64_t tokens, int i, int shares);   /* where the i-th of so many contiguous shares begins */
+PosSet pos_share(Arena *a, const PosSet *s, int i, int shares); /* of the local order */
 int64_t pos_before(const PosSet *s, int64_t x);       /* how many positions are less than x */
 void pos_hull(const PosSet *s, int64_t first, int64_t count, int64_t *lo, int64_t *hi_last);
 typedef struct Partition {
@@ -446,11 +449,11 @@ Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cove
 int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit);
 /* ---- pair_counts.c: the work of pairs of chunks, counted once for all that share a partition ---- */
 typedef struct PairCounts PairCounts;
-PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p);
-PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks */
+PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces); /* of a chunk of keys */
+PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is piece * ranks + rank */
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
-const uint8_t *pair_live(PairCounts *c);          /* [q * ranks + k]: whether the pair has any unmasked tile */
+const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
 /* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */
 /* Pairs of the kernel's tiles that are not empty, those of partial ones, and the rows that have any: queries, backward keys. */
 typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;

@@ -69,7 +69,7 @@ static void replay_arrival(Replay *r, int at)
     if (tensor_accumulates(t)) {
         r->pending_next[at] = r->pending[t][there];
         r->pending[t][there] = at;
-    } else if (there != 0) {
+    } else if (!chunk_is_home(r->s->choice, there)) {
         r->held[t][there] = at;
     }
 }
@@ -89,8 +89,8 @@ static void replay_transfer(Replay *r, int at)
     int chunk = i->chunk[0];
     if (tensor_accumulates(t)) {
         read_pending(r, t, chunk, at);
-        if (i->node->waits & WAIT_HOME)
-            read_pending(r, t, 0, at);
+        for (int home = 0; home < choice_chunks(r->s->choice) && i->node->waits & WAIT_HOME; home += r->s->choice->ranks)
+            read_pending(r, t, home, at);
         r->links.computed[at] = r->last[t == T_DKV][chunk];
         if (r->open[t][chunk] >= 0)
             r->closed[t].at[r->open[t][chunk]] = at;
@@ -104,7 +104,7 @@ static void replay_transfer(Replay *r, int at)
 static void open_partial(Replay *r, int at, int side, TensorId t, int chunk)
 {
     int pool = r->s->partial_pool[t];
-    if (chunk == 0 || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
+    if (chunk_is_home(r->s->choice, chunk) || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
         return;
     int before = r->closed[t].n - r->s->pool[pool].slots;
     r->links.partial_before[at][side] = before >= 0 ? r->closed[t].at[before] : -1;
@@ -138,7 +138,7 @@ static void replay_exchange(Replay *r, int at)
 
 static void start_replay(Replay *r)
 {
-    int n = r->s->trace.n, chunks = r->s->choice->ranks;
+    int n = r->s->trace.n, chunks = choice_chunks(r->s->choice);
     Links *l = &r->links;
     l->of_arrival = filled(r->arena, n);
     l->of_reader = filled(r->arena, n);
@@ -311,7 +311,7 @@ static void anchor_arrivals(Build *b, int rank)
             continue;
         int first = next_wait(b, at);
         const Instance *i = &b->in->schedule->trace.at[at];
-        bool home = rel_sub(b->in->schedule->choice, i->chunk[0], i->hop) == 0; /* added there, whether or not the next one leaves */
+        bool home = chunk_is_home(b->in->schedule->choice, rel_sub(b->in->schedule->choice, i->chunk[0], i->hop)); /* added there, whether or not the next one leaves */
         for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
             if (b->links.reads.at[e].reader < first && (home || reader_task(b, b->links.reads.at[e].reader, rank) >= 0))
                 first = b->links.reads.at[e].reader;

@@ -8,7 +8,7 @@
 
 typedef struct Marks {
     const AttentionInput *in;
-    int chunks;                   /* G */
+    int chunks;                   /* of keys */
     uint8_t *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
     uint8_t *moved;               /* [simulated rank] */
     uint8_t *live;                /* [trace.n][simulated rank] */
@@ -59,7 +59,7 @@ static bool computes(const Instance *i)
 uint8_t *cost_live(Arena *a, const AttentionInput *in)
 {
     const Trace *trace = &in->schedule->trace;
-    Marks m = {.in = in, .chunks = in->schedule->choice->ranks};
+    Marks m = {.in = in, .chunks = choice_chunks(in->schedule->choice)};
     m.live = arena_alloc(a, (size_t)trace->n * (size_t)in->ranks);
     m.moved = arena_alloc(a, (size_t)in->ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)

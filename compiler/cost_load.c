@@ -172,9 +172,15 @@ static int place_of(const Loader *l, int rank)
     return l->shares == 1 ? 0 : rel_coord(&l->draft->choice, rank, l->draft->choice.schedule->exchanged);
 }
 
-static int64_t tokens_of(const Loader *l, int chunk)
+/* chunk: with its piece, where chunks of t have several. */
+static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
 {
+    const int pieces = tensor_pieces(&l->draft->choice, t), piece = chunk_piece(&l->draft->choice, chunk);
     int64_t tokens = 0;
+    if (pieces > 1) {
+        const int64_t n = l->draft->partition->of[chunk % l->draft->choice.ranks].tokens;
+        return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
+    }
     for (int i = 0; i < l->shares; i++)
         tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(&l->draft->choice, chunk, i)].tokens;
     return tokens;
@@ -212,7 +218,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds)
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
-        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, q), tokens_of(l, k));
+        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q), tokens_of(l, T_KV, k));
         double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
         if (l->pairs && w.cover != COVER_EMPTY)
@@ -233,7 +239,7 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
         shares += head_share(l, t, place);
     for (int r = 0; r < l->in->ranks; r++) {
         const int rank = l->in->rank[r];
-        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, rank);
+        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, t, rank);
         bool to_heads = i->node->stmt->tokens_to_heads;
         double by_tokens = cost_exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
         double by_heads = cost_exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
@@ -246,11 +252,12 @@ static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, dou
 {
     const Choice *c = l->draft->forward->choice;
     const Model *m = &l->draft->program->model;
+    const TensorId t = i->node->ref[0].tensor;
     int there = rel_sub(c, i->chunk[0], i->hop);
     for (int r = 0; r < l->in->ranks; r++) {
         const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
-        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, i->node->ref[0].tensor, l->backward, share.heads, share.kv_heads);
-        bytes[r] = live[r] ? (double)(token * tokens_of(l, rel_add(c, l->in->rank[r], there))) : 0;
+        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads, share.kv_heads);
+        bytes[r] = live[r] ? (double)(token * tokens_of(l, t, rel_add(c, l->in->rank[r], there))) : 0;
     }
 }
 

@@ -105,6 +105,8 @@ static void emit_group(Emit *e)
         {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
     };
     add_constants(e, row, countof(row));
+    if (choice_pieces(c) > 1)
+        add_constant(e, "PLAN_PIECES", choice_pieces(c), "of a rank's keys: piece p of rank r's is chunk p * PLAN_GROUP + r");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     for (int i = 0; i < c->coords; i++)

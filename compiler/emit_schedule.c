@@ -197,6 +197,24 @@ static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS]
     return copy;
 }
 
+static const char *expr_text(const Walk *k, const Expr *e);
+
+/* " + PLAN_GROUP", "" of the first piece and of chunks without pieces. */
+static const char *piece_text(const Walk *k, const Expr *piece)
+{
+    if (!piece || (piece->op == E_CONST && piece->value == 0))
+        return "";
+    if (piece->op == E_CONST && piece->value == 1)
+        return " + PLAN_GROUP";
+    return arena_printf(k->emit->arena, piece->op == E_CONST ? " + %s * PLAN_GROUP" : " + (int)(%s) * PLAN_GROUP", expr_text(k, piece));
+}
+
+/* A chunk with its piece; with to: less the hop. */
+static const char *ref_text(const Walk *k, const ChunkRef *ref, const Expr *const to[MAX_COORDS])
+{
+    return arena_printf(k->emit->arena, "%s%s", chunk_text(k, ref->index, to), piece_text(k, ref->piece));
+}
+
 static const char *expr_text(const Walk *k, const Expr *e)
 {
     Text t = {0};
@@ -226,6 +244,14 @@ static void comment(Emit *e, const char *text)
     text_free(&t);
 }
 
+/* "KV[3]", with pieces "KV[3].1": of rank 0. */
+static const char *first_chunk(const Walk *k, TensorId t, int chunk)
+{
+    const Choice *c = k->s->choice;
+    const char *piece = tensor_pieces(c, t) > 1 ? arena_printf(k->emit->arena, ".%d", chunk_piece(c, chunk)) : "";
+    return arena_printf(k->emit->arena, "%s[%d]%s", tensor_name(t), chunk % c->ranks, piece);
+}
+
 /* The statement with its place, and what it is for rank 0 the first time. */
 static void comment_statement(const Walk *k, const Node *n)
 {
@@ -237,9 +263,9 @@ static void comment_statement(const Walk *k, const Node *n)
     text_add_n(&t, at.src->text + at.begin, at.end - at.begin);
     const Instance *i = first_instance(k->s, n);
     if (i && n->kind == N_COMPUTE)
-        text_printf(&t, "  (rank 0 first: Q[%d], KV[%d])", i->chunk[0], i->chunk[1]);
+        text_printf(&t, "  (rank 0 first: Q[%d], %s)", i->chunk[0], first_chunk(k, T_KV, i->chunk[1]));
     else if (i && n->kind == N_PASS)
-        text_printf(&t, "  (rank 0 first: %s[%d] to rank %d)", tensor_name(n->ref[0].tensor), i->chunk[0], i->hop);
+        text_printf(&t, "  (rank 0 first: %s to rank %d)", first_chunk(k, n->ref[0].tensor, i->chunk[0]), i->hop);
     comment(k->emit, t.at);
     text_free(&t);
 }
@@ -250,12 +276,11 @@ static void trace_leaf(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
     if (n->kind == N_COMPUTE) {
-        emit_line(e, "burst_trace_compute(t, %s, %s);", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
+        emit_line(e, "burst_trace_compute(t, %s, %s);", ref_text(k, &n->ref[0], NULL), ref_text(k, &n->ref[1], NULL));
     } else if (n->kind == N_PASS) {
-        const char *chunk = chunk_text(k, n->ref[0].index, NULL);
         if (n->stays)
-            emit_line(e, "if (%s != me)", chunk);
-        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "", tensor_constant[n->ref[0].tensor], chunk,
+            emit_line(e, "if (%s != me)", chunk_text(k, n->ref[0].index, NULL));
+        emit_line(e, "%sburst_trace_pass(t, %s, %s, %s);", n->stays ? "    " : "", tensor_constant[n->ref[0].tensor], ref_text(k, &n->ref[0], NULL),
                   chunk_text(k, n->stmt->to, NULL));
     }
 }
@@ -279,7 +304,7 @@ static void emit_compute(const Walk *k, const Node *n)
 {
     Emit *e = k->emit;
     emit_line(e, "{");
-    emit_line(e, "const int q = %s, kv = %s;", chunk_text(k, n->ref[0].index, NULL), chunk_text(k, n->ref[1].index, NULL));
+    emit_line(e, "const int q = %s, kv = %s;", ref_text(k, &n->ref[0], NULL), ref_text(k, &n->ref[1], NULL));
     emit_partial(k, n, result_tensor(k->s->backward, 0), "q");
     emit_partial(k, n, result_tensor(k->s->backward, 1), "kv");
     emit_line(e, "if (live->compute[op++]) {");
@@ -288,6 +313,15 @@ static void emit_compute(const Walk *k, const Node *n)
     emit_line(e, "BURST_TRY(%s(c, s, q, kv));", k->s->backward ? "plan_grad" : "plan_attend");
     emit_line(e, "}");
     emit_line(e, "}");
+}
+
+/* Sums that arrived at home are added, those of each piece. */
+static void emit_merge_home(const Walk *k, TensorId t)
+{
+    for (int p = 0; p < tensor_pieces(k->s->choice, t); p++) {
+        const Expr piece = {.op = E_CONST, .value = p};
+        emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me%s));", tensor_constant[t], piece_text(k, &piece));
+    }
 }
 
 /* Waits before a transfer of `chunk`, then the transfer. */
@@ -301,7 +335,7 @@ static void emit_transfer(const Walk *k, const Node *n)
         emit_line(e, "    BURST_TRY(plan_wait_arrived(c, s, hop.channel, %s, hop.chunk));", tensor_constant[t]);
     }
     if (n->waits & WAIT_HOME)
-        emit_line(e, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor_constant[t]);
+        emit_merge_home(k, t);
     if (n->waits & WAIT_MERGED) {
         emit_partial(k, n, t, "hop.chunk");
         emit_line(e, "BURST_TRY(plan_merge(c, s, %s, hop.chunk));", tensor_constant[t]);
@@ -331,8 +365,7 @@ static void emit_pass(const Walk *k, const Node *n)
         emit_line(e, "if (%s != s->me) {", chunk_text(k, n->ref[0].index, NULL));
     else if (block)
         emit_line(e, "{");
-    emit_hop(k, n, chunk_text(k, n->ref[0].index, NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to),
-             chunk_text(k, n->ref[0].index, p->to));
+    emit_hop(k, n, ref_text(k, &n->ref[0], NULL), chunk_text(k, p->to, NULL), chunk_text(k, NULL, p->to), ref_text(k, &n->ref[0], p->to));
     emit_transfer(k, n);
     if (block)
         emit_line(e, "}");
@@ -357,12 +390,14 @@ static void emit_return(const Walk *k, const Node *n)
 {
     for (int j = 0; j < n->returns; j++) {
         const char *home = offset_text(k, n->return_offset[j], 1), *from = offset_text(k, n->return_offset[j], -1);
+        const Expr which = {.op = E_CONST, .value = chunk_piece(k->s->choice, n->return_offset[j])};
+        const char *piece = piece_text(k, &which), *chunk = arena_printf(k->emit->arena, "%s%s", home, piece);
         if (k->trace) {
-            emit_line(k->emit, "burst_trace_pass(t, %s, %s, %s);", tensor_constant[n->ref[0].tensor], home, home);
+            emit_line(k->emit, "burst_trace_pass(t, %s, %s, %s);", tensor_constant[n->ref[0].tensor], chunk, home);
             continue;
         }
         emit_line(k->emit, "{");
-        emit_hop(k, n, home, home, from, "s->me");
+        emit_hop(k, n, chunk, home, from, arena_printf(k->emit->arena, "s->me%s", piece));
         emit_transfer(k, n);
         emit_line(k->emit, "}");
     }
@@ -474,7 +509,7 @@ static void emit_end(const Walk *k)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (k->s->partial_pool[t] >= 0 && !phase_of(k->s->choice, k->s->backward)->exchanges) /* else before its exchange */
-            emit_line(k->emit, "BURST_TRY(plan_merge(c, s, %s, s->me));", tensor_constant[t]);
+            emit_merge_home(k, (TensorId)t);
     emit_line(k->emit, "return plan_settle(c, s);");
 }
 

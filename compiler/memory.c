@@ -46,12 +46,13 @@ void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const ch
 
 static void add_chunks(MemoryMaker *m)
 {
-    int64_t ranks = m->choice->ranks, tokens = m->program->sequence;
+    int64_t ranks = m->choice->ranks, chunks = choice_chunks(m->choice), tokens = m->program->sequence;
+    int64_t tiles = tokens / BURST_TILE + ranks + (chunks > ranks ? tokens / BURST_TILE + chunks : 0);
     if (m->program->target->device_memory)
         add_buffers(m, "positions32", "int32_t", sizeof(int32_t), 1, "[sequence], for the device", tokens);
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
-    add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tokens / BURST_TILE + ranks);
-    add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * ranks);
+    add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
+    add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (choice_exchanges(m->choice))
         add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);
 }
@@ -70,11 +71,23 @@ static void add_pools(MemoryMaker *m)
     for (int i = 0; i < 2; i++) {
         for (int p = 0; p < m->schedule[i]->pools; p++) {
             const Pool *pool = &m->schedule[i]->pool[p];
-            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) * m->of[i].tokens;
+            const int pieces = tensor_pieces(m->choice, pool->tensor);
+            int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) *
+                            ((m->of[i].tokens + pieces - 1) / pieces);
             add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }
     }
+}
+
+/* A rank's own keys and their gradients, a piece after the other: by heads, the tokens of a piece do not follow each other. Keys of a
+ * device are by tokens. */
+static void add_pieces(MemoryMaker *m, unsigned directions, const char *k, const char *v)
+{
+    const char *const name[] = {k, v};
+    for (int i = 0; i < countof(name) && choice_pieces(m->choice) > 1; i++)
+        add_scratch(m, directions, name[i], "float", sizeof(float), 1, "[pieces][key heads][tokens][head_dim], at home",
+                    m->n * m->program->model.kv_heads * m->program->model.head_dim);
 }
 
 /* ---- attention on the host ---- */
@@ -126,10 +139,13 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     add_chunks(&m);
     add_live(&m);
     add_batch(&m);
+    if (!p->target->device_memory)
+        add_pieces(&m, BOTH, "piece_k", "piece_v");
     if (p->target->device_memory)
         add_device(&m, part);
     else
         add_host_attention(&m, part);
+    add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
     const int channels = backward->channels ? backward->channels : 1;

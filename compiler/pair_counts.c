@@ -1,14 +1,16 @@
 /* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask: both directions, and
- * all candidates of the search that share the partition.
+ * all candidates of the search that share the partition, and have as many pieces of a chunk of keys.
  */
 #include "burst.h"
 
-typedef struct Entry { int64_t pair; PairWork work; } Entry; /* pair: q * ranks + k + 1; 0: free */
+typedef struct Entry { int64_t pair; PairWork work; } Entry; /* pair: q * chunks + k + 1; 0: free */
 
 struct PairCounts {
     Arena *arena;
     MaskMap *map;
     const Partition *partition;
+    int chunks;         /* of keys */
+    const PosSet *keys; /* [chunks] */
     Entry *entry; /* open addressing, a power of two */
     int64_t entries, size;
     uint8_t *live;
@@ -18,10 +20,19 @@ struct PairCounts {
 
 enum { FIRST_SIZE = 1 << 6, SHORT_LOOK = 1 << 10 };
 
-PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p)
+static const PosSet *key_chunks(Arena *a, const Partition *p, int pieces)
+{
+    PosSet *keys = NEW_ARRAY(a, PosSet, p->ranks * pieces);
+    for (int k = 0; k < p->ranks * pieces; k++)
+        keys[k] = pos_share(a, &p->of[k % p->ranks], k / p->ranks, pieces);
+    return keys;
+}
+
+PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
 {
     PairCounts *c = NEW(a, PairCounts);
-    *c = (PairCounts){.arena = a, .map = m, .partition = p, .size = FIRST_SIZE, .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
+    *c = (PairCounts){.arena = a, .map = m, .partition = p, .chunks = p->ranks * pieces,
+                      .keys = pieces > 1 ? key_chunks(a, p, pieces) : p->of, .size = FIRST_SIZE, .entry = NEW_ARRAY(a, Entry, FIRST_SIZE)};
     mask_map_begin(m);
     return c;
 }
@@ -49,7 +60,7 @@ static void grow(PairCounts *c)
 
 PairWork pair_work(PairCounts *c, int q, int k)
 {
-    const int64_t pair = (int64_t)q * c->partition->ranks + k + 1;
+    const int64_t pair = (int64_t)q * c->chunks + k + 1;
     Entry *e = find(c, pair);
     if (e->pair)
         return e->work;
@@ -57,7 +68,7 @@ PairWork pair_work(PairCounts *c, int q, int k)
         grow(c);
         e = find(c, pair);
     }
-    *e = (Entry){pair, mask_work(c->map, &c->partition->of[q], &c->partition->of[k])};
+    *e = (Entry){pair, mask_work(c->map, &c->partition->of[q], &c->keys[k])};
     return e->work;
 }
 
@@ -88,17 +99,17 @@ PairWork pair_row(const PairCounts *c, int q)
 /* Where a short look does not tell, the count does: it knows what repeats. */
 static bool is_live(PairCounts *c, int q, int k)
 {
-    const int live = mask_pair_live(c->map, &c->partition->of[q], &c->partition->of[k], SHORT_LOOK);
+    const int live = mask_pair_live(c->map, &c->partition->of[q], &c->keys[k], SHORT_LOOK);
     return live < 0 ? pair_work(c, q, k).cover != COVER_EMPTY : live;
 }
 
 const uint8_t *pair_live(PairCounts *c)
 {
-    const int n = c->partition->ranks;
+    const int n = c->partition->ranks * c->chunks;
     if (c->live)
         return c->live;
-    c->live = NEW_ARRAY(c->arena, uint8_t, (size_t)n * (size_t)n);
-    for (int i = 0; i < n * n; i++)
-        c->live[i] = is_live(c, i / n, i % n);
+    c->live = NEW_ARRAY(c->arena, uint8_t, (size_t)n);
+    for (int i = 0; i < n; i++)
+        c->live[i] = is_live(c, i / c->chunks, i % c->chunks);
     return c->live;
 }

@@ -137,6 +137,36 @@ int64_t pos_before(const PosSet *s, int64_t x)
     return n;
 }
 
+int64_t pos_cut(int64_t tokens, int i, int shares)
+{
+    return tokens * i / shares;
+}
+
+/* Tokens begin .. end of a piece, counted in it: what is left of the run that it begins in, whole runs, what is left. */
+static void add_share(PosSet *s, Piece *pieces, const Piece *p, int64_t begin, int64_t end)
+{
+    while (begin < end) {
+        const int64_t inside = p->count == 1 ? begin : begin % p->run, left = end - begin;
+        const int64_t run = inside || left < p->run ? (left < p->run - inside ? left : p->run - inside) : p->run;
+        const int64_t count = run == p->run && p->count > 1 ? left / p->run : 1;
+        add_piece(s, pieces, (Piece){.start = piece_at(p, begin), .run = run, .stride = count > 1 ? p->stride : run, .count = count});
+        begin += run * count;
+    }
+}
+
+PosSet pos_share(Arena *a, const PosSet *s, int i, int shares)
+{
+    const int64_t begin = pos_cut(s->tokens, i, shares), end = pos_cut(s->tokens, i + 1, shares);
+    Piece *pieces = NEW_ARRAY(a, Piece, 3 * s->npieces + 1);
+    PosSet part = {.pieces = pieces};
+    int64_t at = 0;
+    for (const Piece *p = s->pieces; p < s->pieces + s->npieces; at += piece_tokens(p), p++) {
+        const int64_t n = piece_tokens(p), from = begin > at ? begin - at : 0, to = end - at < n ? end - at : n;
+        add_share(&part, pieces, p, from, to);
+    }
+    return part;
+}
+
 int64_t pos_at(const PosSet *s, int64_t i)
 {
     const Piece *p = s->pieces;

@@ -4,6 +4,8 @@
  * sizes`, and conditions that read no coordinate. So every rank runs the same operations in the same order, and what
  * rank c does to chunk c + x another rank d does to chunk d + x. A trace with chunks relative to the rank that acts is
  * therefore the trace of all ranks at once, and a proof about it is a proof about all of them, however many there are.
+ *
+ * Where a chunk of keys has pieces, piece p of relative chunk x is p * ranks + x: the same p at all ranks.
  */
 #ifndef BURST_PLAN_H
 #define BURST_PLAN_H
@@ -38,8 +40,13 @@ void choice_shape(Choice *c, int coords, const int *size); /* the last coordinat
 bool choice_exchanges(const Choice *c);              /* in either direction */
 int choice_shares(const Choice *c, bool backward);   /* ranks that share the heads; 1: it does not exchange */
 int choice_member(const Choice *c, int rank, int i); /* the i-th of the ranks that share the heads with that one */
-int choice_rows(const Choice *c, bool backward);     /* pairs of a rank: ranks / shares */
-/* What a direction's trace looks up: pair[q * ranks + k] for its chunks, where any of their ranks' own has a pair; of chunks at
+int choice_rows(const Choice *c, bool backward);     /* ranks / shares */
+int choice_pieces(const Choice *c);                  /* of a rank's chunk of KV and dKV; 1 before the schedule is decided */
+int choice_chunks(const Choice *c);                  /* of KV and dKV: ranks * pieces */
+bool chunk_is_home(const Choice *c, int chunk);      /* a relative one */
+int chunk_piece(const Choice *c, int chunk);
+int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for KV and dKV */
+/* What a direction's trace looks up: pair[q * choice_chunks + k] for its chunks, where any of their ranks' own has a pair; of chunks at
  * different places of the exchanged coordinate 0. The same table where it does not exchange. */
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
@@ -138,7 +145,7 @@ typedef struct Pool {
 typedef struct Instance {
     const Node *node;
     int chunk[2]; /* COMPUTE: Q, KV; PASS: the chunk sent; RETURN: the chunk sent home */
-    int hop;      /* PASS, RETURN: to rank me + hop; arrives there as chunk - hop */
+    int hop;      /* PASS, RETURN: to rank me + hop, never in a piece; arrives there as chunk - hop */
     int64_t loop[MAX_LOOPS]; /* values of the loop variables, for messages */
 } Instance;
 typedef struct Trace { int n; const Instance *at; } Trace;
@@ -161,7 +168,7 @@ void schedule_slots(Arena *a, Schedule *s);
 void print_schedule(const Schedule *s, Text *out);
 const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
 
-/* Relative indices: sums wrap in each coordinate. */
+/* Relative indices: sums wrap in each coordinate; the piece stays. */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);
 int result_tensor(bool backward, int side); /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
@@ -177,7 +184,7 @@ const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
 typedef struct Live { int ranks, ops; uint8_t *op; /* [ops][ranks]: LIVE_* bits */ } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
-/* pair[q * ranks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. */
+/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. */
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */

@@ -12,7 +12,7 @@
 typedef struct Pruner {
     const Schedule *s;
     const uint8_t *pair;
-    int ranks;
+    int ranks, chunks;
     Live live;
     uint8_t *state[TENSOR_COUNT]; /* [rank][relative chunk] */
     uint8_t *next;                /* [rank] */
@@ -25,7 +25,7 @@ static uint8_t *bits_of(Pruner *p, int at, int rank)
 
 static uint8_t *state_of(Pruner *p, TensorId t, int rank, int chunk)
 {
-    return &p->state[t][(size_t)rank * (size_t)p->ranks + (size_t)chunk];
+    return &p->state[t][(size_t)rank * (size_t)p->chunks + (size_t)chunk];
 }
 
 static void mark_computing(Pruner *p)
@@ -37,7 +37,7 @@ static void mark_computing(Pruner *p)
             continue;
         for (int r = 0; r < p->ranks; r++) {
             size_t q = (size_t)rel_add(c, r, i->chunk[0]), k = (size_t)rel_add(c, r, i->chunk[1]);
-            if (p->pair[q * (size_t)p->ranks + k])
+            if (p->pair[q * (size_t)p->chunks + k])
                 *bits_of(p, at, r) |= LIVE_COMPUTE;
         }
     }
@@ -101,11 +101,11 @@ static void mark_sums(Pruner *p)
 
 Live prune(Arena *a, const Schedule *s, const uint8_t *pair)
 {
-    int ranks = s->choice->ranks;
-    Pruner p = {.s = s, .pair = pair, .ranks = ranks, .live = {.ranks = ranks, .ops = s->trace.n}};
+    int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
+    Pruner p = {.s = s, .pair = pair, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
     p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)
-        p.state[t] = arena_alloc(a, (size_t)ranks * (size_t)ranks);
+        p.state[t] = arena_alloc(a, (size_t)ranks * (size_t)chunks);
     p.next = arena_alloc(a, (size_t)ranks);
     mark_computing(&p);
     mark_copies(&p);

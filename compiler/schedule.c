@@ -69,18 +69,45 @@ int rel_hop(const Choice *c, int index, int i)
 
 int rel_add(const Choice *c, int x, int y)
 {
-    int index = 0;
+    int sum = x + y;
     for (int i = 0; i < c->coords; i++)
-        index += (rel_coord(c, x, i) + rel_coord(c, y, i)) % c->size[i] * c->stride[i];
-    return index;
+        if (rel_coord(c, x, i) + rel_coord(c, y, i) >= c->size[i])
+            sum -= c->size[i] * c->stride[i];
+    return sum;
 }
 
 int rel_sub(const Choice *c, int x, int y)
 {
-    int index = 0;
+    int difference = x - y;
     for (int i = 0; i < c->coords; i++)
-        index += (rel_coord(c, x, i) - rel_coord(c, y, i) + c->size[i]) % c->size[i] * c->stride[i];
-    return index;
+        if (rel_coord(c, x, i) < rel_coord(c, y, i))
+            difference += c->size[i] * c->stride[i];
+    return difference;
+}
+
+int choice_pieces(const Choice *c)
+{
+    return c->schedule ? c->schedule->pieces : 1;
+}
+
+int choice_chunks(const Choice *c)
+{
+    return c->ranks * choice_pieces(c);
+}
+
+bool chunk_is_home(const Choice *c, int chunk)
+{
+    return chunk % c->ranks == 0;
+}
+
+int chunk_piece(const Choice *c, int chunk)
+{
+    return chunk / c->ranks;
+}
+
+int tensor_pieces(const Choice *c, TensorId t)
+{
+    return t == T_KV || t == T_DKV ? choice_pieces(c) : 1;
 }
 
 /* ---- directions ---- */
@@ -242,13 +269,19 @@ typedef struct Tracer {
     Vec(Instance) out;
 } Tracer;
 
-static int ref_index(const Tracer *t, const Expr *const index[MAX_COORDS])
+static int place_index(const Tracer *t, const Expr *const index[MAX_COORDS])
 {
     const Choice *c = t->choice;
     int at = 0;
     for (int i = 0; i < c->coords; i++) /* none: all ranks along it, which is the same at each of them */
         at += !index[i] ? 0 : (int)floor_mod(expr_eval(index[i], 0, 0, t->var, NULL), c->size[i]) * c->stride[i];
     return at;
+}
+
+static int ref_index(const Tracer *t, const ChunkRef *ref)
+{
+    const int64_t piece = ref->piece ? expr_eval(ref->piece, 0, 0, t->var, NULL) : 0;
+    return place_index(t, ref->index) + (int)piece * t->choice->ranks;
 }
 
 static Instance *add_instance(Tracer *t, const Node *n)
@@ -264,22 +297,23 @@ static void trace_leaf(Tracer *t, const Node *n)
     if (n->kind == N_RETURN) {
         for (int j = 0; j < n->returns; j++) {
             Instance *i = add_instance(t, n);
-            i->chunk[0] = i->hop = n->return_offset[j]; /* the chunk me + x goes to rank me + x */
+            i->chunk[0] = n->return_offset[j]; /* the chunk me + x goes to rank me + x */
+            i->hop = i->chunk[0] % t->choice->ranks;
         }
         return;
     }
-    if (n->kind == N_PASS && tensors[n->ref[0].tensor].accumulator && ref_index(t, n->ref[0].index) == 0) {
+    if (n->kind == N_PASS && tensors[n->ref[0].tensor].accumulator && chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
         ((Node *)n)->stays = true; /* a sum at home is where it belongs: no hop */
         return;
     }
     Instance *i = add_instance(t, n);
     if (n->kind == N_EXCHANGE)
         return;
-    i->chunk[0] = ref_index(t, n->ref[0].index);
+    i->chunk[0] = ref_index(t, &n->ref[0]);
     if (n->kind == N_COMPUTE)
-        i->chunk[1] = ref_index(t, n->ref[1].index);
+        i->chunk[1] = ref_index(t, &n->ref[1]);
     else
-        i->hop = ref_index(t, n->stmt->to);
+        i->hop = place_index(t, n->stmt->to);
 }
 
 static void trace_nodes(Tracer *t, const Node *n);
@@ -291,7 +325,7 @@ static void trace_loop(Tracer *t, const Node *n)
     for (int64_t i = first; i <= last && !t->endless; i++) {
         t->var[n->stmt->var] = i;
         trace_nodes(t, n->body);
-        bool much = ++t->turns > MOST_TURNS || t->out.n > OPERATIONS + OPERATIONS_PER_PAIR * (int64_t)t->choice->ranks;
+        bool much = ++t->turns > MOST_TURNS || t->out.n > OPERATIONS + OPERATIONS_PER_PAIR * (int64_t)choice_chunks(t->choice);
         if (much && !t->endless)
             t->endless = n;
     }
@@ -326,7 +360,7 @@ static bool set_trace(Maker *m)
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
         diag_error(m->diags, t.endless->stmt->span, "this loop, with those around it, turns too often: of %d ranks each has %d pairs to compute",
-                   m->schedule->choice->ranks, m->schedule->choice->ranks);
+                   m->schedule->choice->ranks, choice_chunks(m->schedule->choice));
     return !t.endless;
 }
 
@@ -369,11 +403,11 @@ static bool plan_returns(Maker *m)
         Node *n = find_return(s->body, (TensorId)t);
         if (!n)
             continue;
-        bool *here = NEW_ARRAY(a, bool, s->choice->ranks);
+        bool *here = NEW_ARRAY(a, bool, choice_chunks(s->choice));
         partials_left(s, (TensorId)t, here);
-        n->return_offset = NEW_ARRAY(a, int, s->choice->ranks);
-        for (int x = 1; x < s->choice->ranks; x++)
-            if (here[x])
+        n->return_offset = NEW_ARRAY(a, int, choice_chunks(s->choice));
+        for (int x = 1; x < choice_chunks(s->choice); x++)
+            if (here[x] && !chunk_is_home(s->choice, x))
                 n->return_offset[n->returns++] = x;
         found = true;
     }
@@ -463,6 +497,8 @@ static void add_chunk(const Choice *c, TensorId t, int offset, bool heads, Text 
     text_printf(out, "%s[", tensors[t].name);
     add_offset(c, offset, heads, out);
     text_add(out, "]");
+    if (tensor_pieces(c, t) > 1)
+        text_printf(out, ".%d", chunk_piece(c, offset));
 }
 
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk)

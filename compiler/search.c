@@ -51,11 +51,11 @@ static MaskMap **make_maps(Arena *a, const Program *p)
 
 static bool same_partition(const Choice *x, const Choice *y)
 {
-    return x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
+    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
            (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
 }
 
-/* The partition that the choice wants, with its counts: made once. */
+/* The partition that the choice wants, with the counts of its pieces: made once. */
 static const Parted *parted_for(Searcher *s, const Choice *c)
 {
     for (int i = 0; i < s->parted.n; i++)
@@ -64,7 +64,7 @@ static const Parted *parted_for(Searcher *s, const Choice *c)
     const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks, c->share);
     PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
-        counts[m] = pair_counts(s->arena, s->maps[m], p);
+        counts[m] = pair_counts(s->arena, s->maps[m], p, choice_pieces(c));
     Parted *made = vec_push(s->arena, &s->parted);
     *made = (Parted){*c, p, counts};
     return made;

@@ -22,9 +22,9 @@ typedef struct Place { bool here; int pool, use; } Place;
 typedef struct Slots {
     Arena *arena;
     Schedule *s;
-    Place *place[TENSOR_COUNT];   /* [ranks] copies, and partial sums computed here */
+    Place *place[TENSOR_COUNT];   /* [chunks] copies, and partial sums computed here */
     Uses *uses;                   /* [pools] */
-    Vec(Place) *pending[TENSOR_COUNT]; /* [ranks] partial sums that arrived and are not yet added */
+    Vec(Place) *pending[TENSOR_COUNT]; /* [chunks] partial sums that arrived and are not yet added */
     Vec(Pool) pools;
 } Slots;
 
@@ -136,15 +136,17 @@ static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
 /* Sums that came home are added there when the pass that brought one comes round again. */
 static void merge_home(Slots *z, Node *n, TensorId t, int at)
 {
+    const int chunks = choice_chunks(z->s->choice), next = z->s->choice->ranks; /* pieces */
     bool round = false;
-    for (int j = 0; j < z->pending[t][0].n; j++)
-        round |= n->kind == N_PASS && z->pending[t][0].at[j].pool == n->pool;
-    for (int j = 0; j < z->pending[t][0].n && round; j++)
-        live_until(z, z->pending[t][0].at[j], at);
-    if (round) {
-        n->waits |= WAIT_HOME;
-        z->pending[t][0].n = 0;
+    for (int home = 0; home < chunks && n->kind == N_PASS; home += next)
+        for (int j = 0; j < z->pending[t][home].n; j++)
+            round |= z->pending[t][home].at[j].pool == n->pool;
+    for (int home = 0; home < chunks && round; home += next) {
+        for (int j = 0; j < z->pending[t][home].n; j++)
+            live_until(z, z->pending[t][home].at[j], at);
+        z->pending[t][home].n = 0;
     }
+    n->waits |= round ? WAIT_HOME : 0;
 }
 
 static void touch_partial(Slots *z, TensorId t, int chunk, int at)
@@ -203,7 +205,7 @@ static void replay(Slots *z)
             replay_sum(z, at);
     }
     for (int t = 0; t < TENSOR_COUNT; t++) /* what arrives last is added at the end */
-        for (int c = 0; c < z->s->choice->ranks; c++)
+        for (int c = 0; c < choice_chunks(z->s->choice); c++)
             for (int j = 0; j < z->pending[t][c].n; j++)
                 live_until(z, z->pending[t][c].at[j], z->s->trace.n);
 }
@@ -234,10 +236,12 @@ static void mark_free_waits(Slots *z)
 
 static void start_state(Slots *z)
 {
+    const int chunks = choice_chunks(z->s->choice);
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        z->place[t] = NEW_ARRAY(z->arena, Place, z->s->choice->ranks);
-        z->place[t][0] = (Place){.here = true, .pool = -1};
-        z->pending[t] = arena_alloc(z->arena, sizeof(*z->pending[t]) * (size_t)z->s->choice->ranks);
+        z->place[t] = NEW_ARRAY(z->arena, Place, chunks);
+        for (int home = 0; home < chunks; home += z->s->choice->ranks)
+            z->place[t][home] = (Place){.here = true, .pool = -1};
+        z->pending[t] = arena_alloc(z->arena, sizeof(*z->pending[t]) * (size_t)chunks);
     }
     add_arrival_pools(z, z->s->body);
     for (int t = 0; t < TENSOR_COUNT; t++) {

@@ -14,8 +14,8 @@ typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Live live;
-    int ranks;
-    const uint8_t *pair;
+    int ranks, chunks; /* chunks: of keys, absolute, as plan.h numbers them */
+    const uint8_t *pair; /* [query chunk][chunk] */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
@@ -23,7 +23,7 @@ enum { COPY_HERE = 1, COPY_UNREAD = 2 }; /* unread: it arrived, and nothing was 
 
 static size_t cell(const Replay *z, int rank, int chunk)
 {
-    return (size_t)rank * (size_t)z->ranks + (size_t)chunk;
+    return (size_t)rank * (size_t)z->chunks + (size_t)chunk;
 }
 
 /* Whether the copy is here; if so, it came for a reason. */
@@ -100,13 +100,18 @@ static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
 static bool sums_are_home(const Replay *z)
 {
     const TensorId queries = z->s->backward ? T_DQ : T_O;
-    for (int c = 0; c < z->ranks; c++) {
-        int row = 0, column = 0;
-        for (int o = 0; o < z->ranks; o++) {
-            row += z->pair[cell(z, c, o)];
-            column += z->pair[cell(z, o, c)];
-        }
-        if (z->sum[queries][cell(z, c, c)] != row || (z->s->backward && z->sum[T_DKV][cell(z, c, c)] != column))
+    for (int k = 0; k < z->chunks; k++) {
+        int column = 0;
+        for (int q = 0; q < z->ranks; q++)
+            column += z->pair[cell(z, q, k)];
+        if (z->s->backward && z->sum[T_DKV][cell(z, k % z->ranks, k)] != column)
+            return false;
+    }
+    for (int q = 0; q < z->ranks; q++) {
+        int row = 0;
+        for (int k = 0; k < z->chunks; k++)
+            row += z->pair[cell(z, q, k)];
+        if (z->sum[queries][cell(z, q, q)] != row)
             return false;
     }
     return true;
@@ -115,7 +120,7 @@ static bool sums_are_home(const Replay *z)
 /* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under it. */
 static bool copies_were_used(const Replay *z)
 {
-    size_t square = (size_t)z->ranks * (size_t)z->ranks;
+    size_t square = (size_t)z->ranks * (size_t)z->chunks;
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (memchr(z->copy[t], COPY_UNREAD, square))
             return false;
@@ -141,13 +146,13 @@ bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, c
 /* pair as choice_pairs has it. */
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const char *mask)
 {
-    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .pair = pair};
-    size_t square = (size_t)z.ranks * (size_t)z.ranks;
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair};
+    size_t square = (size_t)z.ranks * (size_t)z.chunks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
         z.copy[t] = NEW_ARRAY(a, uint8_t, square);
-        for (int r = 0; r < z.ranks; r++)
-            z.copy[t][cell(&z, r, r)] = COPY_HERE;
+        for (int k = 0; k < z.chunks; k++)
+            z.copy[t][cell(&z, k % z.ranks, k)] = COPY_HERE;
     }
     const Instance *bad = replay_pruned(&z);
     if (bad)
@@ -159,7 +164,7 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
 /* Tables change at run time: the rule is tried on samples besides the worst case. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 {
-    size_t square = (size_t)t->choice.ranks * (size_t)t->choice.ranks;
+    size_t square = (size_t)t->choice.ranks * (size_t)choice_chunks(&t->choice);
     uint64_t seed = 1;
     uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
     for (int m = 0; m < t->program->mask_count; m++) {

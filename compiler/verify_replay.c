@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-typedef struct Pairs { uint64_t *bits; } Pairs; /* set of relative pairs kv - q */
+typedef struct Pairs { uint64_t *bits; } Pairs; /* set of relative pairs kv - q, each piece of kv by itself */
 /* content: number of the fill, 0 never; pending: a sum that arrived and is not yet added. */
 typedef struct Slot { int content; bool used, pending; } Slot;
 typedef struct Held { bool here; int pool, slot, content; const Instance *from; } Held; /* pool < 0: home */
@@ -154,7 +154,7 @@ static void reject_absent(Machine *m, Proof proof, TensorId t, int chunk)
     enum { MOST = 4 };
     Text here = {0};
     int n = 0;
-    for (int c = 0; c < m->choice->ranks; c++)
+    for (int c = 0; c < choice_chunks(m->choice); c++)
         if (m->held[t][c].here && n++ < MOST)
             text_printf(&here, "%s%s", n == 1 ? "" : ", ", name_of(m, t, c));
     if (n > MOST)
@@ -270,7 +270,7 @@ static void touch_sum(Machine *m, TensorId t, int chunk)
     Held *h = &m->held[t][chunk];
     if (!h->here && m->s->partial_pool[t] >= 0)
         *h = fill_slot(m, t, m->s->partial_pool[t]);
-    m->strayed[t] |= chunk != 0;
+    m->strayed[t] |= !chunk_is_home(m->choice, chunk);
 }
 
 static void run_sum(Machine *m)
@@ -280,12 +280,12 @@ static void run_sum(Machine *m)
     int chunk = i->chunk[0], there = rel_sub(m->choice, chunk, i->hop);
     if (!has_chunks(m, i->node->kind == N_RETURN ? m->by_heads : i->node->ref[0].heads, t, PROOF_MESSAGES))
         return;
-    if (i->node->waits & WAIT_HOME)
-        m->own[t][0] = take_sum(m, t, 0, WAIT_HOME);
+    for (int home = 0; home < choice_chunks(m->choice) && i->node->waits & WAIT_HOME; home += m->choice->ranks)
+        m->own[t][home] = take_sum(m, t, home, WAIT_HOME);
     if (m->arrived[t][chunk].n)
         touch_sum(m, t, chunk); /* what arrived is added to a sum of its own */
     Held sent = m->held[t][chunk];
-    if (sent.here && chunk != 0) {
+    if (sent.here && !chunk_is_home(m->choice, chunk)) {
         check_read(m, t, chunk, 0, PROOF_MESSAGES);
         if (!m->failed && !(i->node->waits & WAIT_COMPUTED))
             reject(m, PROOF_SLOTS, "it sends %s without waiting for the computing that adds to it", tensor_name(t));
@@ -302,7 +302,7 @@ static void run_sum(Machine *m)
         return;
     Held h = fill_slot(m, t, i->node->pool);
     check_apart(m, sent, h);
-    m->strayed[t] |= there != 0;
+    m->strayed[t] |= !chunk_is_home(m->choice, there);
     m->slot[h.pool][h.slot].pending = true;
     *vec_push(m->arena, &m->arrived[t][there]) = (Arrived){h.pool, h.slot, sum};
 }
@@ -395,10 +395,10 @@ static const char *missing_statement(Machine *m, int pair)
 {
     const char *verb = m->s->backward ? "grad" : "attend";
     bool queries = false;
-    for (int d = 0; d < m->choice->ranks; d++)
+    for (int d = 0; d < choice_chunks(m->choice); d++)
         queries |= m->computed[d] && m->computed[d]->chunk[0] != 0;
-    return arena_printf(m->arena, "%s %s with %s;", verb, name_of(m, T_Q, queries ? rel_sub(m->choice, 0, pair) : 0),
-                        name_of(m, T_KV, queries ? 0 : pair));
+    return arena_printf(m->arena, "%s %s with %s;", verb, name_of(m, T_Q, queries ? rel_sub(m->choice, 0, pair % m->choice->ranks) : 0),
+                        name_of(m, T_KV, queries ? pair - pair % m->choice->ranks : pair));
 }
 
 /* By heads those at the rank's own place of the exchanged coordinate. */
@@ -410,13 +410,13 @@ static bool is_pair(const Machine *m, int d)
 static void check_pairs(Machine *m)
 {
     int missing = 0, first = 0;
-    for (int d = m->choice->ranks - 1; d >= 0; d--)
+    for (int d = choice_chunks(m->choice) - 1; d >= 0; d--)
         if (is_pair(m, d) && !m->computed[d]) {
             missing++;
             first = d;
         }
     if (missing)
-        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, choice_rows(m->choice, m->s->backward), missing == 1 ? "is" : "are",
+        reject(m, PROOF_PAIRS, "%d of %d pairs %s never computed: `%s` is missing", missing, choice_rows(m->choice, m->s->backward) * choice_pieces(m->choice), missing == 1 ? "is" : "are",
                missing_statement(m, first));
 }
 
@@ -439,11 +439,13 @@ static void check_home(Machine *m, TensorId t)
         reject(m, PROOF_SUMS, "%s stays laid out by heads: `exchange %s heads -> tokens;` is missing", tensor_name(t), tensor_name(t));
         return;
     }
-    Pairs home = take_sum(m, t, 0, 0);
-    for (int c = 1; c < m->choice->ranks && !m->failed; c++)
+    Pairs home = {0};
+    for (int c = 0; c < choice_chunks(m->choice) && !m->failed; c += m->choice->ranks)
+        add_sum(m, t, &home, take_sum(m, t, c, 0));
+    for (int c = 1; c < choice_chunks(m->choice) && !m->failed; c++)
         if (m->arrived[t][c].n || !is_empty(m, m->own[t][c]))
             reject_away(m, t, c);
-    for (int d = 0; d < m->choice->ranks && !m->failed; d++)
+    for (int d = 0; d < choice_chunks(m->choice) && !m->failed; d++)
         if (is_pair(m, d) && !has_pair(home, d))
             reject(m, PROOF_SUMS, "a part of %s never reaches its owner", tensor_name(t));
 }
@@ -501,20 +503,21 @@ static void check_end(Machine *m)
 static Machine machine_make(Arena *a, Diags *d, const Schedule *s)
 {
     Machine m = {.arena = a, .diags = d, .s = s, .choice = s->choice};
-    size_t ranks = (size_t)s->choice->ranks;
+    size_t chunks = (size_t)choice_chunks(s->choice);
     m.by_heads = phase_of(s->choice, s->backward)->exchanges;
-    m.words = (ranks + 63) / 64;
-    m.computed = NEW_ARRAY(a, const Instance *, ranks);
+    m.words = (chunks + 63) / 64;
+    m.computed = NEW_ARRAY(a, const Instance *, chunks);
     m.read = NEW_ARRAY(a, bool, s->trace.n ? s->trace.n : 1);
     m.uses = NEW_ARRAY(a, int, s->pools ? s->pools : 1);
     m.slot = NEW_ARRAY(a, Slot *, s->pools ? s->pools : 1);
     for (int p = 0; p < s->pools; p++)
         m.slot[p] = NEW_ARRAY(a, Slot, s->pool[p].slots);
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        m.held[t] = NEW_ARRAY(a, Held, ranks);
-        m.held[t][0] = (Held){.here = true, .pool = -1};
-        m.own[t] = NEW_ARRAY(a, Pairs, ranks);
-        m.arrived[t] = arena_alloc(a, sizeof(*m.arrived[t]) * ranks);
+        m.held[t] = NEW_ARRAY(a, Held, chunks);
+        for (size_t home = 0; home < chunks; home += (size_t)s->choice->ranks)
+            m.held[t][home] = (Held){.here = true, .pool = -1};
+        m.own[t] = NEW_ARRAY(a, Pairs, chunks);
+        m.arrived[t] = arena_alloc(a, sizeof(*m.arrived[t]) * chunks);
     }
     return m;
 }

@@ -167,6 +167,10 @@ static void print_value(const Ast *n, Text *out)
             print_value(a, out);
         }
         text_add(out, ")");
+        if (n->kind == A_INDEX && n->more.n) {
+            text_add(out, ".");
+            print_value(n->more.first, out);
+        }
     }
 }
 

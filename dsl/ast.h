@@ -47,7 +47,7 @@ typedef enum AstKind {
 typedef struct Ast Ast;
 typedef struct AstList { Ast *first, *last; int n; } AstList;
 /* text: the word, the string's bytes, the setting's name. The lists by kind:
- *   CALL, INDEX, BINARY, NOT, NEGATE, FILE: args are operands;  SETTING: args are values, body its block
+ *   CALL, INDEX, BINARY, NOT, NEGATE, FILE: args are operands, of an INDEX more its piece;  SETTING: args are values, body its block
  *   MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates, more `pieces`, body its phases
  *   COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body statements
  *   FOR: args are the bounds;  IF: args is the condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates

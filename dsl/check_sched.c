@@ -51,6 +51,22 @@ static void star(Scheduler *s, ChunkRef *ref, const Ast *a, int coord)
                                        name, tensor));
 }
 
+/* `T[c].p`: pieces are of keys; the same one at all ranks, and there for any value of its variables. */
+static const Expr *piece(Scheduler *s, TensorId t, const Ast *a)
+{
+    const int pieces = s->text->pieces;
+    Range at = {0};
+    const Expr *e = common_value(s, a, NUMBER, &at);
+    if (t != T_KV && t != T_DKV)
+        fault(s, a->span, arena_printf(s->c->arena, "%s has no pieces: those of KV and dKV alone travel by themselves", tensor_names[t]));
+    else if (pieces == 1)
+        fault(s, a->span, "this schedule has no pieces: write `pieces 2` behind its coordinates");
+    else if (e && (at.lo < 0 || at.hi >= pieces))
+        fault(s, a->span, arena_printf(s->c->arena, "pieces are numbered from 0 to %d, and this can be %lld", pieces - 1,
+                                       (long long)(at.lo < 0 ? at.lo : at.hi)));
+    return e;
+}
+
 static ChunkRef chunk(Scheduler *s, const Ast *a)
 {
     ChunkRef ref = {.span = a->span, .all = a->kind == A_NAME};
@@ -60,6 +76,8 @@ static ChunkRef chunk(Scheduler *s, const Ast *a)
         places(s, a->args, ref.index, a->span);
     for (const Ast *x = a->args.first; x; x = x->next, i++)
         star(s, &ref, x, i);
+    if (a->kind == A_INDEX && a->more.n)
+        ref.piece = piece(s, ref.tensor, a->more.first);
     return ref;
 }
 
@@ -89,7 +107,7 @@ static void once_each(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs; i++)
         for (int j = 0; j < i; j++)
-            if (stmt->refs[i].tensor == stmt->refs[j].tensor)
+            if (stmt->refs[i].tensor == stmt->refs[j].tensor && !(stmt->refs[i].piece && stmt->refs[j].piece)) /* a stream each */
                 fault(s, stmt->refs[i].span,
                       arena_printf(s->c->arena, "%s is named twice", tensor_names[stmt->refs[i].tensor]));
 }
@@ -282,6 +300,34 @@ static const Expr *variable_plus(Scheduler *s, const Expr *x, int var, Span at)
     return x ? sum : v;
 }
 
+static bool of_all_pieces(const Scheduler *s, const ChunkRef *ref)
+{
+    return s->text->pieces > 1 && (ref->tensor == T_KV || ref->tensor == T_DKV) && !ref->piece;
+}
+
+/* A statement about a chunk of keys without a piece is about all of them: `for piece in 0 .. P - 1` around it. */
+static Stmt *each_piece(Scheduler *s, Stmt *stmt)
+{
+    Stmt *loop = NEW(s->c->arena, Stmt);
+    Expr *zero = NEW(s->c->arena, Expr), *last = NEW(s->c->arena, Expr);
+    const Ast word = {.text = "piece", .name_span = stmt->span};
+    int all = 0;
+    for (int i = 0; i < stmt->nrefs; i++)
+        all += of_all_pieces(s, &stmt->refs[i]);
+    const int first = stmt->kind == S_PASS ? 0 : 1; /* Q[..] with KV[..] */
+    if (stmt->kind == S_RETURN || !all || s->failed)
+        return stmt;
+    if (all != stmt->nrefs - first)
+        fault(s, stmt->span, "this passes all pieces of one tensor, and one piece or the whole of another: by statements of their own");
+    *zero = (Expr){.op = E_CONST, .span = stmt->span};
+    *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
+    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .var = new_loop_variable(s, &word), .var_name = word.text, .lo = zero, .hi = last, .body = stmt};
+    for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
+        if (of_all_pieces(s, &stmt->refs[i]))
+            stmt->refs[i].piece = variable_plus(s, NULL, loop->var, stmt->span);
+    return loop;
+}
+
 static int coordinate_over(Scheduler *s, const Ast *a)
 {
     const SchedText *t = s->text;
@@ -323,12 +369,13 @@ static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
     out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
     if (out->var < 0)
         return;
+    s->in_scope[out->var] = true;
+    s->loop_at[out->var] = a->span;
     *one = (Expr){.op = E_CONST, .value = 1, .span = a->span};
     *last = (Expr){.op = E_SUB, .a = variable_plus(s, NULL, MAX_COORDS + over, a->span), .b = one, .span = a->span};
     out->var_name = a->text;
     out->lo = one;
     out->hi = last;
-    out->body = pass;
     for (int i = 0; i < s->text->coords; i++) {
         const Expr *own = variable_plus(s, NULL, i, a->span), *away = variable_plus(s, own, out->var, a->span);
         pass->to[i] = i == over ? away : own;
@@ -342,6 +389,8 @@ static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
         pass->refs[j].heads |= pass->refs[j].all && s->exchanged >= 0;
         pass->refs[j].all = false;
     }
+    out->body = each_piece(s, pass);
+    s->in_scope[out->var] = false;
 }
 
 /* Statements that a later version plans, and what serves today. */
@@ -371,7 +420,7 @@ static Stmt *statement(Scheduler *s, const Ast *a)
         Stmt *out = NEW(s->c->arena, Stmt);
         *out = (Stmt){.kind = kinds[i].stmt, .span = a->span};
         kinds[i].check(s, a, out);
-        return out;
+        return out->nrefs ? each_piece(s, out) : out;
     }
     refuse(s, a);
     return NULL;
@@ -431,16 +480,23 @@ static void distinct_names(Scheduler *s, Span at)
                                    s->text->var_name[i]));
 }
 
+static void pieces(Scheduler *s, const Ast *a)
+{
+    enum { MOST_PIECES = 16 };
+    const bool fine = a->kind == A_NUMBER && a->number.is_whole && a->number.unit == UNIT_NONE && a->number.whole >= 1 && a->number.whole <= MOST_PIECES;
+    s->text->pieces = fine ? (int)a->number.whole : 1;
+    if (!fine)
+        fault(s, a->span, arena_printf(s->c->arena, "a chunk of keys has a number of pieces from 1 to %d, such as pieces 2", MOST_PIECES));
+}
+
 static bool header(Scheduler *s, const Ast *a)
 {
     if (a->args.n > MAX_COORDS) {
         fault(s, a->args.last->span, arena_printf(s->c->arena, "%d coordinates; a schedule has at most %d", a->args.n, MAX_COORDS));
         return false;
     }
-    if (a->more.n) {
-        not_planned(s->c, a->more.first->span, "pieces", "a schedule without pieces");
-        s->failed = true;
-    }
+    if (a->more.n)
+        pieces(s, a->more.first);
     s->text->coords = a->args.n;
     s->text->vars = FIRST_LOOP;
     int i = 0;
@@ -475,6 +531,10 @@ static int find_exchanged(Scheduler *s, const Ast *phase)
     for (const Ast *a = phase->body.first; a; a = a->next) {
         if (a->kind != A_EXCHANGE)
             continue;
+        if (s->text->pieces > 1 && s->text->exchanged < 0) { /* said once */
+            not_planned(s->c, a->span, "an exchange in a schedule with pieces", "a schedule without pieces");
+            s->failed = true;
+        }
         exchanged = exchanged_over(s, a);
         if (s->text->exchanged >= 0 && s->text->exchanged != exchanged)
             fault(s, a->span, arena_printf(s->c->arena, "the exchanges of a schedule are over one coordinate, and another one is over '%s'",
@@ -563,7 +623,7 @@ const SchedText *check_schedule(Checker *c, const Source *source, AstList items)
         return NULL;
     }
     SchedText *text = NEW(c->arena, SchedText);
-    *text = (SchedText){.name = a->text, .source = source, .span = a->span, .exchanged = -1};
+    *text = (SchedText){.name = a->text, .source = source, .span = a->span, .exchanged = -1, .pieces = 1};
     Scheduler *s = NEW(c->arena, Scheduler);
     *s = (Scheduler){.c = c, .text = text};
     if (header(s, a))

@@ -195,7 +195,7 @@ schedule: SCHEDULE title OVER '(' coords ')' pieces '{' phases '}'
     ;
 
 pieces: %empty                              { $$ = NULL; }
-    | PIECES name                           { $$ = $2; $$->span = @$; }
+    | PIECES primary                        { $$ = $2; $$->span = @$; }
     ;
 
 coords: coord                               { $$ = ast_list($1); }
@@ -258,6 +258,7 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
 
 ref: name
     | IDENT '[' indices ']'                 { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->span = @$; }
+    | IDENT '[' indices ']' '.' primary     { $$ = ast_word(p, A_INDEX, @1); $$->args = $3; $$->more = ast_list($6); $$->span = @$; }
     ;
 
 indices: index                              { $$ = ast_list($1); }
@@ -359,6 +360,8 @@ static Expected expected_tokens(Parser *p, const yypcontext_t *at)
         const char *text = yysymbol_name(kinds[i]);
         e.operator |= kinds[i] == YYSYMBOL_AND;
         e.semicolon |= strcmp(text, "';'") == 0;
+        if (strcmp(text, "'.'") == 0)
+            continue; /* of a piece: behind any chunk, and rarely meant */
         bool word = text[0] != '\'' && strncmp(text, "a ", 2) != 0;
         if (number && name && open)
             text = "an expression";

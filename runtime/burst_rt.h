@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 7 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 8 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -313,9 +313,10 @@ void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank
 enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
 typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; } BurstLive; /* [ops] of this rank, in program order */
-/* pair_live[q_chunk * group + kv_chunk]; out's arrays are made by burst_live_make for at most max_ops. */
+/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; out's arrays
+ * are made by burst_live_make for at most max_ops. */
 int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
-int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int me, bool backward, const uint8_t *pair_live,
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
                     BurstLive *out);
 
 #ifdef __cplusplus

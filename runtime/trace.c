@@ -40,7 +40,7 @@ void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to)
 
 /* ops of rank r are op[r * ops ...]; live likewise; mark[tensor][rank][chunk]; next[rank] */
 typedef struct Replay {
-    int group, ops;
+    int group, keys, ops; /* keys: chunks of them, and the most that any tensor has */
     const TraceOp *op;
     uint8_t *live, *mark[BURST_TENSORS], *next;
     const uint8_t *pair;
@@ -53,7 +53,7 @@ static bool is_sum(int tensor)
 
 static uint8_t *mark_at(Replay *z, int tensor, int rank, int chunk)
 {
-    return &z->mark[tensor][(size_t)rank * (size_t)z->group + (size_t)chunk];
+    return &z->mark[tensor][(size_t)rank * (size_t)z->keys + (size_t)chunk];
 }
 
 static size_t index_of(const Replay *z, int rank, int at)
@@ -66,7 +66,7 @@ static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
 {
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
-        if (!z->pair[(size_t)o->a * (size_t)z->group + (size_t)o->b])
+        if (!z->pair[(size_t)o->a * (size_t)z->keys + (size_t)o->b])
             continue;
         z->live[index_of(z, r, at)] |= LIVE_COMPUTE;
         *mark_at(z, q_tensor, r, o->a) = 1;
@@ -130,13 +130,13 @@ static void copy_out(const Replay *z, int me, BurstLive *out)
     }
 }
 
-static int solve(BurstCtx *c, const BurstTrace *t, int group, int me, bool backward, const uint8_t *pair, BurstLive *out)
+static int solve(BurstCtx *c, const BurstTrace *t, int group, int keys, int me, bool backward, const uint8_t *pair, BurstLive *out)
 {
-    size_t square = (size_t)group * (size_t)group, ops = (size_t)t->n;
+    size_t square = (size_t)group * (size_t)keys, ops = (size_t)t->n;
     uint8_t *bytes = calloc(1, ops + BURST_TENSORS * square + (size_t)group);
     if (!bytes)
         return burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is replayed", group);
-    Replay z = {.group = group, .ops = t->n / group, .op = t->op, .live = bytes, .pair = pair};
+    Replay z = {.group = group, .keys = keys, .ops = t->n / group, .op = t->op, .live = bytes, .pair = pair};
     for (int i = 0; i < BURST_TENSORS; i++)
         z.mark[i] = bytes + ops + (size_t)i * square;
     z.next = bytes + ops + BURST_TENSORS * square;
@@ -146,7 +146,7 @@ static int solve(BurstCtx *c, const BurstTrace *t, int group, int me, bool backw
     return BURST_OK;
 }
 
-int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int me, bool backward, const uint8_t *pair_live,
+int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
                     BurstLive *out)
 {
     BurstTrace t = {0};
@@ -159,7 +159,7 @@ int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int me, bool b
         status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operations for %d ranks, the plan %d a rank", t.n,
                             group, out->ops);
     else
-        status = solve(c, &t, group, me, backward, pair_live, out);
+        status = solve(c, &t, group, keys, me, backward, pair_live, out);
     free(t.op);
     return status;
 }

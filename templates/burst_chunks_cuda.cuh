@@ -15,14 +15,14 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 
 static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
 {
-    return plan_part_width[tensor][part] * s->chunk[chunk].tokens;
+    return plan_part_width[tensor][part] * plan_chunk_in(s, tensor, chunk)->tokens;
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
 {
     (void)pool;
-    return plan_part_width[tensor][part] * PLAN_TOKENS;
+    return plan_part_width[tensor][part] * plan_most_tokens(tensor);
 }
 
 /* Where the rank's own chunk is. */
@@ -31,9 +31,9 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
     return &s->home[tensor];
 }
 
-static inline BurstTokens plan_tokens_of(const PlanState *s, int chunk)
+static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chunk)
 {
-    return s->tokens[chunk];
+    return tensor == BURST_T_KV ? s->key_tokens[chunk] : s->tokens[chunk];
 }
 
 /* The chunk whose positions lie at place `at` of all. */
@@ -69,8 +69,9 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 /* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it. */
 static inline int plan_settle_own(PlanState *s, int tensor)
 {
-    for (int channel = 0; channel < PLAN_CHANNELS; channel++)
-        BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->home[tensor].sent[channel]));
+    for (int p = 0; p < plan_pieces_of(tensor); p++)
+        for (int channel = 0; channel < PLAN_CHANNELS; channel++)
+            BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &plan_home_slot(s, tensor, p)->sent[channel]));
     return BURST_OK;
 }
 

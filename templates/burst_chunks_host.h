@@ -15,14 +15,14 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
 
 static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
 {
-    return plan_part_width[tensor][part] * s->chunk[chunk].tokens;
+    return plan_part_width[tensor][part] * plan_chunk_in(s, tensor, chunk)->tokens;
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_floats(int pool, int tensor, int part)
 {
     (void)pool;
-    return plan_part_width[tensor][part] * PLAN_TOKENS;
+    return plan_part_width[tensor][part] * plan_most_tokens(tensor);
 }
 
 /* Where the rank's own chunk is. */
@@ -42,7 +42,7 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
 static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
 {
     a.qc = &s->chunk[q];
-    a.kc = &s->chunk[kv];
+    a.kc = &s->key[kv];
     run(&a);
 }
 

@@ -87,8 +87,9 @@ static inline int plan_chunk_at(int at)
     return (outer * PLAN_SHARES + at % PLAN_SHARES) * PLAN_SHARE_STRIDE + inner;
 }
 
-static inline BurstTokens plan_tokens_of(const PlanState *s, int chunk)
+static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chunk)
 {
+    (void)tensor;
     if (!s->by_heads)
         return s->tokens[chunk];
     BurstTokens t = s->tokens[plan_member(chunk, 0)];

@@ -56,22 +56,46 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
     return BURST_OK;
 }
 
+#if PLAN_PIECES > 1
+/* [pieces][key heads][tokens of the piece][head_dim] to [key heads][n][head_dim]. */
+static inline int plan_join_pieces(BurstCtx *c, PlanState *s, const float *by_pieces, float *by_heads)
+{
+    const size_t token = PLAN_HEAD_DIM * sizeof(float);
+    for (int p = 0; p < PLAN_PIECES; p++) {
+        const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
+        if (n > 0)
+            PLAN_CUDA(cudaMemcpy2DAsync(by_heads + begin * PLAN_HEAD_DIM, (size_t)s->n * token, by_pieces + begin * PLAN_KV_HEADS * PLAN_HEAD_DIM,
+                                        (size_t)n * token, (size_t)n * token, PLAN_KV_HEADS, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
+    }
+    return BURST_OK;
+}
+#endif
+
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k,
                                       const BurstBf16 *v, const float *lse, const BurstBf16 *d_o, const float *delta, float *dq, float *dk,
                                       float *dv)
 {
+#if PLAN_PIECES > 1
+    float *to_k = s->buffer.piece_dk, *to_v = s->buffer.piece_dv;
+#else
+    float *to_k = dk, *to_v = dv;
+#endif
     s->mask = mask;
     BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
-    BURST_TRY(plan_clear(s, dq, dk, dv));
+    BURST_TRY(plan_clear(s, dq, to_k, to_v));
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
-    BURST_TRY(plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL));
+    BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
     BURST_TRY(plan_follow(s));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_backward(c, s));
     BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
+#if PLAN_PIECES > 1
+    BURST_TRY(plan_join_pieces(c, s, to_k, dk));
+    BURST_TRY(plan_join_pieces(c, s, to_v, dv));
+#endif
     return plan_order_dq(c, s, dq);
 }
 

@@ -9,13 +9,39 @@ static int plan_backward(BurstCtx *c, PlanState *s);
 
 /* ---- attention of one layer ---- */
 
+#if PLAN_PIECES > 1
+/* Between [key heads][n][head_dim] and [pieces][key heads][tokens of the piece][head_dim]. */
+static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pieces, bool split)
+{
+    for (int p = 0; p < PLAN_PIECES; p++) {
+        const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
+        for (int h = 0; h < PLAN_KV_HEADS && n; h++) {
+            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM, *piece = by_pieces + (begin * PLAN_KV_HEADS + h * n) * PLAN_HEAD_DIM;
+            memcpy(split ? piece : head, split ? head : piece, (size_t)(n * PLAN_HEAD_DIM) * sizeof(float));
+        }
+    }
+}
+#endif
+
+/* The rank's own keys: with pieces a copy, in which each piece is contiguous. */
+static inline void plan_home_keys(PlanState *s, const float *k, const float *v)
+{
+#if PLAN_PIECES > 1
+    plan_move_pieces(s, (float *)(uintptr_t)k, s->buffer.piece_k, true); /* only read */
+    plan_move_pieces(s, (float *)(uintptr_t)v, s->buffer.piece_v, true);
+    k = s->buffer.piece_k;
+    v = s->buffer.piece_v;
+#endif
+    plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+}
+
 /* o [heads][n][head_dim] and lse [heads][n] from q, k, v by heads. */
 static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v, float *o,
                                  float *lse)
 {
     s->mask = mask;
     plan_home(s, BURST_T_Q, q, NULL, NULL, NULL);
-    plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+    plan_home_keys(s, k, v);
     plan_home(s, BURST_T_O, o, lse, NULL, NULL);
     BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = &s->chunk[s->me], .o = o, .lse = lse};
     burst_attend_start(&start);
@@ -26,17 +52,29 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
                                       const float *lse, const float *d_o, const float *delta, float *dq, float *dk, float *dv)
 {
+#if PLAN_PIECES > 1
+    float *to_k = s->buffer.piece_dk, *to_v = s->buffer.piece_dv;
+#else
+    float *to_k = dk, *to_v = dv;
+#endif
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
     memset(dq, 0, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
-    memset(dk, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
-    memset(dv, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
+    memset(to_k, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
+    memset(to_v, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
     plan_home(s, BURST_T_Q, q, d_o, delta, lse);
-    plan_home(s, BURST_T_KV, k, v, NULL, NULL);
+    plan_home_keys(s, k, v);
     plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL);
-    plan_home(s, BURST_T_DKV, dk, dv, NULL, NULL);
+    plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL);
     burst_part(c, BURST_P_IDLE, 0, 0);
-    return plan_backward(c, s);
+    BURST_TRY(plan_backward(c, s));
+#if PLAN_PIECES > 1
+    burst_part(c, BURST_P_GRAD_END, 0, 0);
+    plan_move_pieces(s, dk, to_k, false);
+    plan_move_pieces(s, dv, to_v, false);
+    burst_part(c, BURST_P_IDLE, 0, 0);
+#endif
+    return BURST_OK;
 }
 
 /* ---- attention alone, for tests and benchmarks ---- */

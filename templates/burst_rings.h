@@ -14,8 +14,8 @@ static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
     forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
     backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
 #endif
-    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, s->me, false, forward, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, s->me, true, backward, &s->live[mask][1]);
+    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, PLAN_KEYS, s->me, false, forward, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, PLAN_KEYS, s->me, true, backward, &s->live[mask][1]);
 }
 
 /* The next use of a pool, in rotation. */

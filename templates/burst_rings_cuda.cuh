@@ -10,6 +10,34 @@
 #endif
 #include "burst_rings.h"
 
+/* ---- places ---- */
+
+/* What is at home for this attention, pieces one after the other: computed before, on the compute stream. */
+static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
+{
+    const void *part[PLAN_PARTS] = {a, b, d, e};
+    memset(s->held[tensor], 0, sizeof s->held[tensor]);
+    for (int p = 0; p < plan_pieces_of(tensor); p++) {
+        PlanSlot *home = plan_home_slot(s, tensor, p);
+        const int64_t begin = plan_piece_begin(s->n, p);
+        for (int i = 0; i < PLAN_PARTS; i++)
+            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] + begin * plan_part_width[tensor][i] : (char *)(uintptr_t)part[i]; /* copies are only read */
+        home->chunk = s->me + p * PLAN_GROUP;
+        home->started = true;
+        s->held[tensor][home->chunk] = home;
+        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used));
+    }
+    return BURST_OK;
+}
+
+static inline bool plan_is_own(PlanState *s, int tensor, const PlanSlot *slot)
+{
+    bool own = slot == plan_own(s, tensor);
+    for (int p = 1; p < plan_pieces_of(tensor); p++)
+        own = own || slot == plan_home_slot(s, tensor, p);
+    return own;
+}
+
 /* ---- transfers ---- */
 
 /* Slots of one pool: the first so many parts of a chunk of the greatest size. */
@@ -89,7 +117,7 @@ static inline int plan_move(PlanState *s, const BurstLive *live, int op, const P
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
     const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
     cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
-    if (sends && from == plan_own(s, h->tensor))
+    if (sends && plan_is_own(s, h->tensor, from))
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
@@ -234,8 +262,8 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.out = plan_rows(plan_own(s, BURST_T_O)->part[1], heads.count);
     p.o = plan_output(s, o);
     p.lse = plan_output_lse(s, o);
-    p.q_tokens = plan_tokens_of(s, q);
-    p.k_tokens = plan_tokens_of(s, kv);
+    p.q_tokens = plan_tokens_of(s, BURST_T_Q, q);
+    p.k_tokens = plan_tokens_of(s, BURST_T_KV, kv);
     p.q_heads = heads.count;
     p.q_head0 = heads.first;
     p.kv_head0 = keys.first;
@@ -260,7 +288,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     if (!plan_own(s, BURST_T_O)->started) {
         s->to_attend = 0;
-        return plan_attend(c, s, s->me, s->me);
+        return plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP); /* the last piece is the largest */
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
@@ -292,8 +320,8 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.dq = (float *)dq->part[0];
     p.dk = (float *)dkv->part[0];
     p.dv = (float *)dkv->part[1];
-    p.q_tokens = plan_tokens_of(s, q);
-    p.k_tokens = plan_tokens_of(s, kv);
+    p.q_tokens = plan_tokens_of(s, BURST_T_Q, q);
+    p.k_tokens = plan_tokens_of(s, BURST_T_KV, kv);
     p.q_heads = heads.count;
     p.kv_heads = keys.count;
     p.q_head0 = heads.first;

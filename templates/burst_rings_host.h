@@ -10,6 +10,24 @@
 #endif
 #include "burst_rings.h"
 
+/* ---- places ---- */
+
+/* What is at home, pieces one after the other. */
+static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
+{
+    const float *part[PLAN_PARTS] = {a, b, d, e};
+    memset(s->held[tensor], 0, sizeof s->held[tensor]);
+    for (int p = 0; p < plan_pieces_of(tensor); p++) {
+        PlanSlot *home = plan_home_slot(s, tensor, p);
+        const int64_t begin = plan_piece_begin(s->n, p);
+        for (int i = 0; i < PLAN_PARTS; i++)
+            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] + begin * plan_part_width[tensor][i] : (float *)(uintptr_t)part[i]; /* copies are only read */
+        home->chunk = s->me + p * PLAN_GROUP;
+        home->started = true;
+        s->held[tensor][home->chunk] = home;
+    }
+}
+
 /* ---- transfers ---- */
 
 /* Slots of one pool: the first so many parts of a chunk of the greatest size. */
@@ -113,8 +131,8 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 
 static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
-    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = &s->chunk[sum->chunk], .o = sum->part[0],
-                               .lse = sum->part[1]};
+    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = plan_chunk_in(s, tensor, sum->chunk),
+                               .o = sum->part[0], .lse = sum->part[1]};
     if (tensor == BURST_T_O && !sum->started)
         burst_attend_start(&start);
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && !sum->started && tensor != BURST_T_O; i++)
@@ -131,7 +149,7 @@ static inline float *plan_lse_rest(PlanState *s, const PlanSlot *o)
 /* Outputs of different keys are weighed by their lse, gradients are added. */
 static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSlot *sum)
 {
-    const int64_t tokens = s->chunk[sum->chunk].tokens;
+    const int64_t tokens = plan_chunk_in(s, tensor, sum->chunk)->tokens;
     if (tensor == BURST_T_O)
         burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
                            plan_lse_rest(s, sum));
@@ -176,7 +194,8 @@ static inline int plan_settle_slot(BurstCtx *c, PlanSlot *slot)
 static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     for (int t = 0; t < BURST_TENSORS; t++)
-        BURST_TRY(plan_settle_slot(c, plan_own(s, t)));
+        for (int p = 0; p < plan_pieces_of(t); p++)
+            BURST_TRY(plan_settle_slot(c, p ? plan_home_slot(s, t, p) : plan_own(s, t)));
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots; k++)
             BURST_TRY(plan_settle_slot(c, &s->pool[p].slot[k]));

@@ -17,6 +17,11 @@
 
 #define PLAN_SCALE (1 / sqrtf(PLAN_HEAD_DIM))
 
+#ifndef PLAN_PIECES
+#define PLAN_PIECES 1 /* of a rank's keys */
+#endif
+#define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
+
 /* What the program has at its end. */
 extern const BurstPlan burst_plan;
 extern const BurstMask *const plan_masks[PLAN_MASKS];
@@ -55,13 +60,14 @@ typedef struct PlanState {
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of this rank */
     int multiprocessors;
-    BurstChunk chunk[PLAN_GROUP];  /* on the host: which pairs the masks leave */
-    BurstTokens tokens[PLAN_GROUP]; /* on the device */
+    BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
+    BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* on the device */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
     int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
     PlanSlot home[BURST_TENSORS];
-    PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
+    PlanSlot piece[BURST_TENSORS][PLAN_PIECES]; /* at home too: all but the first */
+    PlanSlot *held[BURST_TENSORS][PLAN_KEYS]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
 #ifdef PLAN_SHARES
     bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
@@ -83,9 +89,25 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
     return burst_gpu_part(s->exec, burst_gpu_compute(s->exec), part, a, b);
 }
 
+#include "burst_pieces.h"
+
 /* ---- set-up ---- */
 
 static inline int plan_chunk_at(int at);
+
+/* The chunks of keys of rank r on the device, whose own tokens are there. */
+static inline void plan_key_tokens(PlanState *s, int r)
+{
+    for (int p = 0; p < PLAN_PIECES; p++) {
+        BurstTokens *key = &s->key_tokens[p * PLAN_GROUP + r];
+        const int64_t begin = plan_piece_begin(s->chunk[r].tokens, p);
+        *key = s->tokens[r];
+        key->n = (int)s->key[p * PLAN_GROUP + r].tokens;
+        key->position += begin;
+        for (int t = 0; t < PLAN_TABLES; t++)
+            key->table[t] += begin;
+    }
+}
 
 /* Positions of every chunk, on the host with the hull of each tile, and on the device. */
 static inline int plan_chunks(BurstCtx *c, PlanState *s)
@@ -115,6 +137,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         position += n;
         side += tiles;
         begin += n;
+        plan_key_chunks(s, i, &side);
+        plan_key_tokens(s, i);
     }
     s->n = s->chunk[s->me].tokens;
     return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions);
@@ -137,19 +161,9 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
     return BURST_OK;
 }
 
-static inline int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
-
-/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-    for (int i = 0; i < PLAN_GROUP && tables; i++)
-        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
-    for (int m = 0; m < PLAN_MASKS; m++) {
-        for (int q = 0; q < PLAN_GROUP; q++)
-            for (int k = 0; k < PLAN_GROUP; k++)
-                s->buffer.pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
-        BURST_TRY(plan_live_fill(c, s, m));
-    }
+    BURST_TRY(plan_find_live(c, s, tables));
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
 
@@ -164,22 +178,6 @@ static inline BurstRows plan_rows(char *at, int heads)
 {
     BurstRows r = {(BurstBf16 *)at, (int64_t)heads * PLAN_HEAD_DIM, PLAN_HEAD_DIM};
     return r;
-}
-
-/* ---- places ---- */
-
-/* What is at home for this attention: computed before, on the compute stream. */
-static inline int plan_home(PlanState *s, int tensor, const void *a, const void *b, const void *d, const void *e)
-{
-    PlanSlot *home = &s->home[tensor];
-    const void *part[PLAN_PARTS] = {a, b, d, e};
-    for (int i = 0; i < PLAN_PARTS; i++)
-        home->part[i] = (char *)(uintptr_t)part[i]; /* copies are only read */
-    home->chunk = s->me;
-    home->started = true;
-    memset(s->held[tensor], 0, sizeof s->held[tensor]);
-    s->held[tensor][s->me] = home;
-    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &home->used);
 }
 
 #endif

@@ -17,6 +17,11 @@
 #define PLAN_SOFTCAP 0 /* none */
 #endif
 
+#ifndef PLAN_PIECES
+#define PLAN_PIECES 1 /* of a rank's keys */
+#endif
+#define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
+
 /* What the program has at its end. */
 extern const BurstPlan burst_plan;
 extern const BurstMask *const plan_masks[PLAN_MASKS];
@@ -53,12 +58,13 @@ typedef struct PlanState {
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of this rank */
-    BurstChunk chunk[PLAN_GROUP];
+    BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
     const BurstTables *tables;
     PlanSlot home[BURST_TENSORS];
-    PlanSlot *held[BURST_TENSORS][PLAN_GROUP]; /* where a chunk, or this rank's partial sum of it, is */
+    PlanSlot piece[BURST_TENSORS][PLAN_PIECES]; /* at home too: all but the first */
+    PlanSlot *held[BURST_TENSORS][PLAN_KEYS]; /* where a chunk, or this rank's partial sum of it, is */
     PlanPool pool[PLAN_POOLS + 1];
 #ifdef PLAN_SHARES
     bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
@@ -66,6 +72,8 @@ typedef struct PlanState {
 #endif
     PlanBuffers buffer;
 } PlanState;
+
+#include "burst_pieces.h"
 
 /* ---- set-up ---- */
 
@@ -85,39 +93,15 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         s->chunk[i] = (BurstChunk){.tokens = n, .position = position, .side = side, .tiles = tiles};
         position += n;
         side += tiles;
+        plan_key_chunks(s, i, &side);
     }
     s->n = s->chunk[s->me].tokens;
     return BURST_OK;
 }
 
-static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
-
-/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-    for (int i = 0; i < PLAN_GROUP && tables; i++)
-        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
-    for (int m = 0; m < PLAN_MASKS; m++) {
-        for (int q = 0; q < PLAN_GROUP; q++)
-            for (int k = 0; k < PLAN_GROUP; k++)
-                s->buffer.pair_live[m][q * PLAN_GROUP + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->chunk[k]);
-        BURST_TRY(plan_live_fill(c, s, m));
-    }
-    return BURST_OK;
-}
-
-/* ---- places ---- */
-
-static inline void plan_home(PlanState *s, int tensor, const float *a, const float *b, const float *d, const float *e)
-{
-    PlanSlot *home = &s->home[tensor];
-    const float *part[PLAN_PARTS] = {a, b, d, e};
-    for (int i = 0; i < PLAN_PARTS; i++)
-        home->part[i] = (float *)(uintptr_t)part[i]; /* copies are only read */
-    home->chunk = s->me;
-    home->started = true;
-    memset(s->held[tensor], 0, sizeof s->held[tensor]);
-    s->held[tensor][s->me] = home;
+    return plan_find_live(c, s, tables);
 }
 
 #endif

@@ -86,7 +86,7 @@ static PairCounts **counts_of(const Page *g, const Partition *part)
     }
     PairCounts **counts = NEW_ARRAY(g->arena, PairCounts *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
-        counts[m] = pair_counts(g->arena, g->maps[m], part);
+        counts[m] = pair_counts(g->arena, g->maps[m], part, 1);
     return counts;
 }
 

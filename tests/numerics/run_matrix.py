@@ -33,10 +33,10 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
 }
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
-MESHED = {1: ["near", "doubling", "biring", "gather"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
-KEYS_ONLY = ("doubling", "gather")
+MESHED = {1: ["near", "doubling", "biring", "gather", "bidirectional"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
+KEYS_ONLY = ("doubling", "gather", "bidirectional")
 SHARED = [(1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (2, 4), (4, 2), (3, 3), (1, 7), (7, 1)]  # usp: of rings, and of ranks that share heads
-TEXTS = {  # what a user would write: usp with a double ring inside, with heads outermost, each direction by a strategy of its own
+TEXTS = {  # what a user would write: usp with a double ring inside, with heads outermost, each direction by a strategy of its own; pieces
     "usp_double": ([(2, 2, 2), (2, 3, 2), (3, 2, 1)], """schedule usp_double over (o of O, i of I, h of H) {
   forward {
     exchange Q, KV over h;
@@ -90,6 +90,53 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
       if s < G - 1 { pass KV[r - s] to (r + 1); }
       grad Q[r] with KV[r - s];
       if s > 0 and s < G - 1 { pass dKV[r - s] to (r + 1); }
+    }
+    return dKV;
+  }
+}
+"""),
+    "thirds": ([(4,), (7,)], """schedule thirds over (r of G) pieces 3 {
+  forward {
+    for s in 0 .. G - 1 {
+      if s < G - 1 { pass KV[r - s].0, KV[r - s].1 to (r + 1); pass KV[r + s].2 to (r - 1); }
+      for p in 0 .. 1 { attend Q[r] with KV[r - s].p; }
+      attend Q[r] with KV[r + s].2;
+    }
+  }
+  backward queries {
+    for s in 0 .. G - 1 {
+      if s < G - 1 { pass Q[r - s] to (r + 1); }
+      grad Q[r - s] with KV[r];
+      if s > 0 { pass dQ[r - s] to (r - s); }
+    }
+  }
+  backward keys {
+    gather KV;
+    for s in 0 .. G - 1 { grad Q[r] with KV[r - s]; }
+    scatter dKV;
+  }
+}
+"""),
+    "halves": ([(2, 2), (2, 3)], """schedule halves over (a of A, b of B) pieces 2 {
+  forward {
+    for x in 0 .. A - 1 {
+      if x < A - 1 { pass KV[a - x, b] to (a + 1, b); }
+      for y in 0 .. B - 1 {
+        if y < B - 1 { pass KV[a - x, b - y].0 to (a, b + 1); pass KV[a - x, b + y].1 to (a, b - 1); }
+        attend Q[a, b] with KV[a - x, b - y].0;
+        attend Q[a, b] with KV[a - x, b + y].1;
+      }
+    }
+  }
+  backward {
+    for x in 0 .. A - 1 {
+      for y in 0 .. B - 1 {
+        for p in 0 .. 1 {
+          if x + y > 0 { pass KV[a, b].p to (a + x, b + y); }
+          grad Q[a, b] with KV[a - x, b - y].p;
+          if p == 0 { pass dKV[a - x, b - y].p to (a - x, b - y); }
+        }
+      }
     }
     return dKV;
   }

@@ -7,7 +7,7 @@
  * chunk they are of, sums count the (query chunk, key chunk) pairs in them, for each share of the heads.
  *
  * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the chunks of all ranks along the
- * exchanged coordinate, its row, with its share of the heads). An exchange changes the layout, after everything before it and before
+ * exchanged coordinate, its row, with its share of the heads). Keys have pieces: rank r owns those that are r modulo the ranks. An exchange changes the layout, after everything before it and before
  * everything after it at all ranks. By heads what is passed on and computed are rows, and a rank's own is its row.
  */
 #include "executor.h"
@@ -16,7 +16,7 @@
 
 enum { NONE = -1 };
 /* chunk: of one rank; row: of all in that rank's row, its share of the heads. Either is NONE. */
-typedef struct Value { bool written, unsure; int chunk, row; uint8_t *count; /* [share][q][k] of a sum; NULL: none */ } Value;
+typedef struct Value { bool written, unsure; int chunk, row; uint8_t *count; /* [share][q][key chunk] of a sum; NULL: none */ } Value;
 typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
 typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
 typedef enum TaskKind { COMPUTE, MERGE, TRANSFER, EXCHANGE } TaskKind;
@@ -35,7 +35,7 @@ typedef struct World {
     const Schedule *s;
     const Live *live;
     const uint8_t *pair;
-    int ranks, slots;        /* slots of all pools */
+    int ranks, keys, slots;  /* keys: their chunks; slots of all pools */
     int axis;                /* the exchanged coordinate; the first where there is none */
     int shares;              /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
     bool heads[TENSOR_COUNT]; /* laid out by heads */
@@ -55,11 +55,11 @@ static void wrong(World *w, const char *why)
 
 /* ---- chunks and places ---- */
 
-/* The rank or chunk that is x away from `from`: coordinate by coordinate, each a ring. */
+/* The rank or chunk that is x away from the rank `from`: coordinate by coordinate, each a ring, and the piece as it is. */
 static int away(const World *w, int from, int x)
 {
     const Choice *c = w->s->choice;
-    int to = 0;
+    int to = x / w->ranks * w->ranks;
     for (int i = 0; i < c->coords; i++) {
         int n = c->size[i], unit = c->stride[i], sum = (from / unit) % n + (x / unit) % n;
         to += (sum >= n ? sum - n : sum) * unit;
@@ -84,20 +84,30 @@ static bool same_row(const World *w, int x, int y)
     return in_row(w, x, 0) == in_row(w, y, 0);
 }
 
-/* Places of a rank: its own chunk of each tensor, its share of each tensor's heads, slots. */
+static int pieces_of(const World *w, TensorId t)
+{
+    return t == T_KV || t == T_DKV ? w->keys / w->ranks : 1;
+}
+
+/* Places of a rank: its own chunk of each tensor, a piece after the other, its share of each tensor's heads, slots. */
+static int home_piece(const World *w, int rank, TensorId t, int piece)
+{
+    return rank * (TENSOR_COUNT * (w->keys / w->ranks + 1) + w->slots) + TENSOR_COUNT * piece + (int)t;
+}
+
 static int home_of(const World *w, int rank, TensorId t)
 {
-    return rank * (2 * TENSOR_COUNT + w->slots) + (int)t;
+    return home_piece(w, rank, t, 0);
 }
 
 static int share_place(const World *w, int rank, TensorId t)
 {
-    return home_of(w, rank, t) + TENSOR_COUNT;
+    return home_piece(w, rank, t, w->keys / w->ranks);
 }
 
 static int slots_of(const World *w, int rank)
 {
-    return home_of(w, rank, 0) + 2 * TENSOR_COUNT;
+    return share_place(w, rank, 0) + TENSOR_COUNT;
 }
 
 static int next_slot(World *w, int rank, int pool, TensorId t)
@@ -297,7 +307,7 @@ static int merge(World *w, int rank, const Node *n, TensorId t, int chunk, bool 
             continue;
         Tasks before = no_tasks(w);
         after(w, before, in->pending);
-        int sum = n ? own_sum(w, rank, n, t, chunk, heads) : home_of(w, rank, t);
+        int sum = n ? own_sum(w, rank, n, t, chunk, heads) : home_piece(w, rank, t, chunk / w->ranks);
         last = add_computing(w, rank, MERGE, before);
         reads(w, last, 0, p);
         add_to(w, last, 0, sum);
@@ -320,8 +330,8 @@ static void post(World *w, int op, int rank, Hop *h)
         wrong(w, "a chunk of another layout");
     *h = (Hop){.from = rank, .to = away(w, rank, i->hop), .chunk = away(w, rank, i->chunk[0]), .waits = no_tasks(w)};
     h->sends = bits_of(w, op, rank) & LIVE_SEND;
-    if (sum && n->waits & WAIT_HOME)
-        merge(w, rank, n, t, rank, heads);
+    for (int p = 0; p < pieces_of(w, t) && sum && n->waits & WAIT_HOME; p++)
+        merge(w, rank, n, t, rank + p * w->ranks, heads);
     if (sum && n->waits & WAIT_MERGED)
         after(w, h->waits, merge(w, rank, n, t, h->chunk, heads));
     h->source = w->rank[rank].held[heads][t][h->chunk];
@@ -413,30 +423,30 @@ static Write *write_of(World *w, int place, int task)
 static void add_counts(const World *w, Value *to, const Value *more)
 {
     to->unsure |= more->unsure;
-    for (int i = 0; more->count && i < w->shares * w->ranks * w->ranks; i++)
+    for (int i = 0; more->count && i < w->shares * w->ranks * w->keys; i++)
         to->count[i] = (uint8_t)(to->count[i] + more->count[i]);
 }
 
 static uint8_t *new_counts(const World *w)
 {
-    return NEW_ARRAY(w->arena, uint8_t, w->shares * w->ranks * w->ranks);
+    return NEW_ARRAY(w->arena, uint8_t, w->shares * w->ranks * w->keys);
 }
 
 static uint8_t *count_of(const World *w, const Value *v, int share, int q, int k)
 {
-    return &v->count[(share * w->ranks + q) * w->ranks + k];
+    return &v->count[(share * w->ranks + q) * w->keys + k];
 }
 
 static bool wanted(const World *w, int q, int k)
 {
-    return !w->pair || w->pair[q * w->ranks + k];
+    return !w->pair || w->pair[q * w->keys + k];
 }
 
 /* What computing adds: its pair for all heads, or all pairs of two rows for this rank's share of them. */
 static Value computed(const World *w, const Task *t, const Value *q, const Value *kv)
 {
     Value v = {.unsure = q->unsure || kv->unsure, .chunk = NONE, .row = NONE, .count = new_counts(w)};
-    for (int share = 0; share < w->shares && q->chunk >= 0 && kv->chunk >= 0; share++)
+    for (int share = 0; share < w->shares && q->chunk >= 0 && q->chunk < w->ranks && kv->chunk >= 0; share++)
         *count_of(w, &v, share, q->chunk, kv->chunk) = 1;
     const bool rows = q->row >= 0 && kv->row >= 0 && place_on_axis(w, q->row) == place_on_axis(w, t->rank) &&
                       place_on_axis(w, kv->row) == place_on_axis(w, t->rank);
@@ -499,13 +509,13 @@ static void run_task(World *w, int task)
 }
 
 /* A result at home counts each wanted pair of its own row (or column) once, and nothing else. */
-static void check_result(World *w, int rank, TensorId t)
+static void check_result(World *w, int rank, TensorId t, int piece)
 {
-    const Place *home = &w->place[home_of(w, rank, t)];
+    const Place *home = &w->place[home_piece(w, rank, t, piece)];
     Value v = home->writes.at[home->writes.n - 1].value;
-    for (int i = 0; i < w->shares * w->ranks * w->ranks; i++) {
-        int q = i / w->ranks % w->ranks, k = i % w->ranks;
-        bool mine = t == T_DKV ? k == rank : q == rank;
+    for (int i = 0; i < w->shares * w->ranks * w->keys; i++) {
+        int q = i / w->keys % w->ranks, k = i % w->keys;
+        bool mine = t == T_DKV ? k == rank + piece * w->ranks : q == rank;
         int count = v.count ? v.count[i] : 0;
         if (count != (mine && wanted(w, q, k)))
             wrong(w, count ? "a result has a pair twice, or one of another chunk" : "a result lacks a pair");
@@ -518,31 +528,39 @@ static void check_result(World *w, int rank, TensorId t)
 
 /* ---- set-up ---- */
 
+static void set_piece(World *w, int rank, TensorId t, int piece)
+{
+    const int at = home_piece(w, rank, t, piece), chunk = rank + piece * w->ranks;
+    Value v = {.written = true, .chunk = chunk, .row = NONE};
+    *vec_push(w->arena, &w->place[at].writes) = (Write){.task = NONE, .fresh = true, .value = v};
+    w->place[at].started = true;
+    w->rank[rank].held[0][t][chunk] = at;
+}
+
 static void set_home(World *w, int rank)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        Place *home = &w->place[home_of(w, rank, (TensorId)t)];
         Value v = {.written = true, .chunk = rank, .row = NONE};
-        *vec_push(w->arena, &home->writes) = (Write){.task = NONE, .fresh = true, .value = v};
-        home->started = true;
         if (tensor_accumulates((TensorId)t)) { /* sums begin at zero in either layout */
             *vec_push(w->arena, &w->place[share_place(w, rank, (TensorId)t)].writes) = (Write){.task = NONE, .fresh = true, .value = v};
             w->place[share_place(w, rank, (TensorId)t)].started = true;
         }
         const bool sum = tensor_accumulates((TensorId)t);
         for (int heads = 0; heads < 2; heads++)
-            w->rank[rank].held[heads][t] = NEW_ARRAY(w->arena, int, w->ranks);
-        for (int c = 0; c < w->ranks; c++) {
-            w->rank[rank].held[0][t][c] = c == rank ? home_of(w, rank, (TensorId)t) : NONE;
+            w->rank[rank].held[heads][t] = NEW_ARRAY(w->arena, int, w->keys);
+        for (int c = 0; c < w->keys; c++) {
+            w->rank[rank].held[0][t][c] = NONE;
             w->rank[rank].held[1][t][c] = c == rank && sum ? share_place(w, rank, (TensorId)t) : NONE;
         }
+        for (int p = 0; p < pieces_of(w, (TensorId)t); p++)
+            set_piece(w, rank, (TensorId)t, p);
     }
 }
 
 static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
 {
     const Choice *c = s->choice;
-    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks};
+    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
     w.shares = 1;
     w.axis = c->schedule->exchanged < 0 ? 0 : c->schedule->exchanged;
     for (int i = 0; i < s->trace.n; i++)
@@ -589,13 +607,14 @@ Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pa
         operation(&w, op);
     for (int r = 0; r < w.ranks; r++)
         for (int t = 0; t < TENSOR_COUNT; t++)
-            merge(&w, r, NULL, (TensorId)t, r, false);
+            for (int p = 0; p < pieces_of(&w, (TensorId)t); p++)
+                merge(&w, r, NULL, (TensorId)t, r + p * w.ranks, false);
     for (int task = 0; task < w.tasks.n; task++)
         run_task(&w, task);
     for (int r = 0; r < w.ranks; r++) {
-        check_result(&w, r, s->backward ? T_DQ : T_O);
-        if (s->backward)
-            check_result(&w, r, T_DKV);
+        check_result(&w, r, s->backward ? T_DQ : T_O, 0);
+        for (int p = 0; p < pieces_of(&w, T_DKV) && s->backward; p++)
+            check_result(&w, r, T_DKV, p);
     }
     return (Outcome){!w.why, w.why ? w.why : ""};
 }

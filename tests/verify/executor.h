@@ -8,7 +8,7 @@ typedef struct Outcome {
     bool right;      /* every rank ends with every wanted pair once, whatever the timing */
     const char *why; /* what went wrong first; "" */
 } Outcome;
-/* live NULL: all operations run. pair[q * ranks + k]: the pairs wanted; NULL: all. The text lives in the arena. */
+/* live NULL: all operations run. pair[q * ranks * pieces + k]: the pairs wanted; NULL: all. The text lives in the arena. */
 Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair);
 
 #endif

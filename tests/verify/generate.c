@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-enum { AXES = MOST_SIZES, MAX_ITEMS = 40, MAX_BLOCKS = 6, NO_GUARD = 1000 };
+enum { ALL = -1, AXES = MOST_SIZES, MAX_ITEMS = 40, MAX_BLOCKS = 6, NO_GUARD = 1000 };
 typedef enum ItemKind { PAIR, PASS, RETURN, EXCHANGE } ItemKind;
-typedef struct Index { int base[AXES], by[AXES][AXES]; /* [loop][axis] */ } Index;
+typedef struct Index { int base[AXES], by[AXES][AXES] /* [loop][axis] */, piece /* ALL: no piece is named */; } Index;
 typedef struct Guard { int from, to; } Guard; /* of a loop's variable */
 typedef struct Item {
     ItemKind kind;
@@ -25,7 +25,7 @@ typedef struct Item {
 } Item;
 typedef struct Block { int loops, count[AXES], n; Item item[MAX_ITEMS]; } Block;
 typedef struct Direction { bool backward; int axis /* exchanged, or -1 */, n; Block block[MAX_BLOCKS]; } Direction;
-typedef struct Maker { Random *r; int coords, size[AXES], ranks, axis /* that directions may exchange over, or -1 */; Direction *d; } Maker;
+typedef struct Maker { Random *r; int pieces, coords, size[AXES], ranks, axis /* that directions may exchange over, or -1 */; Direction *d; } Maker;
 
 static int below(Maker *m, int n)
 {
@@ -49,16 +49,17 @@ static Block *add_block(Maker *m)
 static Item *add_item(Block *b, ItemKind kind, TensorId t, int level)
 {
     Item *i = &b->item[b->n < MAX_ITEMS ? b->n++ : MAX_ITEMS - 1];
-    *i = (Item){.kind = kind, .tensor = t, .level = level};
+    *i = (Item){.kind = kind, .tensor = t, .level = level, .chunk = {.piece = ALL}};
     for (int l = 0; l < AXES; l++)
         i->guard[l] = (Guard){-NO_GUARD, NO_GUARD};
     return i;
 }
 
-/* Relative chunk c as an index. */
+/* Relative chunk c as an index, of keys with its piece. */
 static Index at_chunk(const Maker *m, int c)
 {
-    Index index = {0};
+    Index index = {.piece = m->pieces > 1 ? c / m->ranks : ALL};
+    c %= m->ranks;
     for (int i = m->coords - 1; i >= 0; i--) {
         index.base[i] = c % m->size[i];
         c /= m->size[i];
@@ -69,7 +70,7 @@ static Index at_chunk(const Maker *m, int c)
 static int difference(const Maker *m, int a, int b)
 {
     Index x = at_chunk(m, a), y = at_chunk(m, b);
-    int c = 0;
+    int c = a / m->ranks;
     for (int i = 0; i < m->coords; i++)
         c = c * m->size[i] + (x.base[i] - y.base[i] + m->size[i]) % m->size[i];
     return c;
@@ -83,8 +84,14 @@ static TensorId result(const Maker *m, int side)
 
 /* ---- a walk: what is legal at each point ---- */
 
-enum { MOST_RANKS = 16 };
-typedef struct Walk { bool copy[2][MOST_RANKS], unread[2][MOST_RANKS], sum[2][MOST_RANKS], done[MOST_RANKS]; int passes; } Walk;
+enum { MOST_CHUNKS = 48 };
+typedef struct Walk { bool copy[2][MOST_CHUNKS], unread[2][MOST_CHUNKS], sum[2][MOST_CHUNKS], done[MOST_CHUNKS]; int passes; } Walk;
+
+/* Chunks of queries (side 0) or keys. */
+static int chunks_of(const Maker *m, int side)
+{
+    return side ? m->ranks * m->pieces : m->ranks;
+}
 
 static void walk_pair(Maker *m, Walk *w, Block *b, int q, int kv)
 {
@@ -100,7 +107,7 @@ static bool walk_pairs(Maker *m, Walk *w, Block *b, bool any)
 {
     bool found = false;
     for (int tries = 0; tries < 30 && !(found && any); tries++) {
-        int q = m->d->backward || chance(m, 50) ? below(m, m->ranks) : 0, kv = below(m, m->ranks);
+        int q = m->d->backward || chance(m, 50) ? below(m, m->ranks) : 0, kv = below(m, chunks_of(m, 1));
         if (!w->copy[0][q] || !w->copy[1][kv] || w->done[difference(m, kv, q)])
             continue;
         walk_pair(m, w, b, q, kv);
@@ -111,7 +118,7 @@ static bool walk_pairs(Maker *m, Walk *w, Block *b, bool any)
 
 static void walk_copy(Maker *m, Walk *w, Block *b)
 {
-    int side = m->d->backward || chance(m, 30) ? below(m, 2) : 1, from = below(m, m->ranks), hop = below(m, m->ranks);
+    int side = m->d->backward || chance(m, 30) ? below(m, 2) : 1, from = below(m, chunks_of(m, side)), hop = below(m, m->ranks);
     int there = difference(m, from, hop);
     if (!w->copy[side][from] || w->copy[side][there] || !hop || w->passes > 9)
         return;
@@ -125,8 +132,8 @@ static void walk_copy(Maker *m, Walk *w, Block *b)
 
 static void walk_sum(Maker *m, Walk *w, Block *b)
 {
-    int side = m->d->backward ? below(m, 2) : 0, from = below(m, m->ranks), hop = chance(m, 50) ? from : below(m, m->ranks);
-    if (!from || !hop || !w->sum[side][from] || w->passes > 9)
+    int side = m->d->backward ? below(m, 2) : 0, from = below(m, chunks_of(m, side)), hop = chance(m, 50) ? from % m->ranks : below(m, m->ranks);
+    if (from % m->ranks == 0 || !hop || !w->sum[side][from] || w->passes > 9)
         return;
     Item *i = add_item(b, PASS, result(m, side), 0);
     i->chunk = at_chunk(m, from);
@@ -139,8 +146,8 @@ static void walk_sum(Maker *m, Walk *w, Block *b)
 static void walk_home(Maker *m, const Walk *w, Block *b)
 {
     for (int side = 0; side <= m->d->backward; side++)
-        for (int c = 1; c < m->ranks; c++)
-            if (w->sum[side][c]) {
+        for (int c = 1; c < chunks_of(m, side); c++)
+            if (w->sum[side][c] && c % m->ranks) {
                 add_item(b, RETURN, result(m, side), 0);
                 break;
             }
@@ -148,15 +155,17 @@ static void walk_home(Maker *m, const Walk *w, Block *b)
 
 static void walk(Maker *m)
 {
-    Walk w = {.copy = {{true}, {true}}};
+    Walk w = {.copy = {{true}}};
+    for (int p = 0; p < m->pieces; p++)
+        w.copy[1][p * m->ranks] = true;
     Block *b = add_block(m);
-    for (int step = 0, pairs = 0; step < 400 && pairs < m->ranks && b->n < MAX_ITEMS - 4; step++) {
+    for (int step = 0, pairs = 0; step < 400 && pairs < chunks_of(m, 1) && b->n < MAX_ITEMS - 4; step++) {
         if (!walk_pairs(m, &w, b, chance(m, 70)))
             walk_copy(m, &w, b);
         if (chance(m, 8))
             walk_sum(m, &w, b);
         pairs = 0;
-        for (int d = 0; d < m->ranks; d++)
+        for (int d = 0; d < chunks_of(m, 1); d++)
             pairs += w.done[d];
     }
     walk_home(m, &w, b);
@@ -165,7 +174,7 @@ static void walk(Maker *m)
 /* ---- rings ---- */
 
 /* One travelling tensor of a loop: passed on from iteration to iteration along one axis, with its sum behind it. */
-static void add_ring_pass(Block *b, TensorId t, int loop, int axis, int step, int level, Guard g, bool straight_home)
+static Item *add_ring_pass(Block *b, TensorId t, int loop, int axis, int step, int level, Guard g, bool straight_home)
 {
     Item *i = add_item(b, PASS, t, level);
     for (int l = 0; l < b->loops; l++)
@@ -175,6 +184,7 @@ static void add_ring_pass(Block *b, TensorId t, int loop, int axis, int step, in
         i->to = i->chunk;
     else
         i->to.base[axis] = step;
+    return i;
 }
 
 static void ring(Maker *m)
@@ -186,11 +196,15 @@ static void ring(Maker *m)
     b->loops = 1;
     b->count[0] = n;
     TensorId t = keys ? T_KV : T_Q, sum = result(m, keys);
-    add_ring_pass(b, t, 0, axis, step, 1, (Guard){-NO_GUARD, n - 2}, false);
-    Item *pair = add_item(b, PAIR, T_Q, 1);
-    *(keys ? &pair->chunk : &pair->q) = b->item[0].chunk;
-    if (sums)
-        add_ring_pass(b, sum, 0, axis, step, 1, (Guard){early ? -NO_GUARD : 1, near ? NO_GUARD : n - 2}, near);
+    const int pieces = keys && m->pieces > 1 && chance(m, 70) ? m->pieces : 0; /* each by itself, one way or the other */
+    for (int p = pieces ? 0 : ALL; p < pieces; p++, step = pieces && chance(m, 50) ? -step : step) {
+        add_ring_pass(b, t, 0, axis, step, 1, (Guard){-NO_GUARD, n - 2}, false)->chunk.piece = p;
+        const Index moving = b->item[b->n - 1].chunk;
+        Item *pair = add_item(b, PAIR, T_Q, 1);
+        *(keys ? &pair->chunk : &pair->q) = moving;
+        if (sums)
+            add_ring_pass(b, sum, 0, axis, step, 1, (Guard){early ? -NO_GUARD : 1, near ? NO_GUARD : n - 2}, near)->chunk.piece = p;
+    }
     if (sums && !near && n > 1)
         add_item(add_block(m), RETURN, sum, 0);
 }
@@ -260,7 +274,7 @@ static Item some_item(Maker *m, int level)
     Block one = {0};
     Item *i = add_item(&one, (ItemKind)below(m, 4), some_tensor(m), level);
     i->q = at_chunk(m, m->d->backward || chance(m, 30) ? below(m, m->ranks) : 0);
-    i->chunk = at_chunk(m, below(m, m->ranks));
+    i->chunk = at_chunk(m, below(m, chunks_of(m, 1)));
     i->to = at_chunk(m, below(m, m->ranks));
     keep_grammar(m, i);
     return *i;
@@ -287,9 +301,10 @@ static void change_item(Maker *m, Item *i)
 {
     Index *index[] = {&i->q, &i->chunk, &i->to};
     int axis = below(m, m->coords);
-    switch (below(m, 4)) {
+    switch (below(m, m->pieces > 1 ? 5 : 4)) {
     case 0: i->tensor = some_tensor(m); break;
     case 1: i->guard[below(m, AXES)] = (Guard){below(m, 3) - 1, below(m, m->ranks + 1)}; break;
+    case 4: i->chunk.piece = below(m, m->pieces + 1) - 1; break;
     default: index[below(m, 3)]->base[axis] += below(m, 2) ? 1 : -1;
     }
     keep_grammar(m, i);
@@ -375,6 +390,8 @@ static void add_chunk(const Maker *m, TensorId x, const Index *i, int level, Tex
     text_printf(t, "%s[", tensor[x]);
     add_index(m, i, level, "*", t);
     text_add(t, "]");
+    if (i->piece != ALL && (x == T_KV || x == T_DKV))
+        text_printf(t, ".%d", i->piece);
 }
 
 static void add_statement(const Maker *m, const Item *i, Text *t)
@@ -465,8 +482,12 @@ void generate_schedule(Random *r, Shape shape, Text *out)
         m.ranks *= m.size[i];
         text_printf(out, "%s%s of S%d", i ? ", " : "", coord_name[AXES - m.coords + i], i);
     }
-    text_add(out, ") {\n");
     m.axis = chance(&m, 30) ? below(&m, m.coords) : -1;
+    m.pieces = m.axis < 0 && m.ranks <= 6 && chance(&m, 30) ? 2 + below(&m, 2) : 1;
+    text_add(out, ")");
+    if (m.pieces > 1)
+        text_printf(out, " pieces %d", m.pieces);
+    text_add(out, " {\n");
     for (int backward = 0; backward < 2; backward++) {
         d.backward = backward;
         make_direction(&m);

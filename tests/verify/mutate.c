@@ -129,12 +129,14 @@ static void pass_early(Maker *m, int at)
 
 static void retarget(Maker *m, Mutation kind, int at)
 {
-    for (int x = 1; x < m->from->choice->ranks; x++) {
+    const bool keys = kind == MUTATE_KEYS || (kind == MUTATE_CHUNK && tensor_pieces(m->from->choice, m->from->trace.at[at].node->ref[0].tensor) > 1);
+    const int chunks = keys ? choice_chunks(m->from->choice) : m->from->choice->ranks;
+    for (int x = 1; x < chunks; x++) {
         Copies nodes;
         Schedule *s = copy_schedule(m, &nodes);
         Instance *i = trace_of(s) + at;
         int *field = kind == MUTATE_HOP ? &i->hop : &i->chunk[kind == MUTATE_KEYS];
-        *field = (*field + x) % s->choice->ranks;
+        *field = (*field + x) % chunks;
         hand_out(m, kind, s, i->node, instance_text(m->arena, s, i));
     }
 }
@@ -196,7 +198,7 @@ static void put_exchanges(Maker *m, int at)
     for (int t = 0; t < TENSOR_COUNT; t++)
         for (int turned = 0; turned < 2 && (t < T_O || (t == T_O) != m->from->backward); turned++)
             put_exchange(m, at, (TensorId)t, turned);
-    for (int kv = -1; kv < m->from->choice->ranks; kv++)
+    for (int kv = -1; kv < choice_chunks(m->from->choice); kv++)
         put_pair(m, at, kv);
     put_all(m, at);
 }

@@ -24,7 +24,7 @@ static const struct { const char *message, *why; } restrictions[] = {
 };
 enum { RESTRICTIONS = countof(restrictions) };
 typedef struct Counts {
-    int schedules, texts, no_schedule, accepted, exchanged, wrong, masks, faults, restricted[RESTRICTIONS];
+    int schedules, texts, no_schedule, accepted, exchanged, pieced, wrong, masks, faults, restricted[RESTRICTIONS];
 } Counts;
 static int wanted = 20000;
 static uint64_t seed = 1;
@@ -40,10 +40,10 @@ static void fault(Counts *n, const Schedule *s, int phase, const char *what, con
 /* A schedule that is right is right under any mask. */
 static void judge_mask(Arena *a, const Schedule *s, int phase, Random *r, Counts *n)
 {
-    int ranks = s->choice->ranks;
-    uint8_t *pair = NEW_ARRAY(a, uint8_t, ranks * ranks);
+    int pairs = s->choice->ranks * choice_chunks(s->choice);
+    uint8_t *pair = NEW_ARRAY(a, uint8_t, pairs);
     uint32_t keep = 1 + random_below(r, 3);
-    for (int i = 0; i < ranks * ranks; i++)
+    for (int i = 0; i < pairs; i++)
         pair[i] = random_below(r, 4) < keep;
     Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair));
     Diags *d = diags_new(a);
@@ -87,6 +87,7 @@ static void judge(const SchedText *t, Shape shape, int phase, Random *r, Counts 
         Outcome o = execute(a, s, NULL, NULL);
         n->accepted++;
         n->exchanged += has_exchange(s);
+        n->pieced += t->pieces > 1;
         if (!o.right)
             fault(n, s, phase, "accepted, but", o.why, "");
         else
@@ -131,12 +132,12 @@ static void random_schedules(void **state)
     Counts n = {0};
     while (n.schedules < wanted)
         judge_text(shapes[random_below(&r, countof(shapes))], &r, &n);
-    print_message("  %d schedules of %d texts, %d of them no schedule: %d accepted (%d with exchanges), and %d of them under a mask; %d wrong and refused;"
-                  " right and refused:\n", n.schedules, n.texts, n.no_schedule, n.accepted, n.exchanged, n.masks, n.wrong);
+    print_message("  %d schedules of %d texts, %d of them no schedule: %d accepted (%d with exchanges, %d with pieces), and %d of them under a mask; %d wrong and refused;"
+                  " right and refused:\n", n.schedules, n.texts, n.no_schedule, n.accepted, n.exchanged, n.pieced, n.masks, n.wrong);
     for (int i = 0; i < RESTRICTIONS; i++)
         print_message("    %5d %s\n", n.restricted[i], restrictions[i].why);
     assert_int_equal(n.faults, 0);
-    assert_true(n.accepted > n.schedules / 4 && n.exchanged > n.schedules / 50 && n.wrong > n.schedules / 4);
+    assert_true(n.accepted > n.schedules / 4 && n.exchanged > n.schedules / 50 && n.pieced > n.schedules / 50 && n.wrong > n.schedules / 4);
 }
 
 int main(int argc, char **argv)

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp"};
+static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp", "bidirectional"};
 
 static void must(Arena *a, Diags *d, bool fine, const Schedule *s, const char *what)
 {
@@ -26,11 +26,11 @@ static void must_run(Arena *a, Diags *d, const Schedule *s, const Live *live, co
 }
 
 /* A random fraction of pairs: none, few, half, most, all; queries or keys that nobody reads. */
-static void fill_pairs(Random *r, uint8_t *pair, int ranks)
+static void fill_pairs(Random *r, uint8_t *pair, int ranks, int keys)
 {
     uint32_t keep = random_below(r, 6), row = random_below(r, 2) ? random_below(r, (uint32_t)ranks) : UINT32_MAX;
-    for (int i = 0; i < ranks * ranks; i++)
-        pair[i] = random_below(r, 5) < keep && (uint32_t)(i / ranks) != row && (uint32_t)(i % ranks) != row;
+    for (int i = 0; i < ranks * keys; i++)
+        pair[i] = random_below(r, 5) < keep && (uint32_t)(i / keys) != row && (uint32_t)(i % keys) != row;
 }
 
 static void check_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair)
@@ -50,12 +50,13 @@ static void check_phase(const SchedText *t, Shape shape, int phase, Random *r)
     must(a, d, verify_schedule(a, d, s), s, "as planned");
     if (s->choice->ranks <= 12) /* the executor keeps what must come before each task of each rank */
         must_run(a, d, s, NULL, NULL);
-    uint8_t *pair = NEW_ARRAY(a, uint8_t, s->choice->ranks * s->choice->ranks);
+    const int keys = choice_chunks(s->choice);
+    uint8_t *pair = NEW_ARRAY(a, uint8_t, s->choice->ranks * keys);
     for (int sample = 0; sample < 6 && s->choice->ranks <= 12; sample++) {
-        fill_pairs(r, pair, s->choice->ranks);
+        fill_pairs(r, pair, s->choice->ranks, keys);
         check_pruned(a, d, s, pair);
     }
-    fill_pairs(r, pair, s->choice->ranks);
+    fill_pairs(r, pair, s->choice->ranks, keys);
     must(a, d, verify_pruned(a, d, s, pair, "random"), s, "pruned by a mask");
     arena_free(a);
 }
@@ -116,6 +117,18 @@ static const Program *masks_program(Arena *a, const char *mask)
     return p;
 }
 
+/* Halves of keys under a real mask, by the counts that a plan has. */
+static void check_halves(Arena *a, MaskMap *map, const Partition *part)
+{
+    const SchedText *t = stock_schedule(a, "bidirectional");
+    const uint8_t *pair = pair_live(pair_counts(a, map, part, t->pieces));
+    for (int phase = 0; phase < PHASES; phase++) {
+        Diags *d = diags_new(a);
+        if (has_phase(t, phase))
+            check_pruned(a, d, plan_phase(a, d, t, (Shape){8}, phase), pair);
+    }
+}
+
 static void check_mask(const char *mask, int *empty)
 {
     static const Shape shapes[] = {{1, 8}, {2, 4}, {4, 2}};
@@ -123,7 +136,8 @@ static void check_mask(const char *mask, int *empty)
     MaskMap *map = mask_map(a, masks_program(a, mask), 0, 64, 64);
     for (int kind = 0; kind < PART_KINDS; kind++) {
         const Partition *part = partition_make(a, (PartitionKind)kind, 256, 4096, 8);
-        const uint8_t *pair = pair_live(pair_counts(a, map, part));
+        const uint8_t *pair = pair_live(pair_counts(a, map, part, 1));
+        check_halves(a, map, part);
         for (int i = 0; i < 64; i++)
             *empty += !pair[i];
         for (int j = 0; j < 2 * countof(shapes); j++) {

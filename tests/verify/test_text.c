@@ -30,6 +30,7 @@ static const Words words[] = {
     {"a + 1", "a - 1"}, {"b - y", "b"},      {"b + 1", "b + 2"},  {"b + 1", "b"},         {"c - z", "c + z"},     {"c + 1", "c"},
     {"C - 1", "C - 2"}, {"y > 0", "y > 1"},  {"or C", "and C"},   {"x > 0 or y", "y > 0 or y"}, {"B > 1", "B > 2"},
     {"- j]", "+ j]"}, {"2 ^ k)", "2 ^ k + 1)"}, {"2 ^ k < G", "2 ^ k <= G"}, {"G - 2 ^ k", "G"}, {"20 - k", "19 - k"}, {"/ 2", "/ 4"},
+    {"].0", "].1"}, {"].1", "].0"}, {"].0", "]"}, {"].1", "]"}, {"pieces 2", "pieces 3"}, {"pieces 2", "pieces 1"}, {"r + s].1", "r - s].1"},
 };
 typedef struct Counts { int texts, no_schedule, plans, not_planned, accepted, harmful, rejected[7], faults; } Counts;
 
@@ -236,6 +237,7 @@ static void more_coordinates(void **state)
     check_texts("near", one, countof(one));
     check_texts("doubling", one, countof(one));
     check_texts("biring", one, countof(one));
+    check_texts("bidirectional", one, countof(one));
     check_texts("gather", one, countof(one));
     check_texts("mesh", two, countof(two));
     check_texts("double_ring", two, countof(two));

@@ -1,0 +1,72 @@
+/* burst_pieces.h: pieces of a rank's keys on either target. Piece p of rank r's is chunk p * PLAN_GROUP + r: a contiguous share of the
+ * tokens in their local order. Without pieces a rank's keys are one chunk, as its queries are.
+ */
+#ifndef BURST_PIECES_H
+#define BURST_PIECES_H
+
+static inline int plan_pieces_of(int tensor)
+{
+    return tensor == BURST_T_KV || tensor == BURST_T_DKV ? PLAN_PIECES : 1;
+}
+
+/* The first token of a piece of so many, as compiler/partition.c has it. */
+static inline int64_t plan_piece_begin(int64_t tokens, int piece)
+{
+    return tokens * piece / PLAN_PIECES;
+}
+
+static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, int chunk)
+{
+    return plan_pieces_of(tensor) > 1 ? &s->key[chunk] : &s->chunk[chunk];
+}
+
+/* Of the largest chunk of any rank. */
+static inline int64_t plan_most_tokens(int tensor)
+{
+    return (PLAN_TOKENS + plan_pieces_of(tensor) - 1) / plan_pieces_of(tensor);
+}
+
+/* Where a piece of the rank's own chunk is, with all heads. */
+static inline PlanSlot *plan_home_slot(PlanState *s, int tensor, int piece)
+{
+    return piece ? &s->piece[tensor][piece] : &s->home[tensor];
+}
+
+/* The chunks of keys of rank r, whose own tokens are known; their sides from *side on. */
+static inline void plan_key_chunks(PlanState *s, int r, BurstSide **side)
+{
+    const BurstChunk *all = &s->chunk[r];
+    for (int p = 0; p < PLAN_PIECES; p++) {
+        BurstChunk *key = &s->key[p * PLAN_GROUP + r];
+        const int64_t begin = plan_piece_begin(all->tokens, p);
+        *key = *all;
+        if (PLAN_PIECES == 1)
+            return;
+        key->tokens = plan_piece_begin(all->tokens, p + 1) - begin;
+        key->position = all->position + begin;
+        key->side = *side;
+        key->tiles = (int)((key->tokens + BURST_TILE - 1) / BURST_TILE);
+        burst_sides(key->position, key->tokens, NULL, 0, *side);
+        *side += key->tiles;
+    }
+}
+
+static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
+
+/* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
+static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
+{
+    for (int i = 0; i < PLAN_GROUP && tables; i++)
+        burst_sides(s->chunk[i].position, s->chunk[i].tokens, tables, PLAN_TABLES, (BurstSide *)s->chunk[i].side);
+    for (int k = 0; k < PLAN_KEYS && tables && PLAN_PIECES > 1; k++)
+        burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
+    for (int m = 0; m < PLAN_MASKS; m++) {
+        for (int q = 0; q < PLAN_GROUP; q++)
+            for (int k = 0; k < PLAN_KEYS; k++)
+                s->buffer.pair_live[m][q * PLAN_KEYS + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->key[k]);
+        BURST_TRY(plan_live_fill(c, s, m));
+    }
+    return BURST_OK;
+}
+
+#endif
