@@ -1,4 +1,4 @@
-/* check_sched.h: what the two files of the check of schedules share. */
+/* check_sched.h: what the files of the check of schedules share. */
 #ifndef CHECK_SCHED_H
 #define CHECK_SCHED_H
 
@@ -20,6 +20,9 @@ typedef struct Scheduler {
 } Scheduler;
 
 void fault(Scheduler *s, Span at, const char *text);
+
+/* ---- check_sched_head.c ---- */
+bool schedule_head(Scheduler *s, const Ast *a); /* false after an error */
 
 /* ---- check_sched_expr.c ---- */
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;

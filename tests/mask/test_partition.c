@@ -111,6 +111,29 @@ static void every_token_has_one_rank(void **state)
     arena_free(r.arena);
 }
 
+/* Shares of a rank's tokens are its local order cut in parts, token by token. */
+static void shares_follow_each_other(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 23};
+    for (int i = 0; i < 4000; i++) {
+        const int ranks = (int)rx_between(&r, 1, 6), shares = (int)rx_between(&r, 1, 9);
+        const Partition *p = partition_shared(r.arena, (PartitionKind)(i % PART_KINDS), rx_between(&r, 1, 60), rx_between(&r, 1, 300), ranks,
+                                              rx_one_in(&r, 2) ? random_shares(&r, ranks) : NULL);
+        const PosSet *s = &p->of[rx_between(&r, 0, ranks - 1)];
+        int64_t before = 0;
+        for (int part = 0; part < shares; part++) {
+            const PosSet share = pos_share(r.arena, s, part, shares);
+            assert_int_equal(share.tokens, s->tokens * (part + 1) / shares - s->tokens * part / shares);
+            for (int64_t j = 0; j < share.tokens; j++)
+                assert_int_equal(pos_at(&share, j), pos_at(s, before + j));
+            before += share.tokens;
+        }
+        assert_int_equal(before, s->tokens);
+    }
+    arena_free(r.arena);
+}
+
 static void hulls_are_exact(void **state)
 {
     (void)state;
@@ -239,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_token_has_one_rank), cmocka_unit_test(hulls_are_exact),
+        cmocka_unit_test(shares_follow_each_other),
         cmocka_unit_test(tokens_are_in_proportion),
         cmocka_unit_test(emitted_c_agrees),         cmocka_unit_test(emitted_c_is_quiet_and_short),
         cmocka_unit_test(printed_form_is_stable),

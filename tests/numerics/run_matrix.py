@@ -33,8 +33,8 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
 }
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
-MESHED = {1: ["near", "doubling", "biring", "gather", "bidirectional"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
-KEYS_ONLY = ("doubling", "gather", "bidirectional")
+MESHED = {1: ["near", "doubling", "biring", "gather", "bidirectional", "halo"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
+KEYS_ONLY = ("doubling", "gather", "bidirectional", "halo")
 SHARED = [(1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (2, 4), (4, 2), (3, 3), (1, 7), (7, 1)]  # usp: of rings, and of ranks that share heads
 TEXTS = {  # what a user would write: usp with a double ring inside, with heads outermost, each direction by a strategy of its own; pieces
     "usp_double": ([(2, 2, 2), (2, 3, 2), (3, 2, 1)], """schedule usp_double over (o of O, i of I, h of H) {

@@ -80,7 +80,7 @@ POINTS = [Point(*words) for words in [
     ("mesh", "keys", "striped", 1, 4, 2, 64, False, 1, "context 2 x 2;"), ("mesh", "keys", "zigzag", 1, 4, 8, 128, False, 1, "context 2 x 2;"),
     ("double_ring", "keys", "zigzag", 1, 4, 1, 128, False, 1, "context 2 x 2;"), ("gather", "keys", "zigzag", 1, 4, 2, 128),
     ("biring", "keys", "contiguous", 1, 4, 8, 64), ("biring", "queries", "zigzag", 1, 4, 1, 128), ("near", "keys", "zigzag", 1, 4, 2, 64),
-    ("bidirectional", "keys", "zigzag", 1, 4, 2, 128), ("bidirectional", "keys", "striped", 1, 4, 8, 64), ("bidirectional", "keys", "contiguous", 1, 2, 1, 64),
+    ("bidirectional", "keys", "zigzag", 1, 4, 2, 128), ("bidirectional", "keys", "striped", 1, 4, 8, 64), ("halo", "keys", "contiguous", 1, 4, 2, 128),
     ("gather", "keys", "contiguous", 1, 2, 1, 64), ("doubling", "keys", "striped", 1, 4, 8, 128),
 ]]
 

@@ -195,11 +195,12 @@ static void other_rings(void **state)
         check_schedule(names[i], shapes, countof(shapes));
 }
 
-static void bidirectional(void **state)
+static void pieces(void **state)
 {
     (void)state;
     static const Shape shapes[] = {{1, 2}, {1, 3}, {1, 4}};
     check_schedule("bidirectional", shapes, countof(shapes));
+    check_schedule("halo", shapes, 1);
 }
 
 static void mesh(void **state)
@@ -224,7 +225,7 @@ int main(void)
         cmocka_unit_test(late),
         cmocka_unit_test(ulysses), cmocka_unit_test(usp),
         cmocka_unit_test(other_rings),
-        cmocka_unit_test(bidirectional),
+        cmocka_unit_test(pieces),
         cmocka_unit_test(mesh),
         cmocka_unit_test(three_level),
         cmocka_unit_test(mutants_of_mutants),
