@@ -247,6 +247,7 @@ typedef enum Travel { TRAVEL_KEYS, TRAVEL_QUERIES, TRAVELS } Travel;
     X(NONE, "none", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 gate_up ") \
     X(FFN, "ffn", " x rstd1 q_raw rstd_q q k_raw rstd_k k v o lse x_mid rstd2 ") \
     X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
+    X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens alone (BurstEngine, arXiv 2509.19836) */ \
     X(FULL, "full", " x ")
 typedef enum Recompute {
 #define X(id, name, saved) RECOMPUTE_##id,
@@ -268,8 +269,9 @@ extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
 extern const char *const recompute_names[RECOMPUTES], *const recompute_saved[RECOMPUTES]; /* choices.c */
 bool saves(const char *set, const char *name); /* whether a set of names has this one */
-/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. */
-typedef struct Saving { const char *lower, *upper; int from; } Saving;
+/* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of a rank's tokens, the last of
+ * them, the share that o_tail and lse_tail have. */
+typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* choices.c */
 enum { MAX_COORDS = 8 };
@@ -295,7 +297,7 @@ typedef struct Layout {
     Setting travel, recompute;
     Setting weights, ffn_chunks; /* Sharding; how many */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
-    Saving saving; /* `recompute save(...)`; upper NULL: none */
+    Saving saving; /* `recompute save(...)`; upper NULL: none, but `recompute tail(f)` has its share here */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
     const char *placement_name[MAX_COORDS + 1];
@@ -410,6 +412,7 @@ const SchedText *parse_schedule(Arena *a, Diags *d, const char *path);
 typedef struct Piece { int64_t start, run, stride, count; } Piece;
 typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet; /* local order: pieces in turn */
 int64_t pos_at(const PosSet *s, int64_t i);
+PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens); /* its first so many */
 PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
 int64_t pos_cut(int64_t tokens, int i, int shares);   /* where the i-th of so many contiguous shares begins */
 PosSet pos_share(Arena *a, const PosSet *s, int i, int shares); /* of the local order */
@@ -452,6 +455,7 @@ typedef struct PairCounts PairCounts;
 PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces); /* of a chunk of keys */
 PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is piece * ranks + rank */
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
+double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
 const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
 /* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */

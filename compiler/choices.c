@@ -1,6 +1,7 @@
 /* choices.c: the words of a layout's choices whose rows are in burst.h. */
 #include "burst.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *const recompute_names[RECOMPUTES] = {
@@ -18,6 +19,14 @@ const char *const sharding_names[SHARDINGS] = {
     SHARDING_ROWS(X)
 #undef X
 };
+
+bool choice_keeps_tail(const Choice *c) { return c->recompute == RECOMPUTE_TAIL && !c->saving.upper; }
+
+int64_t tail_tokens(double share, int64_t tokens)
+{
+    const int64_t kept = llround(share * (double)tokens);
+    return kept < 1 ? 1 : kept < tokens ? kept : tokens - 1;
+}
 
 /* ---- what layers save ---- */
 

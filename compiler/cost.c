@@ -31,7 +31,7 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
     if (waits < 0.01 * p->step)
         return "compute: transfers hide behind it";
     for (int k = 0; k < p->kinds; k++)
-        for (int b = 0; b < 2; b++)
+        for (int b = 0; b < p->attends; b++)
             for (int c = 0; c < COST_CLASS_COUNT; c++)
                 path[c] += p->kind[k].times[b] * p->kind[k].time[b].path[c];
     double known = 0;
@@ -53,7 +53,7 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
         const LayerKind *l = &p->kind[k];
         c->attention_forward += l->layers * l->time[0].seconds / program->model.layers;
         c->attention_backward += l->layers * l->time[1].seconds / program->model.layers;
-        for (int b = 0; b < 2; b++) {
+        for (int b = 0; b < p->attends; b++) {
             c->bytes_link += l->times[b] * l->time[b].link_bytes / p->ranks;
             c->bytes_nic += l->times[b] * l->time[b].nic_bytes / p->ranks;
             for (int u = 0; u < cluster->levels; u++)

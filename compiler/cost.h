@@ -150,12 +150,14 @@ typedef struct Contended {
     const Collective *beside;
     AttentionTime time;
 } Contended;
-typedef struct LayerKind { /* layers with the same mask; indices: forward, backward */
+/* Of a layer; REST: forward of the first tokens again, where outputs of the last ones are kept. */
+typedef enum Attend { ATTEND_FORWARD, ATTEND_BACKWARD, ATTEND_REST, ATTENDS } Attend;
+typedef struct LayerKind { /* layers with the same mask */
     int layers;
-    AttentionInput input[2];
-    AttentionTime time[2]; /* nothing else on the wire */
-    Contended *contended[2];
-    double times[2];       /* a step */
+    AttentionInput input[ATTENDS];
+    AttentionTime time[ATTENDS]; /* nothing else on the wire */
+    Contended *contended[ATTENDS];
+    double times[ATTENDS]; /* a step */
 } LayerKind;
 typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what is recomputed */ } BlockTime;
 typedef struct StepParts {
@@ -163,6 +165,7 @@ typedef struct StepParts {
     const Choice *choice;
     const int *rank;      /* [ranks] their ranks in the group */
     int busiest;          /* of them: computes most in attention */
+    int attends;          /* of Attend: without REST, or all */
     int kinds;
     LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
     double *pairs;        /* [ranks] of all layers */

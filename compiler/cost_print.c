@@ -37,8 +37,9 @@ static void print_row(const char *what, double times, double seconds, double com
 
 static void print_kind(Arena *a, const StepParts *p, const char *mask, const LayerKind *l, Text *out)
 {
-    for (int b = 0; b < 2; b++)
-        print_row(arena_printf(a, "attention %s, %s", b ? "backward" : "forward", mask), l->times[b], l->time[b].seconds,
+    static const char *const name[ATTENDS] = {"forward", "backward", "of the rest"};
+    for (int b = 0; b < p->attends; b++)
+        print_row(arena_printf(a, "attention %s, %s", name[b], mask), l->times[b], l->time[b].seconds,
                   most(l->time[b].busy, p->ranks), out);
 }
 

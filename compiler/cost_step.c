@@ -144,6 +144,22 @@ static double sequence_pairs(const StepParts *p, const Draft *d, int mask, const
     return p->ranks == d->choice.ranks ? total(pairs, p->ranks) : (double)pair_whole(d->counts[mask]).pairs;
 }
 
+/* Forward with the queries of each rank that are attended again. */
+static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const AttentionInput *forward)
+{
+    const int64_t kept = tail_tokens(d->choice.saving.tail, d->partition->max_tokens);
+    const int n = forward->schedule->trace.n;
+    AttentionInput in = *forward;
+    in.seconds = NEW_ARRAY(a, double, n * in.ranks);
+    for (int r = 0; r < in.ranks; r++) {
+        const int64_t tokens = d->partition->of[in.rank[r]].tokens;
+        const double share = pair_share_before(d->counts[mask], in.rank[r], tokens > kept ? tokens - kept : 1);
+        for (int at = 0; at < n; at++)
+            in.seconds[at * in.ranks + r] = share * forward->seconds[at * in.ranks + r];
+    }
+    return in;
+}
+
 static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
 {
     LayerKind *l = &p->kind[mask];
@@ -151,6 +167,10 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
     for (int backward = 0; backward < 2; backward++) {
         l->input[backward] = cost_load(a, d, p->ranks, mask, backward, backward ? NULL : pairs);
         l->time[backward] = attention_simulate(a, &l->input[backward]);
+    }
+    if (p->attends == ATTENDS) {
+        l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
+        l->time[ATTEND_REST] = attention_simulate(a, &l->input[ATTEND_REST]);
     }
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
@@ -167,8 +187,8 @@ static double rank_busy(const StepParts *p, int rank, bool step)
 {
     double sum = 0;
     for (int k = 0; k < p->kinds; k++)
-        for (int backward = 0; backward < 2 && p->kind[k].layers; backward++)
-            sum += (step ? p->kind[k].times[backward] : p->kind[k].layers) * p->kind[k].time[backward].busy[rank];
+        for (int b = 0; b < (step ? p->attends : ATTEND_REST) && p->kind[k].layers; b++)
+            sum += (step ? p->kind[k].times[b] : p->kind[k].layers) * p->kind[k].time[b].busy[rank];
     return sum;
 }
 
@@ -226,9 +246,9 @@ double parts_compute(const StepParts *p)
     return seconds;
 }
 
-static StepParts parts_make(Arena *a, const Program *p, int ranks)
+static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ranks)
 {
-    StepParts parts = {.ranks = ranks, .kinds = p->mask_count};
+    StepParts parts = {.ranks = ranks, .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST, .kinds = p->mask_count};
     parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
     parts.pairs = NEW_ARRAY(a, double, ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
@@ -251,7 +271,7 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
 {
     const Program *program = d->program;
-    *p = parts_make(a, program, cost_simulated_ranks(d));
+    *p = parts_make(a, program, &d->choice, cost_simulated_ranks(d));
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
             attention_kind(a, p, d, k);
@@ -324,8 +344,9 @@ double cost_least(const Program *p, const double *pairs, int data)
 {
     Arena *a = arena_new();
     const Setting *recompute = &p->layout.recompute;
-    const Choice c = {.data = data, .ranks = p->cluster.world / data, .recompute = recompute->is_auto ? RECOMPUTE_NONE : (Recompute)recompute->value};
-    StepParts parts = parts_make(a, p, 1);
+    const Choice c = {.data = data, .ranks = p->cluster.world / data, .saving.tail = p->layout.saving.tail,
+                      .recompute = recompute->is_auto ? RECOMPUTE_NONE : (Recompute)recompute->value};
+    StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};
     for (int r = 0; r < p->cluster.world; r++) {
         const Device *d = cluster_group_of(&p->cluster, r)->device;
@@ -336,6 +357,7 @@ double cost_least(const Program *p, const double *pairs, int data)
         for (int backward = 0; backward < 2; backward++) {
             const double products = pairs[k] / c.ranks * p->model.head_dim * p->model.heads;
             parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
+            parts.kind[k].time[ATTEND_REST] = even_attention(a, 0, rate[0]);
         }
     const double least = least_weights(a, p, parts, c);
     arena_free(a);

@@ -205,20 +205,20 @@ static bool shares_wire(const Streams *s, const AttentionTime *alone)
 }
 
 /* Attention that begins while collectives are on the wire. */
-static const AttentionTime *contended(Streams *s, LayerKind *l, bool backward)
+static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
 {
-    const double alone = l->time[backward].seconds;
-    for (const Contended *c = l->contended[backward]; c; c = c->next)
+    const double alone = l->time[which].seconds;
+    for (const Contended *c = l->contended[which]; c; c = c->next)
         if (alike(s, c, alone))
             return &c->time;
     Contended *c = NEW(s->arena, Contended);
     Collective *beside = NEW_ARRAY(s->arena, Collective, s->queue.n);
     for (int i = 0; i < s->queue.n; i++)
         beside[i] = s->queue.at[i].left;
-    AttentionInput in = l->input[backward];
+    AttentionInput in = l->input[which];
     in.besides = s->queue.n, in.beside = beside;
-    *c = (Contended){.next = l->contended[backward], .besides = s->queue.n, .beside = beside, .time = attention_simulate(s->arena, &in)};
-    l->contended[backward] = c;
+    *c = (Contended){.next = l->contended[which], .besides = s->queue.n, .beside = beside, .time = attention_simulate(s->arena, &in)};
+    l->contended[which] = c;
     return &c->time;
 }
 
@@ -235,17 +235,18 @@ static void share_time(Streams *s, const AttentionTime *t)
     drop_done(s);
 }
 
-static void attend(Streams *s, LayerKind *l, bool backward)
+static void attend(Streams *s, LayerKind *l, Attend which)
 {
     meet(s);
-    const AttentionTime *alone = &l->time[backward];
+    const bool backward = which == ATTEND_BACKWARD;
+    const AttentionTime *alone = &l->time[which];
     const bool shares = shares_wire(s, alone);
-    const AttentionTime *t = shares ? contended(s, l, backward) : alone;
+    const AttentionTime *t = shares ? contended(s, l, which) : alone;
     const double busy = t->busy[s->parts->busiest];
     s->parts->rows[backward ? BURST_ROW_ATTENTION_BACKWARD : BURST_ROW_ATTENTION_FORWARD] += s->times * busy;
     s->parts->rows[BURST_ROW_WAIT] += s->times * (t->seconds - busy);
     s->parts->rows[BURST_ROW_PASS] += s->times * attention_transfers(t, s->parts->busiest);
-    l->times[backward] += s->times;
+    l->times[which] += s->times;
     if (s->record) {
         record_stretch(s->record, s->now);
         record_attention(s->record, backward, t, s->now);
@@ -261,6 +262,11 @@ static void attend(Streams *s, LayerKind *l, bool backward)
 
 /* ---- a sequence ---- */
 
+static Attend attend_of(OpKind k)
+{
+    return k == OP_ATTENTION_BACK ? ATTEND_BACKWARD : k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
+}
+
 static void run(Streams *s)
 {
     const StepModel *m = s->model;
@@ -270,7 +276,7 @@ static void run(Streams *s)
     if (k == WORK_COLLECTIVE)
         start_collective(s);
     else if (k == WORK_ATTENTION)
-        attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], at->op->kind == OP_ATTENTION_BACK);
+        attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], attend_of(at->op->kind));
     else
         compute(s, model_seconds(m, at));
 }

@@ -29,6 +29,8 @@ static const Call calls[] = {
     {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
+    {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
     {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
     {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 w y0 y1 g"},
     {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
@@ -231,6 +233,8 @@ void emit_step_places(Emit *e)
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->step->chunks > 1)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
+    if (f->step->tail)
+        text_printf(e->out, "#define PLAN_TAIL %" PRId64 " /* last tokens of a rank, of which layers keep attention's output */\n", f->step->tail);
     for (int v = 0; v < f->step->values.n; v++) {
         const Value *x = &f->step->values.at[v];
         if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
@@ -450,7 +454,7 @@ static bool is_nothing(const Printer *p, const Op *o)
 
 static void emit_op(Printer *p, const Op *o)
 {
-    const bool attention = o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_BACK;
+    const bool attention = op_work_kind(o->kind) == WORK_ATTENTION;
     const int indent = p->emit->indent;
     if (is_nothing(p, o))
         return;

@@ -253,24 +253,59 @@ static bool take_recompute(const Program *p, Choice *c, int n)
     return by_need(p) || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
 }
 
-/* Rules by their names, and what the layout says layers save. */
-static bool other_recompute(const Program *p, Choice *c, int n)
-{
-    const bool named = n < RECOMPUTES;
-    c->recompute = named ? (Recompute)n : RECOMPUTE_NONE;
-    c->saving = named ? (Saving){0} : p->layout.saving;
-    c->spared = 0;
-    return named || (n == RECOMPUTES && c->saving.upper);
-}
-
 static bool always(const Program *p)
 {
     (void)p;
     return true;
 }
 
+static bool passes(const Stmt *s, TensorId t)
+{
+    for (; s; s = s->next) {
+        for (int i = 0; i < s->nrefs && (s->kind == S_PASS || s->kind == S_RETURN); i++)
+            if (s->refs[i].tensor == t)
+                return true;
+        if (s->body && passes(s->body, t))
+            return true;
+    }
+    return false;
+}
+
+/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
+static const char *tail_why_not(const Program *p, const Choice *c)
+{
+    const Phase *forward = phase_of(c, false);
+    if (choice_exchanges(c))
+        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
+               "use a ring, or `recompute selective`";
+    if (forward && (passes(forward->body, T_Q) || passes(forward->body, T_O)))
+        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
+               "that passes KV alone, such as ring, or `recompute selective`";
+    return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
+}
+
+static const char *recompute_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a;
+    return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
+}
+
+/* Rules by their names, without one that does not work here, and what the layout says layers save. */
+static bool other_recompute(const Program *p, Choice *c, int n)
+{
+    n += n >= RECOMPUTE_TAIL && tail_why_not(p, c);
+    const bool named = n < RECOMPUTES;
+    c->recompute = named ? (Recompute)n : RECOMPUTE_NONE;
+    c->saving = !named || p->layout.saving.tail > 0 ? p->layout.saving : (Saving){.tail = 0.5};
+    c->saving.upper = named ? NULL : c->saving.upper;
+    c->spared = 0;
+    return named || (n == RECOMPUTES && c->saving.upper);
+}
+
 static const char *recompute_text(Arena *a, const Choice *c)
 {
+    if (choice_keeps_tail(c))
+        return arena_printf(a, "tail(%.10g)", c->saving.tail);
     return c->saving.upper ? saving_text(a, c->saving) : recompute_names[c->recompute];
 }
 
@@ -280,7 +315,8 @@ static const char *recompute_frees(const Choice *c)
         [RECOMPUTE_NONE] = "`recompute ffn` saves all but gate and up of each layer, `recompute selective` only the input and "
                            "attention's output, `recompute full` only the input",
         [RECOMPUTE_FFN] = "`recompute selective` saves only the input and attention's output of each layer",
-        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer"};
+        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer",
+        [RECOMPUTE_TAIL] = "`recompute full` saves only the input of each layer"};
     return c->spared || c->saving.upper ? NULL : less[c->recompute];
 }
 
@@ -396,7 +432,7 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
      .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute,
-     .other = other_recompute, .fits_each = always, .text = recompute_text, .frees = recompute_frees},
+     .other = other_recompute, .fits_each = always, .why_not = recompute_why_not, .text = recompute_text, .frees = recompute_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
 };

@@ -69,4 +69,6 @@ void add_device(MemoryMaker *m, const Partition *part)
     if (choice_rows(m->choice, false) > 1 || !choice_exchanges(m->choice)) /* else one pair gives the output */
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     f->tokens * f->heads * m->program->model.head_dim);
+    if (choice_keeps_tail(m->choice))
+        add_scratch(m, FORWARD, "lse_rest", "float", FP32, 1, "[heads][tokens], lse of tokens that are attended again", f->tokens * f->heads);
 }

@@ -96,6 +96,14 @@ PairWork pair_row(const PairCounts *c, int q)
     return mask_work(c->map, &c->partition->of[q], &all);
 }
 
+double pair_share_before(const PairCounts *c, int q, int64_t tokens)
+{
+    Piece piece;
+    const PosSet all = sequence_of(c, &piece), first = pos_first(c->arena, &c->partition->of[q], tokens);
+    const double pairs = (double)pair_row(c, q).pairs;
+    return pairs > 0 ? (double)mask_work(c->map, &first, &all).pairs / pairs : 0;
+}
+
 /* Where a short look does not tell, the count does: it knows what repeats. */
 static bool is_live(PairCounts *c, int q, int k)
 {

@@ -119,6 +119,19 @@ const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int
     return partition_shared(a, kind, block, sequence, ranks, NULL);
 }
 
+PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens)
+{
+    PosSet first = {0};
+    Piece *pieces = NEW_ARRAY(a, Piece, s->npieces + 1);
+    for (const Piece *p = s->pieces; p < s->pieces + s->npieces && first.tokens < tokens; p++) {
+        const int64_t left = tokens - first.tokens, n = left < piece_tokens(p) ? left : piece_tokens(p), runs = n / p->run;
+        add_piece(&first, pieces, (Piece){.start = p->start, .run = p->run, .stride = p->stride, .count = runs});
+        add_run(&first, pieces, p->start + runs * p->stride, p->start + runs * p->stride + n % p->run);
+    }
+    first.pieces = pieces;
+    return first;
+}
+
 PosSet pos_run(Piece *p, int64_t begin, int64_t end)
 {
     *p = (Piece){.start = begin, .run = end - begin, .stride = end - begin, .count = 1};

@@ -30,10 +30,12 @@ typedef struct Choice {
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
     int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
-    Saving saving; /* upper NULL: as recompute says, in all layers */
+    Saving saving; /* upper NULL: as recompute says, in all layers; tail: of RECOMPUTE_TAIL */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
+bool choice_keeps_tail(const Choice *c); /* recompute tail(f): layers keep attention's output of a rank's last tokens */
+int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
 /* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
  * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */

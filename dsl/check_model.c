@@ -330,15 +330,25 @@ static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
     cursor_end(&u);
 }
 
+static void take_tail(Checker *c, const Ast *s, Layout *l)
+{
+    const Ast *share = NULL;
+    l->recompute = (Setting){.value = RECOMPUTE_TAIL, .given = true, .span = s->span};
+    if (!call_value(c, s, "tail", &share))
+        diag_error(c->diags, s->span, "'tail' needs the share of a rank's tokens that are kept, such as tail(0.5)");
+    else if (share && (share->number.unit != UNIT_NONE || !(share->number.value >= 0.01 && share->number.value <= 0.99)))
+        diag_error(c->diags, share->span, "expected the share of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
+    l->saving.tail = share ? share->number.value : 0.5;
+}
+
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    static const char *const use = "none, ffn, selective, full, save(o, lse) or auto";
     Layout *l = to;
     const Ast *value = s->args.first;
     const bool call = value && value->kind == A_CALL;
-    if (call && strcmp(value->text, "tail") == 0)
-        not_planned(c, s->span, arena_printf(c->arena, "recompute %s", value->text), use);
+    if (value && (call || value->kind == A_NAME) && strcmp(value->text, "tail") == 0)
+        take_tail(c, s, l);
     else if (call && strcmp(value->text, "save") == 0)
         take_saving(c, s, value, l);
     else

@@ -38,10 +38,12 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
                          .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE};
 }
 
-/* A pair in which the mask leaves something, of chunks q and kv. */
+/* A pair in which the mask leaves something, of chunks q and kv. Whole tiles of queries are attended. */
 static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
 {
-    a.qc = &s->chunk[q];
+    BurstChunk queries = s->chunk[q];
+    queries.tiles = s->again ? (int)((s->again + BURST_TILE - 1) / BURST_TILE) : queries.tiles;
+    a.qc = &queries;
     a.kc = &s->key[kv];
     run(&a);
 }

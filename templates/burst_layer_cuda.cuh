@@ -32,6 +32,42 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
     return plan_attend_end(c, s);
 }
 
+#ifdef PLAN_TAIL
+/* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from there to o and lse. */
+static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail, float *lse_tail, bool back)
+{
+    const size_t row = (size_t)PLAN_HEADS * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s), n = (size_t)s->n, size = sizeof(float);
+    const cudaStream_t stream = burst_gpu_compute(s->exec);
+    BurstBf16 *at = o + (n - kept) * row;
+    float *lse_at = lse + (n - kept);
+    if (kept == 0)
+        return BURST_OK;
+    PLAN_CUDA(cudaMemcpyAsync(back ? at : o_tail, back ? o_tail : at, kept * row * sizeof *o, cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(cudaMemcpy2DAsync(back ? lse_at : lse_tail, size * (back ? n : PLAN_TAIL), back ? lse_tail : lse_at,
+                                size * (back ? PLAN_TAIL : n), size * kept, PLAN_HEADS, cudaMemcpyDeviceToDevice, stream));
+    return BURST_OK;
+}
+
+static inline int plan_keep(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail, float *lse_tail)
+{
+    return plan_move_tail(c, s, o, lse, o_tail, lse_tail, false);
+}
+
+/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836). Kernels leave lse without gaps
+ * between heads. */
+static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, const BurstBf16 *k, const BurstBf16 *v,
+                                      BurstBf16 *o_tail, float *lse_tail, BurstBf16 *o, float *lse)
+{
+    const size_t n = (size_t)s->n, first = n - (size_t)plan_kept(s), size = sizeof(float);
+    s->again = (int64_t)first;
+    BURST_TRY(plan_attention(c, s, mask, q, k, v, o, s->buffer.lse_rest));
+    s->again = 0;
+    PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, PLAN_HEADS, cudaMemcpyDeviceToDevice,
+                                burst_gpu_compute(s->exec)));
+    return plan_move_tail(c, s, o, lse, o_tail, lse_tail, true);
+}
+#endif
+
 /* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
  * are. Here, at home and complete, it gets its order; a warp 32 columns. */
 static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)

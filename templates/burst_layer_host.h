@@ -48,6 +48,38 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     return plan_forward(c, s);
 }
 
+#ifdef PLAN_TAIL
+/* Rows of `width` from one matrix to another, `heads` of each: `rows` from row `from` on of `n`. */
+static inline void plan_move_rows(int64_t rows, int64_t width, const float *x, int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
+{
+    for (int h = 0; h < PLAN_HEADS; h++)
+        memcpy(y + (h * y_n + y_from) * width, x + (h * x_n + x_from) * width, (size_t)(rows * width) * sizeof *y);
+}
+
+/* Rows of the last tokens of o and lse; o_tail [heads][PLAN_TAIL][head_dim], lse_tail [heads][PLAN_TAIL]. */
+static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const float *lse, float *o_tail, float *lse_tail)
+{
+    const int64_t kept = plan_kept(s);
+    (void)c;
+    plan_move_rows(kept, PLAN_HEAD_DIM, o, s->n, s->n - kept, o_tail, PLAN_TAIL, 0);
+    plan_move_rows(kept, 1, lse, s->n, s->n - kept, lse_tail, PLAN_TAIL, 0);
+    return BURST_OK;
+}
+
+/* plan_attention of the first tokens, beside the rows that were kept (BurstEngine, arXiv 2509.19836). */
+static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
+                                      const float *o_tail, const float *lse_tail, float *o, float *lse)
+{
+    const int64_t kept = plan_kept(s);
+    s->again = s->n - kept;
+    BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
+    s->again = 0;
+    plan_move_rows(kept, PLAN_HEAD_DIM, o_tail, PLAN_TAIL, 0, o, s->n, s->n - kept);
+    plan_move_rows(kept, 1, lse_tail, PLAN_TAIL, 0, lse, s->n, s->n - kept);
+    return BURST_OK;
+}
+#endif
+
 /* dq [heads][n][head_dim], dk, dv [kv_heads][n][head_dim] from d_o, with the final lse and delta. */
 static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k, const float *v,
                                       const float *lse, const float *d_o, const float *delta, float *dq, float *dk, float *dv)

@@ -263,6 +263,7 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.o = plan_output(s, o);
     p.lse = plan_output_lse(s, o);
     p.q_tokens = plan_tokens_of(s, BURST_T_Q, q);
+    p.q_tokens.n = s->again ? (int)s->again : p.q_tokens.n;
     p.k_tokens = plan_tokens_of(s, BURST_T_KV, kv);
     p.q_heads = heads.count;
     p.q_head0 = heads.first;

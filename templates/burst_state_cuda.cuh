@@ -59,6 +59,7 @@ typedef struct PlanState {
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of this rank */
+    int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* on the device */

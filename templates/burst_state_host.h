@@ -58,6 +58,7 @@ typedef struct PlanState {
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of this rank */
+    int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */

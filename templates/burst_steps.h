@@ -32,6 +32,14 @@ static inline char *plan_bytes(PlanState *s, int64_t at)
     return s->buffer.arena + at;
 }
 
+#ifdef PLAN_TAIL
+/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again. */
+static inline int64_t plan_kept(const PlanState *s)
+{
+    return s->n > PLAN_TAIL ? PLAN_TAIL : s->n - 1;
+}
+#endif
+
 /* ---- one sequence ---- */
 
 static int plan_sequence(BurstCtx *c, PlanState *s); /* the program's: forward, loss and backward of all layers */

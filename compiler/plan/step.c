@@ -119,7 +119,7 @@ int64_t model_dim(const Model *m, Dim d)
 
 static int64_t dim_size(const Step *s, Dim d)
 {
-    return d == DIM_TOKENS ? s->tokens : d == DIM_CHUNK ? s->chunk : model_dim(&s->program->model, d);
+    return d == DIM_TOKENS ? s->tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail : model_dim(&s->program->model, d);
 }
 
 int step_units(const Step *s)
@@ -241,8 +241,10 @@ void print_step(const Step *s, Text *out)
 
 /* ---- all passes ---- */
 
+#define KIND(id) (UINT64_C(1) << OP_##id)
+
 /* Memory of all operations of some kinds, each while it runs. */
-static void add_scratch(Step *s, const char *name, int64_t bytes, OpKind one, OpKind other)
+static void add_scratch(Step *s, const char *name, int64_t bytes, uint64_t kinds)
 {
     if (!bytes)
         return;
@@ -250,7 +252,7 @@ static void add_scratch(Step *s, const char *name, int64_t bytes, OpKind one, Op
                                             .bytes = bytes});
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
-            if (s->block[b].ops.at[i].kind == one || s->block[b].ops.at[i].kind == other)
+            if (kinds >> s->block[b].ops.at[i].kind & 1)
                 op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
@@ -263,10 +265,10 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_save(s, saving_of(c));
     step_chunks(s, c->ffn_chunks);
     step_weights(s, c->sharding);
-    add_scratch(s, "attention_scratch", attention, OP_ATTENTION, OP_ATTENTION_BACK);
+    add_scratch(s, "attention_scratch", attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     const bool device = p->target->device_memory;
-    add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, OP_LOSS, OP_LOSS);
+    add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, KIND(LOSS));
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, OP_NORM_BACK, OP_NORM_BACK);
+    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
     return s;
 }

@@ -16,7 +16,7 @@
 #define DIMS(X) /* id, text */ \
     X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
     X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-    X(CHUNK, "chunk") X(VOCAB, "vocab")
+    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -58,6 +58,7 @@ typedef struct Value {
     X(ROPE, "rope", ROPE, COMPUTE, MEMORY) \
     X(LAYOUT, "layout", ROPE, COMPUTE, MEMORY) \
     X(ATTENTION, "attention", IDLE, COMPUTE, ATTENTION) /* it names its parts itself */ \
+    X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
@@ -72,6 +73,7 @@ typedef struct Value {
     X(SINK_BACK, "sink_back", ROPE, COMPUTE, MEMORY) \
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
+    X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) /* of the first tokens; the rows of the others were kept */ \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
     X(WAIT, "wait", IDLE, COMPUTE, NONE) \
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
@@ -117,6 +119,7 @@ typedef struct Step {
     int64_t tokens; /* of the rank that has most */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
+    int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
     Units units;
     Saving saving;
@@ -129,7 +132,8 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
 /* Backward of every operation of forward, by the rules of step_backward.c. */
 void step_backward(Step *s);
-/* Marks what layers save; what backward reads and nobody saved is made again just before it is read. */
+/* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
+ * tokens alone, values and the operation that keeps it. */
 void step_save(Step *s, Saving v);
 Saving saving_of(const Choice *c);
 /* Backward of a layer, each operation after what it reads and `set` lacks, made again. */

@@ -2,7 +2,8 @@
  *
  * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made again just before
  * the operation that reads it: the operation of forward that wrote it, and before that what it reads in turn. So a rule of
- * one's own is a row.
+ * one's own is a row. A set may have o_tail and lse_tail, which are rows of attention's outputs: those of a rank's last tokens, whose
+ * attention costs most under a causal mask (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3).
  */
 #include "step.h"
 
@@ -10,10 +11,11 @@
 
 Saving saving_of(const Choice *c)
 {
-    return c->saving.upper ? c->saving : (Saving){recompute_saved[c->recompute], recompute_saved[c->recompute], 0};
+    const char *set = recompute_saved[c->recompute];
+    return c->saving.upper ? c->saving : (Saving){set, set, 0, c->saving.tail};
 }
 
-typedef struct Saver { Step *step; const Block *forward; Vec(Op) out; bool *here; /* [values] */ } Saver;
+typedef struct Saver { Step *step; const Block *forward; const char *set; Vec(Op) out; bool *here; /* [values] */ } Saver;
 
 static const Op *writer_of(const Saver *s, int value)
 {
@@ -24,6 +26,19 @@ static const Op *writer_of(const Saver *s, int value)
     return NULL;
 }
 
+/* Attention whose last rows are kept computes the others again. */
+static Op again_of(const Saver *s, const Op *w)
+{
+    Op o = *w;
+    o.again = true;
+    if (o.kind != OP_ATTENTION || !saves(s->set, "o_tail"))
+        return o;
+    o.kind = OP_ATTENTION_REST;
+    op_read(&o, step_value(s->step, "o_tail"), 0);
+    op_read(&o, step_value(s->step, "lse_tail"), 0);
+    return o;
+}
+
 static void need(Saver *s, int value)
 {
     const Op *w = value < 0 || s->here[value] ? NULL : writer_of(s, value);
@@ -31,9 +46,7 @@ static void need(Saver *s, int value)
         return;
     for (int i = 0; i < OP_READS; i++)
         need(s, w->read[i].value);
-    Op *again = vec_push(s->step->arena, &s->out);
-    *again = *w;
-    again->again = true;
+    *vec_push(s->step->arena, &s->out) = again_of(s, w);
     for (int i = 0; i < OP_WRITES; i++)
         if (w->write[i].value >= 0)
             s->here[w->write[i].value] = true;
@@ -46,7 +59,7 @@ static bool savable(const Value *v)
 
 void make_again(Step *s, const Block *from, const char *set, Block *to)
 {
-    Saver v = {s, &s->block[BLOCK_FORWARD], {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
+    Saver v = {s, &s->block[BLOCK_FORWARD], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
     for (int i = 0; i < s->values.n; i++)
         v.here[i] = !savable(&s->values.at[i]) || saves(set, s->values.at[i].name);
     for (int i = 0; i < from->ops.n; i++) {
@@ -57,10 +70,40 @@ void make_again(Step *s, const Block *from, const char *set, Block *to)
     to->ops.at = v.out.at, to->ops.n = v.out.n, to->ops.cap = v.out.cap;
 }
 
+static int add_tail(Step *s, const char *of)
+{
+    Value v = s->values.at[step_value(s, of)];
+    for (int i = 0; i < countof(v.dim); i++)
+        v.dim[i] = v.dim[i] == DIM_TOKENS ? DIM_TAIL : v.dim[i];
+    v.name = arena_printf(s->arena, "%s_tail", of);
+    v.gradient = -1;
+    return step_add_value(s, v);
+}
+
+/* Right behind attention. */
+static void keep_tail(Step *s, double share)
+{
+    Block *b = &s->block[BLOCK_FORWARD];
+    int at = 0;
+    s->tail = tail_tokens(share, s->tokens);
+    while (b->ops.at[at++].kind != OP_ATTENTION)
+        ;
+    Op keep = op_make(OP_KEEP);
+    for (int i = 0; i < 2; i++)
+        op_read(&keep, b->ops.at[at - 1].write[i].value, 0);
+    op_write(&keep, add_tail(s, "o"), 0, false);
+    op_write(&keep, add_tail(s, "lse"), 0, false);
+    vec_push(s->arena, &b->ops);
+    memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
+    b->ops.at[at] = keep;
+}
+
 void step_save(Step *s, Saving v)
 {
     Block *upper = &s->block[BLOCK_BACKWARD], *lower = &s->block[BLOCK_BACKWARD_LOWER];
     s->saving = v;
+    if (saves(v.upper, "o_tail"))
+        keep_tail(s, v.tail);
     for (int i = 0; i < s->values.n; i++) {
         Value *x = &s->values.at[i];
         x->saved = savable(x) && saves(v.upper, x->name);

@@ -8,7 +8,7 @@ enum { INS = 3, OUTS = 2, /* odd: a shard is another number than the sum it come
        SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d };
 
 /* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0 output, g0 the whole
- * gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta. */
+ * gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta, k0 the kept rows of an output. */
 typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight, sum; } Rule;
 
 /* An operation of forward; from: the operation that made the operand, -1: the batch did. */

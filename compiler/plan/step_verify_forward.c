@@ -11,6 +11,8 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE, "x0", "y0", false, false},
     {OP_LAYOUT, OP_LAYOUT, "x0", "y0", false, false},
     {OP_ATTENTION, OP_ATTENTION, "x0x1x2", "y0y1", false, false},
+    {OP_KEEP, OP_KEEP, "x0x1", "y0y1", false, false},
+    {OP_ATTENTION, OP_ATTENTION_REST, "x0x1x2k0k1", "y0y1", false, false},
     {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
     {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
     {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
@@ -75,6 +77,9 @@ uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole)
     return o->op->chunked ? chunk_number(m, whole, o->chunk) : whole;
 }
 
+/* Of the kept rows of a value. */
+static uint64_t kept_number(uint64_t whole) { return number('k', whole, 0); }
+
 bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
 bool passes(const Machine *m, const Made *x, int n)
 {
@@ -102,7 +107,7 @@ uint64_t word_number(const Machine *m, const Made *x, const char *word)
     const int n = word[1] - '0';
     if (word[0] == 'd' && passes(m, x, n))
         return x->g[0];
-    return word[0] == 'x' ? x->x[n] : word[0] == 'y' ? x->y[n] : word[0] == 'g' ? x->g[n] : part_number(m, x, word[0], n);
+    return word[0] == 'k' ? kept_number(x->y[n]) : word[0] == 'x' ? x->x[n] : word[0] == 'y' ? x->y[n] : word[0] == 'g' ? x->g[n] : part_number(m, x, word[0], n);
 }
 
 /* ---- what forward says ---- */
@@ -120,13 +125,13 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[o->read[i].value * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        x.from[x.ins] = k == VALUE_ACTIVATION && d->there ? d->made : -1;
+        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1; /* what is kept asks for no gradient */
         x.output[x.ins] = d->output;
-        x.x[x.ins] = x.from[x.ins] < 0 ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
+        x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
         all = mix(all, x.x[x.ins++]);
     }
     for (int i = 0; i < OUTS && o->write[i].value >= 0; i++) {
-        x.y[i] = one_layout(m, o->kind) ? x.x[0] : mix(all, (uint64_t)i);
+        x.y[i] = one_layout(m, o->kind) ? x.x[0] : o->kind == OP_KEEP ? kept_number(x.x[i]) : mix(all, (uint64_t)i);
         if (m->step->values.at[o->write[i].value].kind == VALUE_ACTIVATION)
             def[o->write[i].value * m->span + layer + o->write[i].next] = (Def){m->made.n, i, true};
     }

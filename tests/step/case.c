@@ -98,6 +98,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     Choice c = {.data = p->cluster.world, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
+    c.saving.tail = (1 + draw(9)) / 10.0;
     c.within = draw(2) ? random_part(p->cluster.world) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);

@@ -214,12 +214,12 @@ static double dot(const double *a, const double *b, int n)
     return sum;
 }
 
-/* Causal; q, k, v to o and lse. */
-static void attention(Machine *m)
+/* Causal; q, k, v to o and lse of the first queries. */
+static void attention(Machine *m, int64_t queries)
 {
     const int d = m->m->head_dim;
     for (int h = 0; h < m->m->heads; h++)
-        for (int64_t q = 0; q < m->n; q++) {
+        for (int64_t q = 0; q < queries; q++) {
             double sum = 0, *o = m->y[0] + q_row(m, q, h);
             memset(o, 0, (size_t)d * sizeof *o);
             for (int64_t k = 0; k <= q; k++) {
@@ -232,6 +232,25 @@ static void attention(Machine *m)
                 o[i] /= sum;
             m->y[1][h * m->n + q] = log(sum);
         }
+}
+
+/* Of o and lse the rows of the last tokens. */
+static void keep(Machine *m)
+{
+    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
+    memcpy(m->y[0], m->x[0] + first * row, (size_t)(tail * row) * sizeof(double));
+    for (int h = 0; h < m->m->heads; h++)
+        memcpy(m->y[1] + h * tail, m->x[1] + h * m->n + first, (size_t)tail * sizeof(double));
+}
+
+/* q, k, v and what was kept to o and lse. */
+static void attention_rest(Machine *m)
+{
+    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
+    attention(m, first);
+    memcpy(m->y[0] + first * row, m->x[3], (size_t)(tail * row) * sizeof(double));
+    for (int h = 0; h < m->m->heads; h++)
+        memcpy(m->y[1] + h * m->n + first, m->x[4] + h * tail, (size_t)tail * sizeof(double));
 }
 
 /* q, k, v, lse, d_o, delta to dq, dk, dv. */
@@ -454,7 +473,9 @@ static void run_op(Machine *m, const Op *o)
     case OP_ROPE_BACK: rope(m, -1); break;
     case OP_LAYOUT:
     case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
-    case OP_ATTENTION: attention(m); break;
+    case OP_ATTENTION: attention(m, m->n); break;
+    case OP_KEEP: keep(m); break;
+    case OP_ATTENTION_REST: attention_rest(m); break;
     case OP_SWIGLU: swiglu(m); break;
     case OP_LOSS: loss(m, w, dw); break;
     case OP_EMBED_BACK: embed_back(m, dw); break;

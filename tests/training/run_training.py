@@ -4,7 +4,7 @@
 
 Parts: gradients  of every weight, on many layouts, against the float64 oracle
        curve      training steps against the same training in float64
-       recompute  losses and gradient norms of none, selective and full: the same bits
+       recompute  losses and gradient norms of none, selective, full and tail: the same bits
        memory     losses of what is recomputed, sharded and chunked: those of one rank that saves all; a sample, or with --all all
        hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
@@ -79,6 +79,7 @@ class Shape(typing.NamedTuple):
     softcap: float = 0
     part: str = ""
     sinks: bool = False
+    sequence: int = SEQUENCE
 
 
 BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
@@ -135,6 +136,8 @@ GRADIENTS = [
     (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero3 within node"), Shape(masks=("document", "causal"))),
     (Layout("ring", "keys", "striped", nodes=3, lanes=2, weights="zero2 within 2"), Shape(tied="yes")),
     (Layout("ring", "queries", "zigzag", nodes=2, lanes=2, weights="zero1 within 1"), Shape(tied="yes")),
+    (Layout("ring", "keys", "zigzag", lanes=4, recompute="tail(0.5)"), Shape(masks=("document", "causal", "window(17)"))),
+    (Layout("burst", "queries", "striped", 2, 2, recompute="tail(0.9)", weights="zero1", chunks=3), Shape(part=NORM, sinks=True)),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -146,10 +149,16 @@ CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), L
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
 SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))"]
+AGAIN = ["selective", "full"]
+TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "contiguous", lanes=4),
+          Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2"), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
+          Layout("ring", "keys", "blocks(8)", nodes=2, lanes=2, data=2)]
+TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
 SHARDED = ["zero3", "zero2", "zero1"]
 CHUNKS = [1, 3]
 SAMPLE = 8
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
+TAIL_STEPS, TAIL_TEXT = 10, Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=533)  # several tiles a rank
 TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
   optimizer adamw {{ lr 5e-3; betas 0.9 0.95; decay 0.1; clip 0.7; warmup 8; cosine to 5e-4; }} }}
 """
@@ -162,7 +171,7 @@ def model_text(layout, shape, train=""):
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
              *(["  sinks learned;"] if shape.sinks else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
-    lines += ["}", f"sequence {SEQUENCE};", layout.text()]
+    lines += ["}", f"sequence {shape.sequence};", layout.text()]
     return "\n".join(lines) + train
 
 
@@ -193,12 +202,14 @@ class Training:
     def build(self, name, layout, shape, train="", objects=()):
         return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
-    def program(self, layout, steps=STEPS):
+    def program(self, layout, steps=STEPS, shape=None):
         """The whole program of a layout, for training on the text."""
-        if (layout, steps) not in self.built:
+        key = layout, steps, shape
+        if key not in self.built:
             train = TRAIN.format(data=self.data, steps=steps, batch=2)
-            self.built[layout, steps] = self.build(f"train{steps}_{layout.name()}", layout, TEXT, train)
-        return self.built[layout, steps]
+            name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}" if shape else "")
+            self.built[key] = self.build(name, layout, shape or TEXT, train)
+        return self.built[key]
 
     def read_metrics(self, path):
         lines = path.read_text().splitlines() if path.exists() else []
@@ -239,12 +250,13 @@ class Training:
 
     def recompute(self):
         """What is computed again is computed from the same numbers in the same order."""
-        for layout in RECOMPUTED:
-            runs = [self.train(self.program(layout._replace(recompute=r), NEAR_STEPS)) for r in ("none", "selective", "full")]
+        for layout, again, steps, shape in ([(layout, AGAIN, NEAR_STEPS, None) for layout in RECOMPUTED] +
+                                            [(layout, TAILS, TAIL_STEPS, TAIL_TEXT) for layout in TAILED]):
+            runs = [self.train(self.program(layout._replace(recompute=r), steps, shape)) for r in ("none", *again)]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-            expect(len(rows[0]) == NEAR_STEPS and len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
-            expect(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on recomputation\n{rows}")
-            print(f"{layout.name()}: {NEAR_STEPS} losses and norms are the same bits with selective and full")
+            expect(len(rows[0]) == steps and len(set(rows[0])) == steps, f"{layout}: {len(rows[0])} lines of metrics")
+            expect(all(row == rows[0] for row in rows), f"{layout}: losses or norms depend on recomputation\n{rows}")
+            print(f"{layout.name()}: {steps} losses and norms are the same bits with {', '.join(again)}")
 
     def memory(self):
         """A batch of two sequences: on two groups one each, else both one after the other."""
