@@ -305,12 +305,13 @@ static bool of_all_pieces(const Scheduler *s, const ChunkRef *ref)
     return s->text->pieces > 1 && (ref->tensor == T_KV || ref->tensor == T_DKV) && !ref->piece;
 }
 
-/* A statement about a chunk of keys without a piece is about all of them: `for piece in 0 .. P - 1` around it. */
+/* A statement about a chunk of keys without a piece is about all of them: `for pieces in 0 .. P - 1` around it, named by the
+ * word, which no user's variable can be. */
 static Stmt *each_piece(Scheduler *s, Stmt *stmt)
 {
     Stmt *loop = NEW(s->c->arena, Stmt);
     Expr *zero = NEW(s->c->arena, Expr), *last = NEW(s->c->arena, Expr);
-    const Ast word = {.text = "piece", .name_span = stmt->span};
+    const Ast word = {.text = "pieces", .name_span = stmt->span};
     int all = 0;
     for (int i = 0; i < stmt->nrefs; i++)
         all += of_all_pieces(s, &stmt->refs[i]);
