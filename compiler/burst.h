@@ -315,6 +315,8 @@ typedef struct Train {
     bool export_f32;        /* else bf16 */
     double lr, lr_end, beta1, beta2, decay, clip, adam_eps;
     bool cosine;
+    bool deterministic;     /* sums have the same order on every run: the same bits */
+    Span deterministic_span;
     Span span;
 } Train;
 struct SchedText;

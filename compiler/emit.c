@@ -155,6 +155,8 @@ static void emit_sizes(Emit *e)
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
+    if (device(e) && e->draft->program->train.deterministic)
+        text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (exchanges(e))
         emit_shares(e);
     if (device(e) && exchanges(e)) {

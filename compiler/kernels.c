@@ -39,10 +39,11 @@ static const Row *row_of(int form, int head_dim)
     return NULL;
 }
 
-/* Of the sm_90a form at head_dim 64 all registers are in use: with capped scores products would wait for one another. */
-static bool fits(const Row *r, const Model *m)
+/* Of the sm_90a form at head_dim 64 all registers are in use: with capped scores products would wait for one another. In the sm_80
+ * form threads add to dQ from registers, at no point where a block could wait for its turn. */
+static bool fits(const Row *r, const Program *p)
 {
-    return !(r->form == 90 && r->head_dim == 64 && m->softcap > 0);
+    return r->form == 90 ? r->head_dim > 64 || p->model.softcap == 0 : !p->train.deterministic;
 }
 
 Kernels kernels_of(const Program *p)
@@ -50,7 +51,7 @@ Kernels kernels_of(const Program *p)
     Kernels k = {0};
     for (int i = 0; i < countof(forms); i++) {
         const Row *row = row_of(forms[i].form, p->model.head_dim);
-        if (!row || !fits(row, &p->model) || !runs_everywhere(&p->cluster, forms[i].arch))
+        if (!row || !fits(row, p) || !runs_everywhere(&p->cluster, forms[i].arch))
             continue;
         k = row->kernels;
         k.form = forms[i].form, k.forward = forms[i].forward, k.backward = forms[i].backward;
@@ -70,12 +71,12 @@ static int64_t ints(int64_t own, int64_t other)
     return own * (other + 5) + 1;
 }
 
-KernelLists kernels_lists(const Kernels *k, int64_t tokens)
+KernelLists kernels_lists(const Kernels *k, int64_t tokens, int turns)
 {
     const int least = k->forward_k < k->forward_long ? k->forward_k : k->forward_long;
     const int64_t q[2] = {tiles(tokens, k->forward_q), tiles(tokens, k->backward_q)};
     const int64_t kv[2] = {tiles(tokens, least), tiles(tokens, k->backward_k)};
-    const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]);
+    const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = q[0] + kv[0] > q[1] + kv[1] ? q[0] + kv[0] : q[1] + kv[1]};
 }

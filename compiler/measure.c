@@ -14,6 +14,8 @@ static void emit_kernels(const Program *p, Text *out)
     const Kernels k = kernels_of(p);
     if (p->model.softcap > 0)
         text_printf(out, "#define PLAN_SOFTCAP ((float)%.9g)\n", p->model.softcap);
+    if (p->train.deterministic)
+        text_add(out, "#define PLAN_DETERMINISTIC 1\n");
     text_printf(out, "#define BURST_FORM %d\n#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n", k.form);
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_cuda(p, m, out);

@@ -52,8 +52,10 @@ static void add_inputs(MemoryMaker *m)
 static void add_lists(MemoryMaker *m)
 {
     const Kernels kernels = kernels_of(m->program);
-    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens);
-    add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1, "[tiles of one side][tiles of the other + 5], 1", lists.ints);
+    const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
+    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens, turns);
+    add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
+                turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);
 }
 

@@ -196,9 +196,10 @@ typedef struct Kernels {
     int forward_q, forward_k, forward_long, backward_q, backward_k; /* tokens of a tile: runtime/burst_kernels.h */
 } Kernels;
 Kernels kernels_of(const Program *p);
-/* What the lists of live tiles of one launch take at most, for chunks of so many tokens. */
+/* What the lists of live tiles of one launch take at most, for chunks of so many tokens. turns: query heads whose dQ is added in a
+ * fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;
-KernelLists kernels_lists(const Kernels *k, int64_t tokens);
+KernelLists kernels_lists(const Kernels *k, int64_t tokens, int turns);
 
 /* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */
 struct Flow;

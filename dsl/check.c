@@ -1,6 +1,7 @@
 /* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other.
  */
 #include "check.h"
+#include "plan.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,6 +32,15 @@ static void check_head_dim(Checker *c)
                    "need not be hidden", m->head_dim, t->language, t->head_dims[0], t->head_dims[1]);
 }
 
+/* On CPUs every sum has its order in any case. */
+static void check_deterministic(Checker *c)
+{
+    const Program *p = c->program;
+    if (p->train.deterministic && p->target && p->target->device_memory && !kernels_of(p).form)
+        diag_error(c->diags, p->train.deterministic_span, "`deterministic yes` needs the attention kernels of sm_90a: all devices of that "
+                   "architecture, head_dim 64 or 128, and no softcap at head_dim 64; others add up dQ in any order");
+}
+
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
 {
     int before = diags_errors(d);
@@ -50,6 +60,7 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
     finish_attention(&c);
     c.program->target = find_target(&c, in->target);
     check_head_dim(&c);
+    check_deterministic(&c);
     c.program->schedules = c.schedules.at;
     c.program->schedule_count = c.schedules.n;
     return diags_errors(d) == before ? c.program : NULL;

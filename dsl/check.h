@@ -88,7 +88,7 @@ struct Field {
 /* Hands every setting of the list to its field. what names the list in messages ("the model"); at is blamed for what is
  * missing. */
 void take_fields(Checker *c, AstList settings, const Field *fields, int n, void *to, const char *what, Span at);
-TakeField take_int, take_int64, take_double, take_once; /* int, int64_t, double, const Ast * (set in one file) */
+TakeField take_int, take_int64, take_double, take_yes_no, take_once; /* int, int64_t, double, bool, const Ast * (set in one file) */
 const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
 /* Reports an unknown word with the nearest of names. */
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);

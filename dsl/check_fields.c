@@ -371,6 +371,16 @@ void take_int(Checker *c, const Ast *setting, const Field *f, void *to)
     *(int *)to = (int)value;
 }
 
+void take_yes_no(Checker *c, const Ast *setting, const Field *f, void *to)
+{
+    static const char *const words[] = {"no", "yes"};
+    (void)f;
+    Cursor u = cursor_of(c, setting);
+    int word = cursor_choice(&u, words, 2);
+    if (cursor_end(&u))
+        *(bool *)to = word == 1;
+}
+
 void take_double(Checker *c, const Ast *setting, const Field *f, void *to)
 {
     Cursor u = cursor_of(c, setting);

@@ -80,16 +80,6 @@ static void take_norm(Checker *c, const Ast *s, const Field *f, void *to)
         cursor_end(&u);
 }
 
-static void take_yes_no(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    static const char *const words[] = {"no", "yes"};
-    (void)f;
-    Cursor u = cursor_of(c, s);
-    int word = cursor_choice(&u, words, 2);
-    if (cursor_end(&u))
-        *(bool *)to = word == 1;
-}
-
 static void take_heads(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Model *m = to;

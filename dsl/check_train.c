@@ -107,6 +107,13 @@ static void take_steps(Checker *c, const Ast *s, const Field *f, void *to)
     take_int64(c, s, f, &t->t.steps);
 }
 
+static void take_deterministic(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Train *t = &((TrainFields *)to)->t;
+    t->deterministic_span = s->span;
+    take_yes_no(c, s, f, &t->deterministic);
+}
+
 static const Field train_fields[] = {
     {"data", take_data, 0, 0},
     {"separator", take_int64, AT(separator), 0, UNIT_NONE, 0, INT32_MAX},
@@ -118,6 +125,7 @@ static const Field train_fields[] = {
     {"weights", take_weights, 0, 0},
     {"export", take_export, 0, 0},
     {"seed", take_int64, AT(seed), 0, UNIT_NONE, 0, 9e15},
+    {"deterministic", take_deterministic, 0, 0},
 };
 #undef AT
 

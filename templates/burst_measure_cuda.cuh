@@ -114,8 +114,8 @@ static size_t measure_tokens(const MeasureKernels *k) { return k->tokens > MEASU
 static size_t measure_list(const MeasureKernels *k)
 {
     const int *t = k->tile, n = k->tokens;
-    const size_t f = burst_lists_ints(burst_tiles(n, t[0]), burst_tiles(n, t[1]));
-    const size_t b = burst_lists_ints(burst_tiles(n, t[3]), burst_tiles(n, t[2]));
+    const size_t f = burst_lists_ints(burst_tiles(n, t[0]), burst_tiles(n, t[1]), 0);
+    const size_t b = burst_lists_ints(burst_tiles(n, t[3]), burst_tiles(n, t[2]), PLAN_DETERMINISTIC ? k->heads : 0);
     return f > b ? f : b;
 }
 
@@ -234,7 +234,8 @@ static int measure_lists(Measure *m, const MeasureKernels *k, int direction, Bur
 {
     const int *t = k->tile + 2 * direction, tiles_q = burst_tiles(k->tokens, t[0]), tiles_k = burst_tiles(k->tokens, t[1]);
     const BurstTokens tokens = measure_side(m, k);
-    *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k, m->lists[direction]);
+    *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k, PLAN_DETERMINISTIC && direction,
+                             m->lists[direction]);
     MEASURE_CUDA(k->lists(tokens, tokens, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
     return BURST_OK;
 }

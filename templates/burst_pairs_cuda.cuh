@@ -8,7 +8,7 @@ template <class MASK> static inline cudaError_t plan_forward_pair(PlanState *s, 
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_K;
     cudaStream_t stream = burst_gpu_compute(s->exec);
-    p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), s->buffer.lists);
+    p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), false, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, true, s->buffer.tile_sides, p.lists, stream);
     return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
 }
@@ -17,7 +17,7 @@ template <class MASK> static inline cudaError_t plan_backward_pair(PlanState *s,
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_K;
     cudaStream_t stream = burst_gpu_compute(s->exec);
-    p.lists = burst_lists_place(burst_tiles(p.k_tokens.n, K), burst_tiles(p.q_tokens.n, Q), s->buffer.lists);
+    p.lists = burst_lists_place(burst_tiles(p.k_tokens.n, K), burst_tiles(p.q_tokens.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
     const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, false, s->buffer.tile_sides, p.lists, stream);
     return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
 }

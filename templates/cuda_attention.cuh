@@ -19,6 +19,11 @@
 #define PLAN_SOFTCAP 0
 #endif
 
+/* Sums have the same order on every run (`deterministic yes`): backward's additions to dQ wait for their turn. 0: no code for it. */
+#ifndef PLAN_DETERMINISTIC
+#define PLAN_DETERMINISTIC 0
+#endif
+
 /* ---- chunks ---- */
 /* The tokens of one chunk in local order; device memory. table[t] is NULL where no mask reads table t. */
 typedef struct BurstTokens {
@@ -31,8 +36,9 @@ typedef struct BurstTokens {
  * aligned). Token-major [n][H][d] has row H * d and head d; head-major [H][n][d] has row d and head n * d. */
 typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
 
-/* A tile and its list: count entries, the first of them again here (0 where there is none). 16 bytes, read at once. */
-typedef struct BurstTileList { int32_t tile, count, first, unused; } BurstTileList;
+/* A tile and its list: count entries, the first of them again here (0 where there is none); live: how many tiles of this side have
+ * entries, the first so many of the order. 16 bytes, read at once. */
+typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each 2 * tile + partial of the other
  * side. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other. */
@@ -41,6 +47,9 @@ typedef struct BurstTileLists {
     BurstTileList *order; /* [rows] */
     int32_t *count, *list;
     int32_t *taken; /* how many tiles the blocks of a persistent grid have asked for; 0 between launches */
+    /* With PLAN_DETERMINISTIC and rows of keys: how many rows come before row r at query tile i, [r * stride + i] where i is in r's
+     * list; how many have added to query tile i of head h, [h * stride + i]. Else NULL. */
+    int32_t *turn, *added;
 } BurstTileLists;
 
 /* Tokens of a tile of form BURST_FORM (burst_kernels.h); MASK::LONG: it leaves long lists. */
@@ -498,7 +507,19 @@ static __global__ void burst_lists_kernel(const BurstSide *own, const BurstSide 
         lists.count[row] = count;
 }
 
-/* order[i] = the i-th longest; equal ones in ascending order. */
+/* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get there. */
+template <class MASK>
+static __global__ void burst_turns_kernel(const BurstSide *keys, const BurstSide *queries, BurstTileLists lists)
+{
+    const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    int turn = 0;
+    for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
+        if (MASK::tile(&queries[at], &keys[row]) != BURST_EMPTY)
+            lists.turn[(int64_t)row * lists.stride + at] = turn++;
+}
+
+/* order[i] = the i-th longest, equal ones in ascending order; where there are turns, the last tile first: who waits for another's
+ * addition was started after it. */
 static __global__ void burst_order_kernel(BurstTileLists lists)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -507,10 +528,12 @@ static __global__ void burst_order_kernel(BurstTileLists lists)
     if (row == 0)
         *lists.taken = 0;
     const int mine = lists.count[row];
-    int before = 0;
-    for (int i = 0; i < lists.rows; i++)
+    int before = 0, live = 0;
+    for (int i = 0; i < lists.rows; i++) {
         before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
-    lists.order[before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, 0};
+        live += lists.count[i] > 0;
+    }
+    lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, live};
 }
 
 /* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
@@ -523,18 +546,20 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one pair of chunks take: order, count, list and taken. */
-static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles)
+/* Ints that the lists of one pair of chunks take: order, count, list and taken; and with turns of so many heads, turn and added. */
+static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns)
 {
-    return (size_t)own_tiles * (sizeof(BurstTileList) / 4 + 1 + (size_t)other_tiles) + 1;
+    const size_t own = (size_t)own_tiles, other = (size_t)other_tiles;
+    return own * (sizeof(BurstTileList) / 4 + 1 + other) + 1 + (turns ? (own + (size_t)turns) * other : 0);
 }
 
 /* memory: aligned to 16 bytes. */
-static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, int32_t *memory)
+static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, bool turns, int32_t *memory)
 {
-    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4);
-    int32_t *const list = count + own_tiles;
-    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, list + (size_t)own_tiles * (size_t)other_tiles};
+    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count + own_tiles;
+    const size_t pairs = (size_t)own_tiles * (size_t)other_tiles;
+    int32_t *const taken = list + pairs, *const turn = turns ? taken + 1 : NULL;
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, taken, turn, turns ? turn + pairs : NULL};
     return l;
 }
 
@@ -554,6 +579,8 @@ static cudaError_t burst_make_lists(BurstTokens q, BurstTokens k, int tile_q, in
     burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(
         rows_are_q ? sides : side_k, rows_are_q ? side_k : sides, rows_are_q, k.n % tile_k ? tiles_k - 1 : -1, lists);
     burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
+    if (lists.turn && tiles_q)
+        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(side_k, sides, lists);
     return cudaGetLastError();
 }
 

@@ -150,6 +150,24 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
 }
 
 /* ---- the warp that adds dQ ---- */
+/* With turns: waits until all rows that come before this one have added to the query tile; lets the next one add. First lane. */
+static __device__ __forceinline__ void backward_await_turn(const BurstTileLists &lists, const BackwardWork &w, int head, int tile)
+{
+    const int32_t turn = __ldg(lists.turn + (int64_t)w.tile * lists.stride + tile), *const added = lists.added + (int64_t)head * lists.stride + tile;
+    int32_t now;
+    do
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(added) : "memory");
+    while (now != turn);
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+static __device__ __forceinline__ void backward_end_turn(const BurstTileLists &lists, int head, int tile)
+{
+    adds_made();
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(lists.added + (int64_t)head * lists.stride + tile) : "memory");
+}
+
 /* At head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32). */
 template <class L, int D>
 static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w)
@@ -159,8 +177,11 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
     named_arrive(DQ_EMPTY, 160), named_arrive(DQ_EMPTY + 1, 160);
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++) {
-            const int row = (i ? __ldg(w.list + i) : w.first) / 2 * L::BM;
+            const int tile = (i ? __ldg(w.list + i) : w.first) / 2, row = tile * L::BM;
             left--;
+            if (PLAN_DETERMINISTIC && first)
+                backward_await_turn(a.p.lists, w, head, tile);
+            __syncwarp();
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 named_sync(DQ_FULL + half, 160);
@@ -179,6 +200,8 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
                 if (left)
                     named_arrive(DQ_EMPTY + half, 160);
             }
+            if (PLAN_DETERMINISTIC && first)
+                backward_end_turn(a.p.lists, head, tile);
         }
     if (first)
         adds_made();
@@ -454,7 +477,8 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
 }
 
 /* Adds the pair's gradients. Where there are few key tiles, the heads of a group are split over several blocks, so that
- * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. */
+ * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. Not so with
+ * PLAN_DETERMINISTIC: a block has all heads of its group, and dQ's additions take turns. */
 template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, int multiprocessors, cudaStream_t stream)
 {
     using L = BurstBackwardLayout<D, MASK>;
@@ -464,7 +488,7 @@ template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, 
     if (tiles == 0 || p.q_heads == 0 || n == 0)
         return cudaSuccess;
     p.splits = 1;
-    while (p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
+    while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
         p.splits++;
     p.section = burst_section(p.kv_heads * p.splits, 4.0 * D * n * p.group / p.splits);
     a.p = p;
@@ -473,6 +497,10 @@ template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, 
     e = e != cudaSuccess ? e : burst_rows_map(&a.k, p.k, D, p.k_tokens.n, p.kv_heads, L::BN);
     e = e != cudaSuccess ? e : burst_rows_map(&a.v, p.v, D, p.k_tokens.n, p.kv_heads, L::BN);
     e = e != cudaSuccess ? e : burst_tensor_map(&a.dq, p.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
+    if (e != cudaSuccess)
+        return e;
+    if (PLAN_DETERMINISTIC)
+        e = cudaMemsetAsync(p.lists.added, 0, (size_t)p.q_heads * (size_t)p.lists.stride * sizeof(int32_t), stream);
     if (e != cudaSuccess)
         return e;
     burst_backward_kernel<D, MASK><<<tiles * p.splits, L::THREADS, L::BYTES, stream>>>(a);

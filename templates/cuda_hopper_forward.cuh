@@ -13,7 +13,6 @@
 typedef struct BurstForwardLaunch {
     CUtensorMap q, k, v;
     BurstForward p;
-    int total; /* tiles of all heads */
 } BurstForwardLaunch;
 
 /* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (docs/performance.md). */
@@ -97,11 +96,11 @@ static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &
     w.q.next();
 }
 
-/* The next tile's number; first lane only. The one who asks last leaves the counter as it was. */
-static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a)
+/* The next tile's number; first lane only. The one who asks last leaves the counter as it was. total: tiles of all heads. */
+static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a, int total)
 {
     const int before = atomicAdd(a.p.lists.taken, 1);
-    if (before == a.total - 1)
+    if (before == total - 1)
         *(volatile int32_t *)a.p.lists.taken = 0;
     return (int)gridDim.x + before;
 }
@@ -110,9 +109,9 @@ static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a)
  * tile while others are free. */
 template <class L, class MASK>
 static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
-                                                           int number)
+                                                           int number, int rows)
 {
-    const Place place = place_of(number, a.p.lists.rows, a.p.q_heads, a.p.section);
+    const Place place = place_of(number, rows, a.p.q_heads, a.p.section);
     const BurstTileList of = list_of(a.p.lists, place.tile);
     const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
     const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
@@ -125,7 +124,7 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     for (int i = 1; i < of.count; i++) {
         const int after = __ldg(list + i);
         if (i == of.count - 1 && w.lane == 0)
-            next = forward_ask(a);
+            next = forward_ask(a, rows * a.p.q_heads);
         forward_load_k<L, MASK>(a, shared, w, after, kv);
         forward_load_v(a, shared_address(shared), w, entry, kv);
         entry = after;
@@ -133,16 +132,18 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     if (of.count)
         forward_load_v(a, shared_address(shared), w, entry, kv);
     if (of.count < 2 && w.lane == 0)
-        next = forward_ask(a);
+        next = forward_ask(a, rows * a.p.q_heads);
     return __shfl_sync(0xffffffffu, next, 0);
 }
 
+/* Between the first pair and the last, rows that see none of the keys stay as they are. */
 template <class L, class MASK> static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch &a, unsigned char *shared)
 {
     const uint32_t base = shared_address(shared);
+    const int rows = a.p.flags & (BURST_FIRST | BURST_LAST) ? a.p.lists.rows : list_of(a.p.lists, 0).live;
     ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
-    for (int number = (int)blockIdx.x; number < a.total;)
-        number = forward_produce_tile<L, MASK>(a, shared, w, number);
+    for (int number = (int)blockIdx.x; number < rows * a.p.q_heads;)
+        number = forward_produce_tile<L, MASK>(a, shared, w, number, rows);
     barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
     if (w.lane == 0) {
         ((volatile int32_t *)(shared + L::TILE))[w.q.at * 4] = -1;
@@ -488,15 +489,15 @@ template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, in
     memset(&a, 0, sizeof a);
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     a.p = p;
-    a.total = p.lists.rows * p.q_heads;
+    const int total = p.lists.rows * p.q_heads;
     const int kv_heads = (p.q_head0 + p.q_heads - 1) / p.group - p.kv_head0 + 1;
-    if (a.total == 0)
+    if (total == 0)
         return cudaSuccess;
     cudaError_t e = burst_rows_map(&a.q, p.q, D, p.q_tokens.n, p.q_heads, L::BM);
     e = e != cudaSuccess ? e : burst_rows_map(&a.k, p.k, D, p.k_tokens.n, kv_heads, L::BN);
     e = e != cudaSuccess ? e : burst_rows_map(&a.v, p.v, D, p.k_tokens.n, kv_heads, L::BN);
     if (e != cudaSuccess)
         return e;
-    burst_forward_kernel<D, MASK><<<a.total < multiprocessors ? a.total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    burst_forward_kernel<D, MASK><<<total < multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

@@ -23,7 +23,7 @@ class Tokens(C.Structure):
 
 class Lists(C.Structure):
     _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p),
-                ("taken", C.c_void_p)]
+                ("taken", C.c_void_p), ("turn", C.c_void_p), ("added", C.c_void_p)]
 
 
 class Forward(C.Structure):
@@ -42,8 +42,8 @@ class Backward(C.Structure):
 _library = {}
 
 
-def library(d, softcap):
-    name = f"libattention{d}{f'_softcap{softcap}' if softcap else ''}.so"
+def library(d, softcap, deterministic):
+    name = f"libattention{d}{f'_softcap{softcap}' if softcap else '_deterministic' if deterministic else ''}.so"
     if name not in _library:
         folder = os.environ.get("BURST_CUDA_LIB", os.path.dirname(os.path.abspath(__file__)))
         _library[name] = C.CDLL(os.path.join(folder, name))
@@ -80,10 +80,10 @@ def split(partition, n, ranks, block=48):
 class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
-    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0):
+    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False):
         self.mask, self.d, self.group = MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
-        self.lib, self.scale = library(d, softcap), d ** -0.5
+        self.lib, self.scale = library(d, softcap, deterministic), d ** -0.5
         if self.lib.test_setup(self.mask):
             raise RuntimeError("setup failed")
         tiles = (C.c_int * 4)()
@@ -108,7 +108,7 @@ class Ring:
                 for j, k in enumerate(self.tokens):
                     tq, tk = -(-q.n // self.tiles[2 * backward]), -(-k.n // self.tiles[2 * backward + 1])
                     own, other = (tk, tq) if backward else (tq, tk)
-                    memory = torch.full((own * (other + 5) + 1,), -1, dtype=torch.int32, device="cuda")
+                    memory = torch.full((own * (2 * other + 5) + 1 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
                     sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
                     lists = Lists()
                     call(self.lib.test_lists, self.mask, C.byref(q), C.byref(k), backward, C.c_void_p(sides.data_ptr()),

@@ -1,5 +1,5 @@
 /* attention_lib.cu: the attention kernels for one head_dim (HEAD_DIM) and the masks of masks.cuh, as a library with C
- * functions that attention.py calls. HOPPER: their sm_90a form. Each returns a cudaError_t as an int; `mask` is a number of
+ * functions that attention.py calls. HOPPER: their sm_90a form. PLAN_DETERMINISTIC: its sums in order. Each returns a cudaError_t as an int; `mask` is a number of
  * TEST_MASKS.
  */
 #ifdef HOPPER /* the sm_90a form */
@@ -45,13 +45,13 @@ int test_setup(int mask)
 
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
-/* memory: burst_lists_ints ints; sides: one per tile of both chunks. */
+/* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile of both chunks. */
 int test_lists(int mask, const BurstTokens *q, const BurstTokens *k, int backward, void *sides, int32_t *memory,
                BurstTileLists *lists, cudaStream_t stream)
 {
     const int *const tile = kernels[mask].tile;
     const int tiles_q = burst_tiles(q->n, tile[2 * backward]), tiles_k = burst_tiles(k->n, tile[2 * backward + 1]);
-    *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k, memory);
+    *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k, PLAN_DETERMINISTIC && backward, memory);
     return kernels[mask].lists(*q, *k, tile[2 * backward], tile[2 * backward + 1], !backward, (BurstSide *)sides, *lists, stream);
 }
 

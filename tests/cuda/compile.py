@@ -1,4 +1,4 @@
-"""compile.py NVCC ROOT ARCH HEAD_DIM FOLDER [SOFTCAP]: compiles the attention kernels for a few masks and reads ptxas's report.
+"""compile.py NVCC ROOT ARCH HEAD_DIM FOLDER [NAME MACRO=VALUE]: compiles the attention kernels for a few masks and reads ptxas's report.
 
 Warnings are errors, and a kernel whose predicate computes in 32 bits must not spill. A predicate in 64 bits (`odd`) may, in
 its partial tiles, up to SPILL bytes a thread. sm_90a: the kernels of that form; what ptxas says of products that wait for one
@@ -14,16 +14,16 @@ import sys
 MASKS = {0: 0, 1: 0, 3: 0, 6: 0, 8: 200} # full, causal, window_sink, document, odd: bytes that may be spilled
 SLOW = "C7508|C7511|C7512|C7514|C7515"
 
-nvcc, root, arch, head_dim, folder, *cap = sys.argv[1:]
+nvcc, root, arch, head_dim, folder, *variant = sys.argv[1:]
 hopper = arch == "90a"
-if cap:
+if variant:
     MASKS = {1: 0, 6: 0}
-object_file = f"{folder}/attention_{arch}_{head_dim}{'_softcap' if cap else ''}.o"
+object_file = f"{folder}/attention_{arch}_{head_dim}{'_' + variant[0] if variant else ''}.o"
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",
      f"-DHEAD_DIM={head_dim}", "-DMASKS(X)=" + " ".join(f"X({m})" for m in MASKS), f"-I{root}/templates", f"-I{root}/runtime",
-     *(["-DHOPPER"] if hopper else []), *(f"-DPLAN_SOFTCAP=(float){x}" for x in cap), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c", f"{root}/tests/cuda/attention_lib.cu",
-     "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
+     *(["-DHOPPER"] if hopper else []), *(f"-D{x}" for x in variant[1:]), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c",
+     f"{root}/tests/cuda/attention_lib.cu", "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:
     sys.exit(shown.stdout)
 report = re.findall(r"entry function '_Z\d+burst_(forward|backward)_kernelILi(\d+)E\d+PlanMask(\d+)E.*\n.*\n.* (\d+) bytes spill stores"
