@@ -325,6 +325,7 @@ typedef struct Program {
     const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
+    int tensor; /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0: none do */
     int64_t sequence; /* tokens */
     Span sequence_span;
     const Table *tables;

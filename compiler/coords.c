@@ -65,7 +65,7 @@ int coords_most(const Program *p)
     for (int i = 0; i < p->schedule_count; i++) {
         Shaper s = {.coords = p->schedules[i]->coords, .wanted = INT_MAX};
         if (coords_wanted(p, p->schedules[i]))
-            fill_sizes(&s, 0, p->cluster.world);
+            fill_sizes(&s, 0, p->cluster.world / program_tensor(p));
         most = s.found > most ? s.found : most;
     }
     return most;

@@ -26,7 +26,7 @@ static const char *class_name(Arena *a, const Cluster *c, int class)
 /* What ranks wait for most: on the critical path, or, where others compute more, for those. */
 static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
 {
-    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights}; /* of the step */
+    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor}; /* of the step */
     double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
     if (waits < 0.01 * p->step)
         return "compute: transfers hide behind it";

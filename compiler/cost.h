@@ -16,7 +16,8 @@
     X(LINK, "link inside the nodes") \
     X(NIC, "network between the nodes") \
     X(MERGE, "merging partial sums") \
-    X(WEIGHTS, "gathering weights and reducing gradients")
+    X(WEIGHTS, "gathering weights and reducing gradients") \
+    X(TENSOR, "gathering tokens and adding up parts of tensor ranks")
 typedef enum CostClass {
 #define X(id, name) COST_##id,
     COST_CLASSES(X)
@@ -123,8 +124,9 @@ int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
 /* ---- cost_work.c: what operations take on ranks that are alike ---- */
-typedef struct Work { double flops, bytes; /* a token */ double fixed; /* bytes, whatever the tokens */ } Work;
+typedef struct Work { double flops, bytes; /* a token */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
+Collective tensor_collective(const Step *s, const Op *o); /* of a gather or scatter of tensor ranks, for which computing waits */
 Work op_work(const Step *s, const Op *o, int block, int unit);
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens);
 bool rank_kinds_equal(RankKind x, RankKind y);
@@ -175,7 +177,8 @@ typedef struct StepParts {
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
     /* a step, from cost_stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
-    double weight_bytes, weight_nic_bytes, weight_uplink_bytes[MAX_LEVELS]; /* sent by a rank; of these, out of its node, and of each level */
+    double tensor;        /* what tensor ranks do among them */
+    double weight_bytes, weight_nic_bytes, weight_uplink_bytes[MAX_LEVELS]; /* sent by a rank in all but attention; of these, out of its node, and of each level */
     BlockTime block[STEP_BLOCKS];
     const char *block_name[STEP_BLOCKS];
     double *rows;         /* [BURST_ROW_COUNT] of the rank that computes most; those of computing and waits add up to the step */

@@ -37,7 +37,7 @@ typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
 static int unit_of(const Draft *d, int coord)
 {
     const Choice *c = d->forward->choice;
-    int gpus = d->program->cluster.groups[0].gpus, node = c->ranks > gpus ? gpus : 1;
+    int gpus = d->program->cluster.groups[0].gpus, node = c->ranks * choice_tensor(c) > gpus ? gpus : 1;
     return node / gcd(node, c->placed && c->size[coord] > 1 ? c->place[coord] : c->stride[coord]);
 }
 
@@ -117,7 +117,7 @@ static int slowest_group(const Draft *d)
     const Choice *choice = d->forward->choice;
     int slowest = 0;
     double least = INFINITY;
-    for (int g = 0; g < c->world / choice->ranks; g++)
+    for (int g = 0; g < c->world / choice->ranks / choice_tensor(choice); g++)
         for (int r = 0; r < choice->ranks; r++) {
             const double rate = cluster_group_of(c, choice_rank(choice, g, r))->device->attention_forward;
             slowest = rate < least ? g : slowest;
@@ -127,7 +127,7 @@ static int slowest_group(const Draft *d)
 }
 
 /* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are seldom in one node and not
- * told apart. */
+ * told apart. So do ranks that have a chunk together, each with its heads. */
 static int groups_alike(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
@@ -135,7 +135,7 @@ static int groups_alike(const Draft *d)
     int alike = 0;
     for (int g = 0; choice->placed && g < choice->data; g++)
         alike += cluster_node_of(c, choice_rank(choice, g, 0)) == cluster_node_of(c, choice_rank(choice, 0, 0));
-    return alike;
+    return choice->tensor ? choice->tensor * (alike ? alike : 1) : alike;
 }
 
 /* ---- loads ---- */

@@ -82,7 +82,7 @@ static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partit
     Vec(RankKind) kinds = {0};
     if (add_mean_kind(a, m, part, c->ranks))
         return;
-    for (int r = 0; r < m->cluster->world; r++) {
+    for (int r = 0; r < m->cluster->world / choice_tensor(c); r++) {
         const double tokens = part ? (double)part->of[r % c->ranks].tokens : (double)m->program->sequence / c->ranks;
         const RankKind k = rank_kind_of(m->cluster, choice_rank(c, r / c->ranks, r % c->ranks), tokens);
         const int known = find_kind(m, k);
@@ -97,7 +97,7 @@ static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partit
 /* One group's, one after the other. */
 static int64_t sequences_of(const Program *p, int ranks)
 {
-    const int64_t groups = p->cluster.world / ranks;
+    const int64_t groups = p->cluster.world / program_tensor(p) / ranks;
     return (p->train.batch + groups - 1) / groups;
 }
 
@@ -125,7 +125,7 @@ static double sequence_flops(const StepModel *m, const StepParts *p)
             const Op *o = &m->step->block[b].ops.at[i];
             flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops;
         }
-    return flops * (double)m->program->sequence;
+    return flops * (double)m->program->sequence * program_tensor(m->program);
 }
 
 /* ---- attention ---- */
@@ -179,7 +179,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads;
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads * program_tensor(d->program);
 }
 
 /* Of all layers, each once forward and once backward, or as often as a step has them. */
@@ -297,7 +297,7 @@ StepParts step_parts(Arena *a, const Draft *d)
 void cost_token(const Program *p, const double *pairs, int rank, double seconds[2])
 {
     Arena *a = arena_new();
-    const Choice c = {.data = 1, .ranks = p->cluster.world};
+    const Choice c = {.data = 1, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p)};
     const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
@@ -344,7 +344,7 @@ double cost_least(const Program *p, const double *pairs, int data)
 {
     Arena *a = arena_new();
     const Setting *recompute = &p->layout.recompute;
-    const Choice c = {.data = data, .ranks = p->cluster.world / data, .saving.tail = p->layout.saving.tail,
+    const Choice c = {.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving.tail = p->layout.saving.tail,
                       .recompute = recompute->is_auto ? RECOMPUTE_NONE : (Recompute)recompute->value};
     StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};

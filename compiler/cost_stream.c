@@ -100,8 +100,8 @@ static void meet(Streams *s)
 /* Of the tokens, those of the operation's chunk. */
 static double chunk_share(const Step *s, const StepOp *o)
 {
-    const int64_t left = s->tokens - o->chunk * s->chunk;
-    return o->op->chunked ? (double)(left < s->chunk ? left : s->chunk) / (double)s->tokens : 1;
+    const int64_t left = s->all_tokens - o->chunk * s->chunk;
+    return o->op->chunked ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
 }
 
 static void compute(Streams *s, const double *seconds)
@@ -165,6 +165,26 @@ static void wait_for_collectives(Streams *s)
     wait_through(s, last_needed(s));
 }
 
+static void count_bytes(Streams *s, const Collective *c)
+{
+    const Cluster *k = s->model->cluster;
+    s->parts->weight_bytes += s->times * c->bytes;
+    s->parts->weight_nic_bytes += s->times * c->nic * k->nodes / k->world;
+    for (int l = 0; l < k->levels; l++)
+        s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
+}
+
+/* Of tensor ranks: they meet, and nothing is computed beside it. */
+static void exchange_tokens(Streams *s)
+{
+    const Collective c = tensor_collective(s->model->step, s->at->op);
+    count_bytes(s, &c);
+    meet(s);
+    add_wait(s, BURST_P_TENSOR, c.seconds);
+    s->parts->tensor += s->times * c.seconds;
+    pass_time(s, c.seconds);
+}
+
 static void start_collective(Streams *s)
 {
     const Step *step = s->model->step;
@@ -172,13 +192,11 @@ static void start_collective(Streams *s)
     const bool gather = at->op->kind == OP_GATHER;
     const Operand full = gather ? at->op->write[0] : at->op->read[0];
     const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
-    const int ranks = step->units.ranks, world = s->model->cluster->world;
-    const Ring ring = at->op->kind == OP_ALL_REDUCE ? (Ring){world / ranks, ranks, 2} : (Ring){ranks, 1, 1};
+    const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks, world = s->model->cluster->world;
+    const Ring ring = at->op->kind == OP_ALL_REDUCE ? (Ring){world / ranks, ranks, 2} :
+                      at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2} : (Ring){sharing, ranks / sharing, 1};
     const Collective c = collective_of(s->model->cluster, ring, (double)step_bytes(step, &step->values.at[full.value], unit));
-    s->parts->weight_bytes += s->times * c.bytes;
-    s->parts->weight_nic_bytes += s->times * c.nic * s->model->cluster->nodes / world;
-    for (int l = 0; l < s->model->cluster->levels; l++)
-        s->parts->weight_uplink_bytes[l] += s->times * c.uplink[l] * cluster_units(s->model->cluster, l) / world;
+    count_bytes(s, &c);
     meet(s);
     *vec_push(s->arena, &s->queue) = (Queued){at, c, s->now};
     if (s->model->cluster->target->copies_at_wait)
@@ -277,6 +295,8 @@ static void run(Streams *s)
         start_collective(s);
     else if (k == WORK_ATTENTION)
         attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], attend_of(at->op->kind));
+    else if (k == WORK_TENSOR)
+        exchange_tokens(s);
     else
         compute(s, model_seconds(m, at));
 }

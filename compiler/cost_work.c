@@ -5,6 +5,7 @@
  * PRODUCT     2 operations a weight and token; what it adds to is memory
  * LOSS        three products, and the passes over a tile of logits
  * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared
+ * TENSOR      bytes of all its tokens over the links of the tensor ranks
  * ATTENTION, COLLECTIVE   the simulation of their transfers knows
  */
 #include "cost.h"
@@ -24,7 +25,7 @@ static double operand_bytes(const Step *s, Operand x)
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
-    return (double)step_bytes(s, v, 0) / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->tokens));
+    return (double)step_bytes(s, v, 0) / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
 /* Where there is one layout, a change of layout alone is nothing. */
@@ -71,6 +72,20 @@ static double loss_bytes(const Step *s)
     return t->activation_bytes * 4 * d + (t->device_memory ? m->vocab * (4 + 4 + 2 + 8 * d / tile) : 0);
 }
 
+/* Of a tensor rank's own tokens, for each of those of all. */
+static Work loss_work(const Step *s, double product)
+{
+    const double own = (double)s->tokens / (double)s->all_tokens;
+    return (Work){.flops = own * 3 * product, .bytes = own * loss_bytes(s)};
+}
+
+Collective tensor_collective(const Step *s, const Op *o)
+{
+    const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
+    const Value *all = &s->values.at[gathers ? o->write[0].value : o->read[0].value];
+    return collective_of(&s->program->cluster, (Ring){s->program->tensor, 1, 1}, (double)step_bytes(s, all, 0));
+}
+
 static double unit_bytes(const Step *s, const Op *o, int unit)
 {
     double bytes = 0;
@@ -85,7 +100,8 @@ Work op_work(const Step *s, const Op *o, int block, int unit)
     case WORK_MEMORY: return (Work){.bytes = memory_bytes(s, o)};
     case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
     case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block]), .bytes = added_bytes(s, o)};
-    case WORK_LOSS: return (Work){.flops = 3 * product_flops(s, o, &s->block[block]), .bytes = loss_bytes(s)};
+    case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block]));
+    case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return (Work){.fixed = 9 * (double)step_bytes(s, &s->values.at[o->read[0].value], unit) + unit_bytes(s, o, unit)};
     default: return (Work){0};
     }
@@ -106,5 +122,5 @@ bool rank_kinds_equal(RankKind x, RankKind y)
 double work_seconds(RankKind k, Work w)
 {
     const double memory = k.device->passes;
-    return k.tokens * w.flops / (k.device->matmul * k.share) + (memory > 0 ? (k.tokens * w.bytes + w.fixed) / memory : 0);
+    return k.tokens * w.flops / (k.device->matmul * k.share) + (memory > 0 ? (k.tokens * w.bytes + w.fixed) / memory : 0) + w.seconds;
 }

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Words of a call: n; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
+/* Words of a call: n: tokens, own or all as it reads them; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
  * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what
  * a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
@@ -39,6 +39,10 @@ static const Call calls[] = {
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
+    {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0"},
+    {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0"},
+    {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0"},
+    {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0"},
     {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB x0 w x1 x2 =s->scale =s->loss y0 g s"},
 };
 
@@ -290,12 +294,23 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), tensor_name_text(p->emit->arena, t->name));
 }
 
+static bool has_all_tokens(const Printer *p, Operand x)
+{
+    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+}
+
+/* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
+static const char *count_text(const Printer *p, const Op *o)
+{
+    return o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+}
+
 /* Of a value with a number for each row of a norm. */
-static const char *norm_text(const Printer *p, const Value *v, bool rows)
+static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool rows)
 {
     if (v->dim[1] == DIM_ONE)
-        return rows ? "n" : "PLAN_HIDDEN";
-    return rows ? arena_printf(p->emit->arena, "n * %s", width_text(v, true)) : "PLAN_HEAD_DIM";
+        return rows ? count_text(p, o) : "PLAN_HIDDEN";
+    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(v, true)) : "PLAN_HEAD_DIM";
 }
 
 static const char *word_text(const Printer *p, const Op *o, const char *word)
@@ -308,7 +323,7 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         const Operand x = *side == 'x' ? o->read[side[1] - '0'] : o->write[side[1] - '0'];
         const Value *v = &p->step->values.at[x.value];
         if (word[0] == 'R' || word[0] == 'P')
-            return norm_text(p, v, word[0] == 'R');
+            return norm_text(p, o, v, word[0] == 'R');
         return wide ? width_text(v, word[0] == 'H') : operand_text(p, o, x);
     }
     switch (word[0]) {
@@ -318,7 +333,9 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
     case 'a': return o->adds[0] ? "true" : "false";
     case 'r': return o->read[1].value >= 0 && !is_weight(p, o->read[1]) ? operand_text(p, o, o->read[1]) : "NULL";
-    default: return o->chunked ? "rows" : "n";
+    case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
+    case 'e': return "s->each";
+    default: return count_text(p, o);
     }
 }
 
@@ -387,10 +404,10 @@ static void emit_reduce(Printer *p, const Op *o)
     p->said = false;
 }
 
-static void emit_all_reduce(Printer *p, const Op *o)
+static void emit_sum(Printer *p, const Op *o, const char *begin)
 {
     const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction"};
-    emit_list(p->emit, "BURST_TRY(burst_op_all_reduce(e, ", item, countof(item), "));");
+    emit_list(p->emit, begin, item, countof(item), "));");
     p->part = -1;
     p->said = false;
 }
@@ -400,8 +417,10 @@ static void emit_zero(Printer *p, const Op *o)
 {
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
-    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %splan_shard(%s)));", variable(p, o, o->write[0]),
-              shard ? "" : step_replicates(p->step) ? "PLAN_SHARD_RANKS * " : "PLAN_WORLD * ", unit);
+    const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
+    const bool split = p->step->program->tensor && p->block->unit == 1;
+    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %s%s%splan_shard(%s)));", variable(p, o, o->write[0]), shard ? "" : ranks,
+              split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
 }
 
 /* Only in the first sequence of a step, or the last. */
@@ -468,7 +487,9 @@ static void emit_op(Printer *p, const Op *o)
     else if (o->kind == OP_REDUCE)
         emit_reduce(p, o);
     else if (o->kind == OP_ALL_REDUCE)
-        emit_all_reduce(p, o);
+        emit_sum(p, o, "BURST_TRY(burst_op_all_reduce(e, ");
+    else if (o->kind == OP_TENSOR_SUM)
+        emit_sum(p, o, "BURST_TRY(burst_op_tensor_sum(e, ");
     else if (o->kind == OP_ZERO)
         emit_zero(p, o);
     else
@@ -497,7 +518,7 @@ static void emit_variables(Printer *p, int type)
     int n = 0;
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
-        const bool stream = o->kind == OP_REDUCE, none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE;
+        const bool stream = o->kind == OP_REDUCE, none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
@@ -510,8 +531,9 @@ static void emit_variables(Printer *p, int type)
 
 static void begin_chunks(Printer *p)
 {
-    emit_line(p->emit, "for (int64_t first = 0; first < n; first += PLAN_CHUNK) {");
-    emit_line(p->emit, "const int64_t rows = n - first < PLAN_CHUNK ? n - first : PLAN_CHUNK;");
+    const char *n = p->step->program->tensor ? "all" : "n";
+    emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);
+    emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
     p->part = -1;
 }
 
@@ -552,7 +574,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->out = &body;
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
-    emit_line(e, "const int64_t n = s->n;");
+    emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;", b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_BYTE);

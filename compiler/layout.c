@@ -18,24 +18,32 @@ static bool allows(const Setting *s, int64_t value)
 
 static int count_data(const Program *p)
 {
-    return p->cluster.world;
+    return p->cluster.world / program_tensor(p);
 }
 
 /* From the most groups on: small ones are judged quickly. Left open: what divides the ranks and the batch, where no rank is
  * left without a token. */
 static bool take_data(const Program *p, Choice *c, int n)
 {
-    const int world = p->cluster.world, data = world - n;
+    const int world = count_data(p), data = world - n;
     c->data = data;
+    c->tensor = p->tensor;
     c->ranks = world / data;
     if (!p->layout.data.is_auto)
         return p->layout.data.value == data;
-    return world % data == 0 && p->train.batch % data == 0 && c->ranks <= p->sequence;
+    return world % data == 0 && p->train.batch % data == 0 && c->ranks * choice_tensor(c) <= p->sequence;
 }
 
 static const char *data_text(Arena *a, const Choice *c)
 {
     return arena_printf(a, "%d", c->data);
+}
+
+/* ---- tensor: over how many ranks each layer's weights are split ---- */
+
+static const char *tensor_text(Arena *a, const Choice *c)
+{
+    return c->tensor ? arena_printf(a, "%d", c->tensor) : NULL;
 }
 
 /* ---- schedule ---- */
@@ -274,6 +282,8 @@ static bool passes(const Stmt *s, TensorId t)
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
+    if (c->tensor)
+        return "`recompute tail` is not planned yet where ranks split layers; use `recompute selective`";
     const Phase *forward = phase_of(c, false);
     if (choice_exchanges(c))
         return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
@@ -391,7 +401,7 @@ static bool chunks_open(const Program *p)
 static int count_chunks(const Program *p)
 {
     int n = 1;
-    while (chunks_open(p) && n < MOST_DOUBLINGS && p->sequence / p->cluster.world >> n >= LEAST_CHUNK)
+    while (chunks_open(p) && n < MOST_DOUBLINGS && p->sequence / count_data(p) >> n >= LEAST_CHUNK)
         n++;
     return n;
 }
@@ -422,6 +432,7 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "context", .column = 9, .if_several = true, .count = coords_most, .take = take_context, .why_not = context_why_not,
      .text = context_text},
     {.name = "heads", .why_not = heads_why_not, .text = heads_text},
+    {.name = "tensor", .text = tensor_text},
     {.name = "placement", .column = 16, .if_several = true, .count = placement_count, .take = placement_take,
      .why_not = placement_why_not, .text = placement_text},
     {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .other = other_travel,

@@ -108,7 +108,8 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
 /* The runtime's token, label, weight and table arrays of one sequence. */
 static void add_batch(MemoryMaker *m)
 {
-    add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", m->n);
+    const int tensor = program_tensor(m->program);
+    add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", (m->n + tensor - 1) / tensor);
     if (m->program->table_count)
         add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]", m->program->sequence);
 }

@@ -2,7 +2,8 @@
  *
  * Ranks of the world are a product of axes: data, and the coordinates by which a group shares its sequence. As a rule data is outermost
  * and the last coordinate innermost, so that the ranks of a group follow each other. `placement lane, data, node` names axes from
- * the innermost on: neighbours along the first are ranks of one node. What is not named lies outside in the usual order. Chunks keep
+ * the innermost on: neighbours along the first are ranks of one node. What is not named lies outside in the usual order. Ranks that
+ * split a layer's weights are always neighbours, inside all of these. Chunks keep
  * their numbers; schedules, partitions and proofs know nothing of this.
  */
 #include "burst.h"
@@ -33,7 +34,7 @@ static Axes usual_axes(const Choice *c)
 static void place(Choice *c, const Axes *x)
 {
     const Axes usual = usual_axes(c);
-    int stride = 1;
+    int stride = choice_tensor(c);
     c->placed = memcmp(x, &usual, sizeof usual) != 0;
     for (int i = 0; i < x->n; i++) {
         *(x->at[i] == DATA ? &c->data_stride : &c->place[x->at[i]]) = stride;
@@ -44,7 +45,7 @@ static void place(Choice *c, const Axes *x)
 int choice_rank(const Choice *c, int group, int chunk)
 {
     if (!c->placed)
-        return group * c->ranks + chunk;
+        return (group * c->ranks + chunk) * choice_tensor(c);
     int rank = group * c->data_stride;
     for (int i = 0; i < c->coords; i++)
         rank += c->size[i] > 1 ? rel_coord(c, chunk, i) * c->place[i] : 0;
@@ -151,10 +152,16 @@ static const char usual_text[] =
     "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / PLAN_GROUP; }\n"
     "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return group * PLAN_GROUP + chunk; }\n\n";
 
+static const char tensor_text[] =
+    "/* Where ranks are: those that split a layer's weights, then the chunks of a group, follow each other. */\n"
+    "static BURST_MAYBE_UNUSED int plan_chunk_of(int rank) { return rank / PLAN_TENSOR % PLAN_GROUP; }\n"
+    "static BURST_MAYBE_UNUSED int plan_group_of(int rank) { return rank / PLAN_TENSOR / PLAN_GROUP; }\n"
+    "static BURST_MAYBE_UNUSED int plan_rank_of(int group, int chunk) { return (group * PLAN_GROUP + chunk) * PLAN_TENSOR; }\n\n";
+
 void placement_emit_c(Arena *a, const Choice *c, Text *out)
 {
     if (!c->placed) {
-        text_add(out, usual_text);
+        text_add(out, c->tensor ? tensor_text : usual_text);
         return;
     }
     Text chunk = {0}, rank = {0};

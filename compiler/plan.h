@@ -14,7 +14,8 @@
 enum { SAVING_LEVELS = 64 };
 typedef struct Choice {
     int data;  /* data-parallel groups */
-    int ranks; /* G: consecutive ranks that share one sequence */
+    int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
+    int ranks; /* G: chunks of a sequence */
     int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
     bool placed; /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow each other */
     int place[MAX_COORDS], data_stride;
@@ -36,6 +37,8 @@ typedef struct Choice {
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 bool choice_keeps_tail(const Choice *c); /* recompute tail(f): layers keep attention's output of a rank's last tokens */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
+int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
+int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
 /* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
  * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */
@@ -53,7 +56,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 11 };
+enum { DIMENSIONS = 12 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -220,9 +223,11 @@ typedef struct Buffer {
 typedef struct Memory { int n; const Buffer *at; size_t total, host, beside; int64_t scratch; const struct Flow *flow; } Memory;
 /* ---- plan/step_model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
-typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; } UnitTensor;
-typedef struct Unit { const char *name; int repeat; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
-/* embedding, layer, head; ranks: over which each is sharded. */
+/* What a tensor rank has of it: all; so many of its rows, or of its columns. */
+typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
+typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split; } UnitTensor; /* of one tensor rank */
+typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
+/* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
 Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 /* ---- plan/step_auto.c: recomputation by time and bytes ---- */

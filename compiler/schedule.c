@@ -35,6 +35,16 @@ int result_tensor(bool backward, int side)
 
 /* ---- relative indices ---- */
 
+int program_tensor(const Program *p)
+{
+    return p->tensor ? p->tensor : 1;
+}
+
+int choice_tensor(const Choice *c)
+{
+    return c->tensor ? c->tensor : 1;
+}
+
 void choice_shape(Choice *c, int coords, const int *size)
 {
     int stride = 1;

@@ -395,12 +395,13 @@ static void warn_of_small_chunks(const Searcher *s, const Choice *c)
     if (c->ranks == 1 || tokens >= BURST_TILE)
         return;
     int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
-    while (p->cluster.world % ranks)
+    const int world = p->cluster.world / program_tensor(p);
+    while (world % ranks)
         ranks--;
     const Span at = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
     diag_warn(s->diags, WARN_FEW_TOKENS, at, "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
     diag_note(s->diags, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
-              p->cluster.world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
+              world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
 }
 
 /* ---- when nothing works ---- */

@@ -492,12 +492,11 @@ static void settle_data(Layout *l, int world)
 /* The factors of the world size: data, tensor, and the group that shares a sequence. */
 static void check_factors(Checker *c, Layout *l, int world)
 {
-    if (l->tensor.value > 1)
-        not_planned(c, l->tensor.span, arena_printf(c->arena, "tensor %lld", (long long)l->tensor.value), "tensor 1");
+    const char *of = l->tensor.value > 1 ? arena_printf(c->arena, "%d groups of `tensor %lld`", world, (long long)l->tensor.value) :
+                                           arena_printf(c->arena, "%d ranks of the cluster", world);
     settle_data(l, world);
     if (world % l->data.value != 0)
-        diag_error(c->diags, l->data.span, "data %lld does not divide the %d ranks of the cluster",
-                   (long long)l->data.value, world);
+        diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
     else
         check_group(c, l, world / l->data.value);
 }
@@ -516,13 +515,18 @@ static void check_layout(Checker *c, Layout *l)
     int world = p->cluster.world;
     if (!world)
         return;
+    const int64_t tensor = l->tensor.value;
+    check_tensor(c, l, world);
+    if (world % tensor != 0)
+        return;
+    world /= (int)tensor;
     check_factors(c, l, world);
     check_shares(c, l, world);
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
         diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
                    (long long)l->heads.value, p->model.heads);
     if (!l->data.is_auto)
-        check_tokens(c, world / l->data.value);
+        check_tokens(c, world / l->data.value * tensor);
     if (l->within.given)
         check_within(c, l);
     if (l->block.given && p->sequence && l->block.value > p->sequence)

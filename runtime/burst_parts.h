@@ -61,7 +61,8 @@ enum {
     X(RECEIVE_DKV, PASS, "receive dKV[%d] from rank %d") \
     X(EXCHANGE, PASS, "exchange of heads and tokens") \
     X(GATHER, GATHER, "gather of unit %d") \
-    X(REDUCE, REDUCE, "reduction of unit %d")
+    X(REDUCE, REDUCE, "reduction of unit %d") \
+    X(TENSOR, WAIT, "tokens and sums of tensor ranks")
 enum {
 #define X(id, row, name) BURST_P_##id,
     BURST_PARTS(X)

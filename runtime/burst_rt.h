@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 8 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 9 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,6 +85,8 @@ int burst_gather_wait(BurstCtx *c, BurstGather *op);
 /* shard[j] += sum over members m (in order: same bits on every run) of full_m[me*shard_elements + j]. Returns when every
  * member may change its full again. */
 int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_elements, float *shard);
+/* As burst_gather_start, from begin to end: returns when every member may change its shard again. */
+int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full);
 /* data[j] = sum over members of data[j], the same bits on every member and on every run. */
 int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements);
 int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count); /* sums in rank order; count <= 64 */
@@ -189,20 +191,26 @@ void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, 
 double burst_sum_squares(int64_t count, const float *x);
 
 /* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
- * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks ---- */
-BurstGroup burst_shard_group(const BurstCtx *c);   /* that share the weights; in their order the parts of a unit */
+ * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks. Neighbouring ranks may split a layer's tensors by
+ * rows or columns (Megatron-LM, arXiv 1909.08053): a unit of such tensors is sharded over the ranks that have the same of them, and what
+ * is not split each of them has besides ---- */
+BurstGroup burst_shard_group(const BurstCtx *c);   /* that share all weights; in their order the parts of a unit that is not split */
+BurstGroup burst_unit_group(const BurstCtx *c, int unit); /* of these, those that share a tensor rank's part of a unit */
+BurstGroup burst_tensor_group(const BurstCtx *c);  /* that split layers among them */
 BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
-int burst_shard_of(const BurstCtx *c);             /* which part this rank holds, from 0 */
+int burst_shard_of(const BurstCtx *c);             /* which part of a unit that is not split this rank holds, from 0 */
+enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS };
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
     int64_t offset;   /* elements from the unit's begin */
     float init_std;   /* 0: ones (norms); -1: zeros (biases); these are vectors and do not decay */
+    int split;        /* over tensor ranks: BURST_WHOLE, .... Rows, cols and offset are the whole's, as files have it */
 } BurstTensor;
 typedef struct BurstUnit {
     const char *name;      /* "model.embed_tokens", "model.layers.%d", "head" */
     int64_t elements;      /* without padding */
-    int64_t shard;         /* elements a rank holds: ceil(elements / ranks that share them) */
+    int64_t shard;         /* elements a rank holds: ceil(a tensor rank's elements / ranks that share them) */
     int tensors;
     const BurstTensor *tensor;
     int repeat;            /* layers; 1 for the others. Units are numbered in table order, repeats in turn */
@@ -211,6 +219,9 @@ typedef struct BurstWeights {
     int units;               /* with repeats */
     float **param, **grad, **m, **v; /* [units] -> [shard] in the arena */
 } BurstWeights;
+/* Of a chunk of n tokens the first, and how many, that are the rank's own outside of attention and feed-forward. */
+typedef struct BurstOwn { int64_t first, tokens, each; } BurstOwn; /* each: of the ranks before the last that have any */
+BurstOwn burst_own_tokens(const struct BurstPlan *p, int rank, int64_t n);
 int burst_unit_count(const struct BurstPlan *p);
 const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of the table */
 /* Takes the shards from the arena, kind after kind (gradients last, unless the program places them), and fills param from the
@@ -219,6 +230,12 @@ int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
 /* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping) comes back. */
 int burst_weights_update(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w, int64_t step, double *norm);
+/* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole tensor: `count` from shard[at] and
+ * from tensor element `from` on. The next run; begins with {0}; false: there are no more. */
+typedef struct BurstRun { int64_t at, from, count; } BurstRun;
+bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r);
+/* shard, of tensors of the unit that tensor ranks do not split: their sum over these ranks. */
+int burst_sum_unsplit(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */
@@ -247,6 +264,7 @@ typedef struct BurstPlan {
     const char *source;          /* "lab.topo model.burst" */
     int world, data, group;      /* data groups of `group` ranks each share one sequence */
     int shard_ranks;             /* consecutive ranks that share the weights; 0: all */
+    int tensor;                  /* neighbouring ranks that have a chunk together, and split layers; 0: one */
     int nodes;                   /* of the cluster; ranks are split evenly in order for the progress line only */
     int64_t sequence, max_tokens;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied;
@@ -273,7 +291,7 @@ typedef struct BurstPlan {
     int channels;
     int64_t (*tokens_of)(int chunk);
     int64_t (*position)(int chunk, int64_t i);
-    int (*chunk_of)(int rank);   /* NULL: rank % group */
+    int (*chunk_of)(int rank);   /* NULL: rank % group; the same of ranks that have it together */
     size_t state_bytes;
     /* Carves this rank's buffers; state is zeroed memory of state_bytes. */
     int (*start)(BurstCtx *c, void *state, BurstWeights *w);

@@ -180,6 +180,24 @@ static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, 
     return BURST_OK;
 }
 
+/* all [tensor ranks * each][width] of own [each][width], of which the last may have fewer: what lies behind them means nothing. */
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all)
+{
+    burst_doing(e, "gather of tokens of tensor ranks");
+    return burst_all_gather(e, burst_tensor_group(e), own, each * width, all);
+}
+
+/* own = add + the sum of the ranks' rows of parts; add: NULL, own, or of its shape. Parts are spent. */
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own)
+{
+    burst_doing(e, "sum of parts of tensor ranks");
+    if (!add)
+        memset(own, 0, (size_t)(each * width) * sizeof *own);
+    else if (add != own)
+        memcpy(own, add, (size_t)(each * width) * sizeof *own);
+    return burst_reduce_scatter(e, burst_tensor_group(e), parts, each * width, own);
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
@@ -199,8 +217,7 @@ static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)
 /* Starts; the unit is in full from burst_op_arrived on. */
 static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
 {
-    (void)unit;
-    return burst_gather_start(e, burst_shard_group(e), shard, elements, full, a);
+    return burst_gather_start(e, burst_unit_group(e, unit), shard, elements, full, a);
 }
 
 static inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
@@ -220,7 +237,7 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     burst_part(e, BURST_P_REDUCE, unit, 0);
     if (!add)
         memset(shard, 0, (size_t)elements * sizeof *shard);
-    BURST_TRY(burst_reduce_scatter(e, burst_shard_group(e), full, elements, shard));
+    BURST_TRY(burst_reduce_scatter(e, burst_unit_group(e, unit), full, elements, shard));
     burst_part(e, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }
@@ -232,6 +249,17 @@ static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int6
     burst_doing(e, "sum of gradients over replicas");
     burst_part(e, BURST_P_REDUCE, unit, 0);
     BURST_TRY(burst_sum_over(e, burst_replica_group(e), shard, elements));
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    return BURST_OK;
+}
+
+/* Of the shard, tensors that tensor ranks do not split: their sum over these ranks. */
+static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
+{
+    (void)o, (void)elements;
+    burst_doing(e, "sum of gradients over tensor ranks");
+    burst_part(e, BURST_P_REDUCE, unit, 0);
+    BURST_TRY(burst_sum_unsplit(e, unit, shard));
     burst_part(e, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }

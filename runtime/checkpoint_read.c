@@ -199,12 +199,12 @@ static bool read_slices(const BurstCtx *c, const BurstPlan *p, BurstWeights *w, 
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
         const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
-        int64_t first = burst_shard_of(c) * u->shard, left = u->elements - first;
-        int64_t count = left < 0 ? 0 : left < u->shard ? left : u->shard;
         float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
         memset(slice, 0, (size_t)u->shard * sizeof *slice);
-        if (!read_at(fd, slice, (size_t)count * sizeof *slice, l->section_at[s] + (off_t)(first * (int64_t)sizeof *slice)))
-            return false;
+        for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+            for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
+                if (!read_at(fd, slice + r.at, (size_t)r.count * sizeof *slice, l->section_at[s] + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
+                    return false;
     }
     return true;
 }

@@ -46,12 +46,24 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
                                           (double)bytes / (1 << 30), strerror(reason));
 }
 
-/* Elements of a section that the rank writes: its shard, or none where a replica does. */
+/* Elements of a section that the rank sums up: its shard, or none where a replica does; of one that tensor ranks have by columns, the
+ * whole section or nothing. */
 static int64_t slice_of(const BurstPlan *p, int section, int rank)
 {
     const BurstUnit *u = burst_unit(p, section / CHECKPOINT_KINDS);
+    if (unit_is_split(p, u))
+        return section % p->world == rank ? u->elements : 0;
     int64_t left = u->elements - rank % plan_shards(p) * u->shard;
     return left < 0 || !plan_writes(p, rank, section) ? 0 : left < u->shard ? left : u->shard;
+}
+
+static bool write_runs(const BurstCtx *c, const BurstPlan *p, const BurstUnit *u, const float *slice, int fd, off_t section_at)
+{
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+        for (BurstRun r = {0}; tensor_is_written(p, c->rank, u, t) && burst_next_run(p, c->rank, u, t, &r);)
+            if (!write_at(fd, slice + r.at, (size_t)r.count * sizeof *slice, section_at + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
+                return false;
+    return true;
 }
 
 static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, int fd, uint32_t *sums)
@@ -60,12 +72,40 @@ static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
     for (int s = 0; s < l->sections; s++) {
         const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
         const float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
-        size_t bytes = (size_t)slice_of(p, s, c->rank) * sizeof *slice;
-        sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice, bytes);
-        if (!write_at(fd, slice, bytes, l->section_at[s] + (off_t)(burst_shard_of(c) * u->shard * (int64_t)sizeof *slice)))
+        if (plan_writes(p, c->rank, s) && !write_runs(c, p, u, slice, fd, l->section_at[s]))
             return false;
+        if (!unit_is_split(p, u))
+            sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice, (size_t)slice_of(p, s, c->rank) * sizeof *slice);
     }
     return write_at(fd, sums, (size_t)l->sections * sizeof *sums, slice_sums_at(l, c->rank));
+}
+
+static bool sum_section(int fd, off_t at, off_t end, uint32_t *sum)
+{
+    unsigned char block[1 << 14];
+    *sum = 0;
+    for (; at < end; at += (off_t)sizeof block) {
+        const size_t n = (size_t)(end - at) < sizeof block ? (size_t)(end - at) : sizeof block;
+        if (!read_at(fd, block, n, at))
+            return false;
+        *sum = (uint32_t)crc32_z(*sum, block, n);
+    }
+    return true;
+}
+
+/* Of sections whose elements no rank has in their order: read again, once all ranks have written. */
+static int sum_split(BurstCtx *c, const BurstPlan *p, const Layout *l, const char *path)
+{
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    bool done = fd >= 0;
+    for (int s = 0; done && s < l->sections; s++) {
+        const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
+        uint32_t sum;
+        if (unit_is_split(p, u) && slice_of(p, s, c->rank))
+            done = sum_section(fd, l->section_at[s], l->section_at[s + 1], &sum) &&
+                   write_at(fd, &sum, sizeof sum, slice_sums_at(l, c->rank) + s * (off_t)sizeof sum);
+    }
+    return fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, done, path);
 }
 
 static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, const char *path)
@@ -156,6 +196,10 @@ static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, con
     BURST_TRY(burst_barrier(c, all));
     BURST_TRY(write_mine(c, p, w, l, path));
     BURST_TRY(burst_barrier(c, all));
+    if (p->tensor) {
+        BURST_TRY(sum_split(c, p, l, path));
+        BURST_TRY(burst_barrier(c, all));
+    }
     return c->rank == 0 ? finish(c, p, l, path) : BURST_OK;
 }
 

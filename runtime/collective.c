@@ -90,6 +90,27 @@ int burst_reduce_scatter(BurstCtx *c, BurstGroup g, float *full, int64_t shard_e
     return BURST_OK;
 }
 
+int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full)
+{
+    const int me = my_member(c, g);
+    const size_t bytes = (size_t)shard_elements * sizeof *shard;
+    if (me < 0)
+        return BURST_E_PLAN;
+    BurstReq *sent = c->gather_reqs + (size_t)GATHERS_MAX * (size_t)c->world, received;
+    for (int i = 1; i < g.count; i++)
+        BURST_TRY(burst_send(c, CHANNEL_SCATTER, member_rank(g, (me + i) % g.count), shard, bytes, &sent[(me + i) % g.count]));
+    memcpy(full + me * shard_elements, shard, bytes);
+    for (int i = 1; i < g.count; i++) {
+        const int from = (me + g.count - i) % g.count;
+        BURST_TRY(burst_recv(c, CHANNEL_SCATTER, member_rank(g, from), full + from * shard_elements, bytes, &received));
+        BURST_TRY(burst_wait(c, &received));
+    }
+    for (int i = 0; i < g.count; i++)
+        if (i != me)
+            BURST_TRY(burst_wait(c, &sent[i]));
+    return BURST_OK;
+}
+
 /* Of elements that members share, where the part of each begins. */
 static int64_t part_begin(int64_t elements, BurstGroup g, int member)
 {

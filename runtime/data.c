@@ -117,7 +117,8 @@ static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
 static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
 {
     int chunk = p->chunk_of ? p->chunk_of(c->rank) : c->rank % p->group;
-    size_t n = (size_t)(d->n = p->tokens_of(chunk));
+    const BurstOwn own = burst_own_tokens(p, c->rank, p->tokens_of(chunk));
+    size_t n = (size_t)(d->n = own.tokens) + 1; /* of which there may be none */
     d->position = calloc(n, sizeof *d->position);
     d->token = calloc(n, sizeof *d->token);
     d->label = calloc(n, sizeof *d->label);
@@ -126,7 +127,7 @@ static int make_buffers(BurstCtx *c, const BurstPlan *p, Data *d)
     if (!d->position || !d->token || !d->label || !d->weight || (p->table_count && !d->document))
         return burst_fail(c, BURST_E_MEMORY, "no memory for a sequence of %lld tokens", (long long)p->sequence);
     for (int64_t i = 0; i < d->n; i++) {
-        d->position[i] = p->position(chunk, i);
+        d->position[i] = p->position(chunk, own.first + i);
         if (d->position[i] < 0 || d->position[i] >= p->sequence)
             return burst_fail(c, BURST_E_PLAN, "token %lld of chunk %d has position %lld in a sequence of %lld",
                               (long long)i, chunk, (long long)d->position[i], (long long)p->sequence);

@@ -188,9 +188,15 @@ void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
-/* The elements of a unit that are of this tensor and held by this rank; end <= begin: none. */
+/* Where a rank's shard of a unit has elements of this tensor; end <= begin: nowhere. */
 typedef struct Span { int64_t begin, end; } Span;
-Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
+Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
+int plan_tensor(const BurstPlan *p);
+bool unit_is_split(const BurstPlan *p, const BurstUnit *u); /* over tensor ranks */
+int unit_shard_of(const BurstPlan *p, const BurstUnit *u, int rank);
+int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t); /* that a tensor rank has */
+/* Whether it is this rank, of tensor ranks that all have the tensor, that writes it into files. */
+bool tensor_is_written(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 /* How many ranks share the weights. */
 static inline int plan_shards(const BurstPlan *p) { return p->shard_ranks ? p->shard_ranks : p->world; }
 /* Whether it is this rank, of those that hold the same shards, that writes item `n` of a file: they take turns. */

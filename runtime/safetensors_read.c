@@ -245,12 +245,9 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const Folder *f, int unit,
     char name[ST_NAME];
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
-        Span s = tensor_part(c, u, t);
-        if (s.end <= s.begin)
-            continue;
         tensor_name_of(p, unit, t, name);
-        BURST_TRY(safetensors_read(c, find_entry(f, name)->tensor, s.begin - t->offset, s.end - s.begin,
-                                   param + (s.begin - burst_shard_of(c) * u->shard)));
+        for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
+            BURST_TRY(safetensors_read(c, find_entry(f, name)->tensor, r.from, r.count, param + r.at));
     }
     return BURST_OK;
 }

@@ -278,11 +278,11 @@ static bool write_elements(int fd, int dtype, const float *from, int64_t count, 
 static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o, const Entry *e, int fd)
 {
     const BurstUnit *u = burst_unit(p, e->unit);
-    const Span s = tensor_part(c, u, e->tensor);
-    if (s.end <= s.begin)
-        return true;
-    off_t at = (off_t)o->file[e->file].header_bytes + e->begin + (s.begin - e->tensor->offset) * o->size;
-    return write_elements(fd, o->dtype, w->param[e->unit] + (s.begin - burst_shard_of(c) * u->shard), s.end - s.begin, at);
+    const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
+    bool written = true;
+    for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) && burst_next_run(p, c->rank, u, e->tensor, &r);)
+        written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, r.count, begin + r.from * o->size);
+    return written;
 }
 
 static int open_part(BurstCtx *c, const Out *o, const char *name, int flags, char path[PATH_MAX], int *fd)

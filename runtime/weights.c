@@ -1,5 +1,6 @@
-/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Rank i of those that share the weights holds
- * elements [i * shard, (i + 1) * shard) of each unit; what lies beyond the unit's last element is zero and stays so. */
+/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Rank i of those that share a unit holds elements
+ * [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays so. Where tensor ranks split a unit, it is what
+ * a tensor rank has of the tensors, one after the other. */
 #include "internal.h"
 
 #include <math.h>
@@ -25,6 +26,24 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
+int plan_tensor(const BurstPlan *p)
+{
+    return p->tensor ? p->tensor : 1;
+}
+
+bool unit_is_split(const BurstPlan *p, const BurstUnit *u)
+{
+    bool split = false;
+    for (int t = 0; p->tensor && t < u->tensors; t++)
+        split |= u->tensor[t].split != BURST_WHOLE;
+    return split;
+}
+
+int unit_shard_of(const BurstPlan *p, const BurstUnit *u, int rank)
+{
+    return rank % plan_shards(p) / (unit_is_split(p, u) ? plan_tensor(p) : 1);
+}
+
 int burst_shard_of(const BurstCtx *c)
 {
     return c->rank % plan_shards(c->plan);
@@ -36,11 +55,87 @@ BurstGroup burst_shard_group(const BurstCtx *c)
     return (BurstGroup){c->rank / shards * shards, 1, shards};
 }
 
+BurstGroup burst_unit_group(const BurstCtx *c, int unit)
+{
+    const BurstGroup all = burst_shard_group(c);
+    const int tensor = unit_is_split(c->plan, burst_unit(c->plan, unit)) ? plan_tensor(c->plan) : 1;
+    return (BurstGroup){all.first + c->rank % tensor, tensor, all.count / tensor};
+}
+
+BurstGroup burst_tensor_group(const BurstCtx *c)
+{
+    const int tensor = plan_tensor(c->plan);
+    return (BurstGroup){c->rank / tensor * tensor, 1, tensor};
+}
+
 BurstGroup burst_replica_group(const BurstCtx *c)
 {
     const int shards = plan_shards(c->plan);
     return (BurstGroup){c->rank % shards, shards, c->world / shards};
 }
+
+BurstOwn burst_own_tokens(const BurstPlan *p, int rank, int64_t n)
+{
+    const int64_t tensor = plan_tensor(p), each = (n + tensor - 1) / tensor, first = rank % tensor * each;
+    return (BurstOwn){first < n ? first : n, first + each < n ? each : first < n ? n - first : 0, each};
+}
+
+/* ---- what a rank has of a tensor ---- */
+
+int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t)
+{
+    return t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : plan_tensor(p));
+}
+
+/* Where a tensor rank has it in its part of the unit. */
+static int64_t tensor_at(const BurstPlan *p, const BurstUnit *u, const BurstTensor *t)
+{
+    int64_t at = 0;
+    for (const BurstTensor *x = u->tensor; x < t; x++)
+        at += tensor_elements(p, x);
+    return at;
+}
+
+Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
+{
+    const int64_t first = unit_shard_of(p, u, rank) * u->shard, last = first + u->shard;
+    const int64_t at = tensor_at(p, u, t), end = at + tensor_elements(p, t);
+    return (Span){(at > first ? at : first) - first, (end < last ? end : last) - first};
+}
+
+bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r)
+{
+    const Span s = tensor_part(p, rank, u, t);
+    const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / plan_tensor(p), turn = rank % plan_tensor(p);
+    const int64_t here = at + unit_shard_of(p, u, rank) * u->shard - tensor_at(p, u, t); /* in what the tensor rank has of it */
+    if (at >= s.end)
+        return false;
+    if (t->split == BURST_BY_COLS) {
+        const int64_t left = cols - here % cols;
+        *r = (BurstRun){at, here / cols * t->cols + turn * cols + here % cols, s.end - at < left ? s.end - at : left};
+    } else {
+        *r = (BurstRun){at, here + (t->split == BURST_BY_ROWS ? turn * tensor_elements(p, t) : 0), s.end - at};
+    }
+    return true;
+}
+
+bool tensor_is_written(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
+{
+    return t->split != BURST_WHOLE || !unit_is_split(p, u) || rank % plan_tensor(p) == 0;
+}
+
+int burst_sum_unsplit(BurstCtx *c, int unit, float *shard)
+{
+    const BurstUnit *u = burst_unit(c->plan, unit);
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
+        const Span s = tensor_part(c->plan, c->rank, u, t);
+        if (t->split == BURST_WHOLE && s.end > s.begin)
+            BURST_TRY(burst_sum_over(c, burst_tensor_group(c), shard + s.begin, s.end - s.begin));
+    }
+    return BURST_OK;
+}
+
+/* ---- taking and filling ---- */
 
 static int kinds_taken(const BurstPlan *p)
 {
@@ -63,14 +158,6 @@ static float normal_of(uint64_t seed, int unit, int64_t element)
     return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * w));
 }
 
-Span tensor_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
-{
-    int64_t first = burst_shard_of(c) * u->shard, last = first + u->shard;
-    int64_t begin = t->offset > first ? t->offset : first;
-    int64_t end = t->offset + t->rows * t->cols < last ? t->offset + t->rows * t->cols : last;
-    return (Span){begin, end};
-}
-
 /* One thread's share of every tensor: billions of numbers take minutes otherwise. */
 typedef struct Filler {
     const BurstCtx *c;
@@ -84,14 +171,13 @@ typedef struct Filler {
 static void fill_unit(const Filler *f, const BurstUnit *u, int unit)
 {
     const BurstCtx *c = f->c;
-    float *at = f->w->param[unit] - burst_shard_of(c) * u->shard;
-    for (int t = 0; t < u->tensors; t++) {
-        const BurstTensor *tensor = &u->tensor[t];
-        const Span s = tensor_part(c, u, tensor);
-        const int64_t count = s.end > s.begin ? s.end - s.begin : 0, end = s.begin + count * (f->part + 1) / f->parts;
-        for (int64_t i = s.begin + count * f->part / f->parts; i < end; i++)
-            at[i] = tensor->init_std <= 0 ? 1 + tensor->init_std : tensor->init_std * normal_of((uint64_t)c->train->seed, unit, i);
-    }
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+        for (BurstRun r = {0}; burst_next_run(f->p, c->rank, u, t, &r);) {
+            float *at = f->w->param[unit] + r.at;
+            const int64_t first = t->offset + r.from;
+            for (int64_t i = r.count * f->part / f->parts; i < r.count * (f->part + 1) / f->parts; i++)
+                at[i] = t->init_std <= 0 ? 1 + t->init_std : t->init_std * normal_of((uint64_t)c->train->seed, unit, first + i);
+        }
 }
 
 static void *fill_part(void *argument)
@@ -164,22 +250,34 @@ double burst_learning_rate(const BurstPlan *p, int64_t step)
 
 static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW *o, const BurstWeights *w, int unit)
 {
-    int64_t first = burst_shard_of(c) * u->shard;
     for (int t = 0; t < u->tensors; t++) {
-        Span s = tensor_part(c, u, &u->tensor[t]);
-        int64_t at = s.begin - first;
+        const Span s = tensor_part(c->plan, c->rank, u, &u->tensor[t]);
         if (s.begin < s.end)
-            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std > 0, w->param[unit] + at, w->grad[unit] + at,
-                        w->m[unit] + at, w->v[unit] + at);
+            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std > 0, w->param[unit] + s.begin, w->grad[unit] + s.begin,
+                        w->m[unit] + s.begin, w->v[unit] + s.begin);
     }
     memset(w->grad[unit], 0, (size_t)u->shard * sizeof(float));
+}
+
+/* What several ranks have counts once. */
+static double unit_squares(const BurstPlan *p, int rank, const BurstUnit *u, const float *grad)
+{
+    double squares = 0;
+    if (!unit_is_split(p, u))
+        return burst_sum_squares(u->shard, grad);
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
+        const Span s = tensor_part(p, rank, u, t);
+        if (s.begin < s.end && tensor_is_written(p, rank, u, t))
+            squares += burst_sum_squares(s.end - s.begin, grad + s.begin);
+    }
+    return squares;
 }
 
 int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)
 {
     double squares = 0;
     for (int u = 0; u < w->units; u++)
-        squares += burst_sum_squares(burst_unit(p, u)->shard, w->grad[u]);
+        squares += unit_squares(p, c->rank, burst_unit(p, u), w->grad[u]);
     BURST_TRY(burst_allreduce(c, burst_shard_group(c), &squares, 1)); /* replicas each have all of it */
     *norm = sqrt(squares);
     if (!isfinite(*norm))

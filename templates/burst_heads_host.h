@@ -157,9 +157,9 @@ static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const Pl
         int to = (lane + step) % PLAN_SHARES, from = (lane + PLAN_SHARES - step) % PLAN_SHARES;
         const float *sent = to_heads ? plan_my_heads(s, x, to) : plan_chunk_share(s, x, to);
         float *got = to_heads ? plan_chunk_share(s, x, from) : plan_my_heads(s, x, from);
-        BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, plan_member(s->me, to)), sent,
+        BURST_TRY(burst_send(c, channel, plan_peer(s, plan_member(s->me, to)), sent,
                              to_heads ? plan_share_bytes(s, x, lane, to) : plan_share_bytes(s, x, to, lane), &out[to]));
-        BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, plan_member(s->me, from)), got,
+        BURST_TRY(burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), got,
                              to_heads ? plan_share_bytes(s, x, from, lane) : plan_share_bytes(s, x, lane, from), &in[from]));
     }
     float *mine = plan_my_heads(s, x, lane), *share = plan_chunk_share(s, x, lane);
@@ -182,14 +182,14 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     burst_part(c, BURST_P_EXCHANGE, 0, 0);
     for (int to = 0; to < PLAN_SHARES; to++)
         if (to != lane)
-            BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, plan_member(s->me, to)), plan_chunk_share(s, x, to),
+            BURST_TRY(burst_send(c, channel, plan_peer(s, plan_member(s->me, to)), plan_chunk_share(s, x, to),
                                  plan_share_bytes(s, x, to, lane), &out[to]));
     for (int from = 0; from < PLAN_SHARES; from++) {
         size_t bytes = plan_share_bytes(s, x, lane, from);
         const float *part = from == lane ? plan_chunk_share(s, x, from) : s->buffer.xsum;
         memset(&in, 0, sizeof in);
         if (from != lane) {
-            BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, plan_member(s->me, from)), s->buffer.xsum, bytes, &in));
+            BURST_TRY(burst_recv(c, channel, plan_peer(s, plan_member(s->me, from)), s->buffer.xsum, bytes, &in));
             BURST_TRY(burst_wait(c, &in));
         }
         burst_add((int64_t)(bytes / sizeof(float)), part, plan_my_heads(s, x, from));

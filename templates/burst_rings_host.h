@@ -88,7 +88,7 @@ static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, 
         BurstReq *request = &slot->leaving[channel][i];
         size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
         BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
-        BURST_TRY(burst_send(c, channel, plan_rank_of(s->group, to), slot->part[i], bytes, request));
+        BURST_TRY(burst_send(c, channel, plan_peer(s, to), slot->part[i], bytes, request));
     }
     return BURST_OK;
 }
@@ -97,7 +97,7 @@ static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tenso
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
-        BURST_TRY(burst_recv(c, channel, plan_rank_of(s->group, from), slot->part[i], bytes, &slot->arriving[i]));
+        BURST_TRY(burst_recv(c, channel, plan_peer(s, from), slot->part[i], bytes, &slot->arriving[i]));
     }
     return BURST_OK;
 }

@@ -58,7 +58,7 @@ typedef struct PlanState {
     BurstOrder reduction;
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
-    int64_t n;  /* tokens of this rank */
+    int64_t n, own; /* tokens of this rank */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
@@ -141,7 +141,7 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_chunks(s, i, &side);
         plan_key_tokens(s, i);
     }
-    s->n = s->chunk[s->me].tokens;
+    s->n = s->own = s->chunk[s->me].tokens;
     return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions);
 }
 

@@ -57,8 +57,10 @@ typedef struct PlanState {
     double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
-    int64_t n;  /* tokens of this rank */
+    int64_t n;  /* tokens of the chunk */
+    int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    int turn;   /* among these ranks */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
@@ -97,7 +99,17 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_chunks(s, i, &side);
     }
     s->n = s->chunk[s->me].tokens;
+    const BurstOwn own = burst_own_tokens(&burst_plan, burst_rank(c), s->n);
+    s->own = own.tokens;
+    s->each = own.each;
+    s->turn = burst_rank(c) - plan_rank_of(s->group, s->me);
     return BURST_OK;
+}
+
+/* The rank of another chunk that this one exchanges with. */
+static inline int plan_peer(const PlanState *s, int chunk)
+{
+    return plan_rank_of(s->group, chunk) + s->turn;
 }
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)

@@ -74,7 +74,7 @@ static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *to
     *tokens = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
         BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
-        for (int64_t j = 0; j < s->n; j++)
+        for (int64_t j = 0; j < s->own; j++)
             *tokens += b.label[j] < 0 ? 0 : (double)b.weight[j];
     }
     return burst_allreduce(c, world, tokens, 1);

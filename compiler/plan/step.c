@@ -73,7 +73,8 @@ Op op_make(OpKind k)
 
 bool op_takes_rows(const Step *s, const Op *o, int value)
 {
-    return o->chunked && s->values.at[value].dim[0] == DIM_TOKENS;
+    const Dim d = s->values.at[value].dim[0];
+    return o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
 /* The last operand is always none, so that loops over operands end. */
@@ -119,7 +120,8 @@ int64_t model_dim(const Model *m, Dim d)
 
 static int64_t dim_size(const Step *s, Dim d)
 {
-    return d == DIM_TOKENS ? s->tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail : model_dim(&s->program->model, d);
+    return d == DIM_TOKENS ? s->tokens : d == DIM_ALL_TOKENS ? s->all_tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail :
+           model_dim(&s->program->model, d);
 }
 
 int step_units(const Step *s)
@@ -131,6 +133,11 @@ int unit_of_visit(const Step *s, int visit)
 {
     const int head = s->program->model.layers + 1;
     return visit <= head ? visit : 2 * head - visit;
+}
+
+const Unit *step_unit(const Step *s, int unit)
+{
+    return &s->units.at[unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1];
 }
 
 bool step_replicates(const Step *s)
@@ -146,11 +153,11 @@ bool step_rounds(const Step *s)
 int64_t step_bytes(const Step *s, const Value *v, int unit)
 {
     const int64_t size = v->element == EL_BYTE ? 1 : v->element == EL_ACTIVATION ? s->program->target->activation_bytes : 4;
-    const Unit *u = &s->units.at[unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1];
+    const Unit *u = step_unit(s, unit);
     if (v->bytes)
         return v->bytes;
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
-        return u->shard * size * (v->dim[0] == DIM_UNIT ? s->units.ranks : 1);
+        return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
     return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
 }
 
@@ -261,6 +268,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
     s->sequences = (int)(p->train.batch / c->data);
+    step_tensor(s);
     step_backward(s);
     step_save(s, saving_of(c));
     step_chunks(s, c->ffn_chunks);

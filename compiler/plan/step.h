@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_backward -> step_save -> step_chunks -> step_weights -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_weights -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -16,7 +16,7 @@
 #define DIMS(X) /* id, text */ \
     X(ONE, "1") X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
     X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab")
+    X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") X(ALL_TOKENS, "all tokens") /* of the ranks that split a layer's weights */
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -61,6 +61,8 @@ typedef struct Value {
     X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
+    X(TENSOR_GATHER, "tensor_gather", TENSOR, COMPUTE, TENSOR) /* tokens of all tensor ranks */ \
+    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, COMPUTE, TENSOR) /* partial sums of all tensor ranks, added up; own tokens */ \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
     X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
@@ -74,11 +76,14 @@ typedef struct Value {
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
     X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) /* of the first tokens; the rows of the others were kept */ \
+    X(TENSOR_GATHER_BACK, "gather_back", TENSOR, COMPUTE, TENSOR) /* a scatter */ \
+    X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, COMPUTE, TENSOR) /* a gather */ \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
     X(WAIT, "wait", IDLE, COMPUTE, NONE) \
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
     X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
     X(ALL_REDUCE, "all_reduce", REDUCE, WEIGHTS, COLLECTIVE) \
+    X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) /* of the shard's tensors that no rank has a part of */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -86,7 +91,7 @@ typedef enum OpKind {
 #undef X
     OP_KINDS
 } OpKind;
-typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE } WorkKind;
+typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE, WORK_TENSOR } WorkKind;
 typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAMS } Stream;
 typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit before */
 enum { OP_READS = 8, OP_WRITES = 5 };
@@ -116,7 +121,7 @@ enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LO
 typedef struct Step {
     Arena *arena;
     const Program *program;
-    int64_t tokens; /* of the rank that has most */
+    int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
@@ -130,6 +135,8 @@ typedef struct Step {
 /* ---- passes ---- */
 /* Forward of embedding, layer and head. */
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
+/* Splits layers over tensor ranks: see step_tensor.c. */
+void step_tensor(Step *s);
 /* Backward of every operation of forward, by the rules of step_backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
@@ -156,6 +163,7 @@ void op_write(Op *o, int value, int next, bool adds);
 bool op_takes_rows(const Step *s, const Op *o, int value);
 Op op_make(OpKind k);                                  /* without operands */
 bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
+const Unit *step_unit(const Step *s, int unit); /* its row of Units */
 bool step_rounds(const Step *s); /* whether products read parameters rounded to the type of activations */
 int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */

@@ -67,7 +67,7 @@ static double *forward_seconds(const Step *s, double pairs)
 {
     const Model *m = &s->program->model;
     const Block *b = &s->block[BLOCK_FORWARD];
-    const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->tokens);
+    const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
         seconds[i] = b->ops.at[i].kind != OP_ATTENTION ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1)) :
@@ -90,6 +90,7 @@ Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units,
 {
     Arena *own = arena_new();
     Stages t = {.step = step_model(own, p, part, units)};
+    step_tensor(t.step);
     step_backward(t.step);
     t.seconds = forward_seconds(t.step, pairs);
     *vec_push(own, &t.at) = (Stage){recompute_saved[RECOMPUTE_FULL], 0};

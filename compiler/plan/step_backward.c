@@ -19,6 +19,8 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "dy0", "dx0", false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "dy0", "dx0", false},
     {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
     {OP_ATTENTION, OP_DELTA, "y0 dy0 dy1", "delta", false},
     {OP_ATTENTION, OP_ATTENTION_BACK, "x0 x1 x2 y1 dy0 delta", "dx0 dx1 dx2", false},
@@ -83,10 +85,10 @@ static void apply(Backward *b, const Op *forward, const Rule *r)
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
-/* Of the operand that a sum passes its gradient on to: what a product is added to, what a bias is added to. */
+/* Of the operand that a sum passes its gradient on to: what a product or a sum over ranks is added to, what a bias is added to. */
 static int passed_to(const Op *forward)
 {
-    return forward->kind == OP_LINEAR ? forward->read[1].value : forward->kind == OP_BIAS ? forward->read[0].value : -1;
+    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value : forward->kind == OP_BIAS ? forward->read[0].value : -1;
 }
 
 static void undo(Backward *b, const Op *forward)
@@ -147,7 +149,8 @@ static void loss_gradient(Step *s)
 
 void step_backward(Step *s)
 {
-    step_add_value(s, (Value){.name = "delta", .kind = VALUE_GRADIENT, .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT, .gradient = -1});
+    step_add_value(s, (Value){.name = "delta", .kind = VALUE_GRADIENT, .dim = {DIM_HEADS, s->values.at[step_value(s, "lse")].dim[1]},
+                              .element = EL_FLOAT, .gradient = -1});
     loss_gradient(s);
     block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n, "x");
     block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n, "x");

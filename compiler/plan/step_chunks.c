@@ -67,8 +67,8 @@ void step_chunks(Step *s, int chunks)
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
     if (chunks <= 1)
         return;
-    s->chunk = (s->tokens + chunks - 1) / chunks;
-    s->chunks = (int)((s->tokens + s->chunk - 1) / s->chunk);
+    s->chunk = (s->all_tokens + chunks - 1) / chunks;
+    s->chunks = (int)((s->all_tokens + s->chunk - 1) / s->chunk);
     for (int i = 0; i < countof(blocks); i++)
         gather_loop(s, &s->block[blocks[i]]);
     for (int i = 0; i < s->values.n; i++) {

@@ -19,6 +19,7 @@ static bool has_part(const Model *m, size_t part)
 /* ---- tensors ---- */
 
 /* By their names within the unit, as Hugging Face has them. */
+/* Heads and ffn are split over tensor ranks, along the dimension that is theirs. */
 typedef struct Tensor { const char *name; Dim rows, cols; First first; size_t part; } Tensor;
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
@@ -44,6 +45,11 @@ static const Tensor head_tensors[] = {
     {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}, /* the last: a tied head has none */
 };
 
+static bool is_split(const Program *p, Dim d)
+{
+    return p->tensor && (d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_FFN);
+}
+
 static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
@@ -53,10 +59,11 @@ static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, con
         if (!has_part(&p->model, row[i].part))
             continue;
         const int64_t rows = model_dim(&p->model, row[i].rows), cols = model_dim(&p->model, row[i].cols);
-        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first};
+        const Split split = is_split(p, row[i].rows) ? SPLIT_ROWS : is_split(p, row[i].cols) ? SPLIT_COLS : SPLIT_NONE;
+        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split};
         at += rows * cols;
     }
-    return (Unit){name, repeat, at, (at + ranks - 1) / ranks, tensors, t};
+    return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
 }
 
 Units units_make(Arena *a, const Program *p, int within)
@@ -64,7 +71,7 @@ Units units_make(Arena *a, const Program *p, int within)
     const int ranks = within ? within : p->cluster.world;
     Unit *u = NEW_ARRAY(a, Unit, 3);
     u[0] = unit_of(a, p, ranks, "embedding", embed_tensors, countof(embed_tensors), 1);
-    u[1] = unit_of(a, p, ranks, "layer", layer_tensors, countof(layer_tensors), p->model.layers);
+    u[1] = unit_of(a, p, ranks / program_tensor(p), "layer", layer_tensors, countof(layer_tensors), p->model.layers);
     u[2] = unit_of(a, p, ranks, "head", head_tensors, countof(head_tensors) - p->model.tied, 1);
     return (Units){3, u, ranks};
 }
@@ -190,7 +197,9 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
                                               [BLOCK_EMBED_BACK] = {.name = "embed backward"},
                                               [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS}};
     Step *s = NEW(a, Step);
-    *s = (Step){.arena = a, .program = p, .tokens = part->max_tokens, .chunks = 1, .units = units};
+    const int tensor = program_tensor(p);
+    const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;
+    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);

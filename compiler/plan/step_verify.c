@@ -13,6 +13,8 @@
  * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
  * copies operands out, and keeps no state of the optimizer.
  *
+ * Where tensor ranks split layers, the forward blocks are checked themselves first (step_verify_tensor.c), as all else follows from them.
+ *
  * Taken as given: that compute's own operations run in order, that a queued operation starts after all that compute was given
  * before it, what is inside an operation (attention's has proofs of its own), and that all ranks run this list, so that their
  * collectives meet in one order.
@@ -248,10 +250,25 @@ static void run_reduce(Machine *m, Doing *d)
                           .end = d->read[0].item->offset + d->read[0].item->bytes});
 }
 
-/* The number of a unit's gradients of all sequences as the optimizer finds them, or as the sum over replicas does. */
-static uint64_t shard_number(const Machine *m, int unit, bool over_replicas)
+static bool is_split(const Machine *m, int unit) { return m->step->program->tensor && unit > 0 && unit <= m->layers; }
+
+/* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over replicas. */
+static uint64_t shard_number(const Machine *m, int unit, bool over_tensor, bool over_replicas)
 {
-    return m->all[unit] * (m->alone ? 1 : SUM_FACTOR) * (over_replicas ? REPLICA_FACTOR : 1);
+    return m->all[unit] * (m->alone ? 1 : SUM_FACTOR) * (over_tensor && is_split(m, unit) ? TENSOR_FACTOR : 1) * (over_replicas ? REPLICA_FACTOR : 1);
+}
+
+static void run_tensor_sum(Machine *m, Doing *d)
+{
+    find_writes(m, d);
+    const int unit = m->failed ? 0 : d->write[0].index;
+    if (m->sequence < m->sequences - 1)
+        reject(m, STEP_UNITS, "sequences follow, and their gradients would be added to a sum over tensor ranks");
+    if (!is_split(m, unit))
+        reject(m, STEP_UNITS, "no ranks split unit %d", unit);
+    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, false, false))
+        reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    use_stream(m, d, shard_number(m, unit, true, false), d->at->op->adds[0]);
 }
 
 static void run_all_reduce(Machine *m, Doing *d)
@@ -262,9 +279,9 @@ static void run_all_reduce(Machine *m, Doing *d)
         reject(m, STEP_UNITS, "sequences follow, and their gradients would be added to a sum over replicas");
     if (!step_replicates(m->step))
         reject(m, STEP_UNITS, "all ranks share the weights: there are no replicas");
-    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, false))
+    if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, false))
         reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
-    use_stream(m, d, shard_number(m, unit, true), d->at->op->adds[0]);
+    use_stream(m, d, shard_number(m, unit, true, true), d->at->op->adds[0]);
 }
 
 /* Parameters, moments and rounded parameters: as the step found them; afterwards, new. */
@@ -299,7 +316,7 @@ static void run_optimizer(Machine *m, Doing *d)
     const int unit = d->at->unit;
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, step_replicates(m->step)))
+    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
     check_state(m, unit, false);
     fill_state(m, unit, true);
@@ -334,6 +351,10 @@ static void run(Machine *m, int t)
     }
     if (k == OP_ALL_REDUCE && d.datas == 1) {
         run_all_reduce(m, &d);
+        return;
+    }
+    if (k == OP_TENSOR_SUM && d.datas == 1) {
+        run_tensor_sum(m, &d);
         return;
     }
     find_writes(m, &d);
@@ -381,6 +402,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     m.all = NEW_ARRAY(a, uint64_t, units);
     find_items(&m);
     check_places(&m);
+    check_tensor_ranks(&m);
     if (!m.failed)
         run_all(&m);
     return !m.failed;

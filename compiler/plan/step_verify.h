@@ -5,7 +5,7 @@
 #include "step.h"
 
 enum { INS = 3, OUTS = 2, /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
-       SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d };
+       SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };
 
 /* What an operation does, in the numbers of the forward operation that it belongs to: x0 operand, y0 output, g0 the whole
  * gradient of an output, d0 the part that it adds to an operand's gradient, e0 delta, k0 the kept rows of an output. */
@@ -40,7 +40,7 @@ typedef struct Machine {
     Diags *diags;
     const Flow *flow;
     const Step *step;
-    int layers, span, now;             /* span: indices of a value, at most; now: the operation, -1: the end */
+    int layers, span, now;             /* span: indices of a value, at most; now: the operation, -1: the end, -2: forward as it is written */
     int sequence, sequences;
     bool alone, failed;
     const Item **item;                 /* [values * span] */
@@ -93,6 +93,10 @@ void check_places(Machine *m);
 /* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
 void wait_for(Machine *m, Place p);
 void check_apart(Machine *m, Place p, bool writes);
+
+/* ---- step_verify_tensor.c ---- */
+/* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have are added up once. */
+void check_tensor_ranks(Machine *m);
 
 /* ---- step_verify_why.c ---- */
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...);

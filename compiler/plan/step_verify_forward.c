@@ -15,6 +15,8 @@ static const Rule rules[] = {
     {OP_ATTENTION, OP_ATTENTION_REST, "x0x1x2k0k1", "y0y1", false, false},
     {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
     {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER, "x0", "y0", false, false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER, "x0x1", "y0", false, false},
     {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
     {OP_EMBED, OP_EMBED_BACK, "x0g0", "", false, true},
     {OP_NORM, OP_NORM_BACK, "x0y1g0", "d0", true, true},
@@ -24,6 +26,8 @@ static const Rule rules[] = {
     {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
     {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
     {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "g0", "d0", false, false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "g0", "d0", false, false},
     {OP_SINK, OP_SINK_BACK, "g0x0x1", "d0d1", true, true},
     {OP_ATTENTION, OP_DELTA, "y0g0g1", "e0", false, false},
     {OP_ATTENTION, OP_ATTENTION_BACK, "x0x1x2y1g0e0", "d0d1d2", false, false},
@@ -83,7 +87,8 @@ static uint64_t kept_number(uint64_t whole) { return number('k', whole, 0); }
 bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
 bool passes(const Machine *m, const Made *x, int n)
 {
-    return (x->op->kind == OP_LINEAR && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
+    const bool residual = x->op->kind == OP_LINEAR || x->op->kind == OP_TENSOR_SCATTER;
+    return (residual && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
 }
 
 const Rule *rule_of(OpKind k)

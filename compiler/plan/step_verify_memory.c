@@ -48,7 +48,7 @@ void store(Machine *m, Record r)
 
 bool in_place(const Machine *m, OpKind k)
 {
-    return k == OP_SWIGLU_BACK || k == OP_ALL_REDUCE || (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
+    return k == OP_SWIGLU_BACK || k == OP_ALL_REDUCE || k == OP_TENSOR_SUM || (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
 }
 
 /* Where an operation works in place, one of the two values may have no item of its own. */

@@ -38,7 +38,7 @@ void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, c
     text_vprintf(&t, fmt, ap);
     va_end(ap);
     diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, step_proof_names[proof],
-               m->now < 0 ? "at the end of the step" : op_text(m, m->now), t.at);
+               m->now < -1 ? "forward of a layer" : m->now < 0 ? "at the end of the step" : op_text(m, m->now), t.at);
     text_free(&t);
     m->failed = true;
 }

@@ -81,6 +81,14 @@ static Op all_reduce(const Weights *w)
     return o;
 }
 
+/* Of gradients of what no tensor rank has a part of, each has those of its tokens or heads; in place. */
+static Op tensor_sum(const Weights *w)
+{
+    Op o = all_reduce(w);
+    o.kind = OP_TENSOR_SUM;
+    return o;
+}
+
 static void use_unit(const Weights *w, Block *b)
 {
     for (int i = 0; i < b->ops.n; i++) {
@@ -150,6 +158,8 @@ static void visit_block(const Weights *w, int block)
         *vec_push(w->step->arena, &b->ops) = wait(w);
     if (gradients && !w->alone)
         *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
+    if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
+        *vec_push(w->step->arena, &b->ops) = tensor_sum(w);
     if (gradients && step_replicates(w->step))
         *vec_push(w->step->arena, &b->ops) = all_reduce(w);
 }

@@ -37,10 +37,10 @@ static bool plan_fits(const BurstPlan *p)
     if (p->abi != BURST_RT_ABI)
         fprintf(stderr, "burst: %s was compiled for runtime interface %d, and this is %d: regenerate it with burstc\n",
                 p->source, p->abi, BURST_RT_ABI);
-    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group != p->world)
-        fprintf(stderr, "burst: the plan's %d data groups of %d ranks do not make its world of %d\n", p->data, p->group,
-                p->world);
-    else if (p->shard_ranks < 0 || (p->shard_ranks && p->world % p->shard_ranks))
+    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
+        fprintf(stderr, "burst: the plan's %d data groups of %d ranks do not make its world of %d\n", p->data,
+                p->group * plan_tensor(p), p->world);
+    else if (p->shard_ranks < 0 || (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
         fprintf(stderr, "burst: groups of %d ranks that share the weights do not make the plan's world of %d\n", p->shard_ranks, p->world);
     else
         return true;

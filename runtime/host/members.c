@@ -55,7 +55,7 @@ static uint64_t host_identity(char *name, size_t size)
 /* What two programs must agree on to work together at all. */
 static uint64_t plan_identity(const BurstPlan *p)
 {
-    const int64_t facts[] = {p->abi, p->world, p->data, p->group, p->shard_ranks, p->sequence, p->max_tokens, p->layers, p->hidden, p->heads,
+    const int64_t facts[] = {p->abi, p->world, p->data, p->group, p->tensor, p->shard_ranks, p->sequence, p->max_tokens, p->layers, p->hidden, p->heads,
                              p->kv_heads, p->head_dim, p->ffn, p->vocab, p->unit_rows, p->table_count, (int64_t)p->arena_bytes};
     uint64_t h = 1;
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)

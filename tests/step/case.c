@@ -19,13 +19,14 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
     return k <= q;
 }
 
-static Program random_program(bool cuda)
+static Program random_program(bool cuda, bool split)
 {
-    const int kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
-    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = 1 + draw(4)}};
-    p.layout.data.value = p.cluster.world;
-    p.train.batch = p.cluster.world * (1 + draw(2));
-    p.model = (Model){.layers = 1 + draw(4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
+    const int tensor = split ? 2 + draw(2) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
+    Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
+    p.tensor = split ? tensor : 0;
+    p.layout.data.value = p.cluster.world / tensor;
+    p.train.batch = p.layout.data.value * (1 + draw(2));
+    p.model = (Model){.layers = 1 + draw(split ? 2 : 4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
                       .head_dim = head_dim, .ffn = 3 + draw(6), .vocab = 5 + draw(4), .norm_eps = 1e-5, .rope_theta = 100,
                       .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
@@ -46,11 +47,20 @@ static void draw_batch(Case *c)
     }
 }
 
+int64_t unit_elements(const Case *c, int unit)
+{
+    const Unit *u = step_unit(c->step, unit);
+    int64_t all = 0;
+    for (int i = 0; i < u->tensors; i++)
+        all += u->tensor[i].rows * u->tensor[i].cols * (u->tensor[i].split != SPLIT_NONE ? program_tensor(&c->program) : 1);
+    return all;
+}
+
 static double *unit_flat(const Case *c, double *flat, int unit)
 {
     int64_t at = 0;
     for (int u = 0; u < unit; u++)
-        at += c->step->units.at[u == 0 ? 0 : u > c->shape.layers ? 2 : 1].elements;
+        at += unit_elements(c, u);
     return flat + at;
 }
 
@@ -85,21 +95,23 @@ static Saving random_saving(Arena *a, int layers)
     return s;
 }
 
-/* Less than all ranks, and as many in each group; 0: none. */
-static int random_part(int world)
+/* Less than all ranks, and as many in each group, of which the ranks that split layers are in one; 0: none. */
+static int random_part(int world, int tensor)
 {
     const int part = 1 + draw(world);
-    return part < world && world % part == 0 ? part : 0;
+    return part < world && world % part == 0 && part % tensor == 0 ? part : 0;
 }
 
 static Choice random_choice(Arena *a, const Program *p, int i)
 {
     const int rule = i % (RECOMPUTES + 2);
-    Choice c = {.data = p->cluster.world, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
+    Choice c = {.data = (int)p->layout.data.value, .tensor = p->tensor, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
     c.saving.tail = (1 + draw(9)) / 10.0;
-    c.within = draw(2) ? random_part(p->cluster.world) : 0;
+    if (p->tensor && c.recompute == RECOMPUTE_TAIL)
+        c.recompute = RECOMPUTE_FULL;
+    c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
     return c;
@@ -116,15 +128,21 @@ void set_layout(Case *c, Choice choice)
 
 Case *make_case(bool cuda, int i)
 {
+    return make_split_case(cuda, i, false);
+}
+
+Case *make_split_case(bool cuda, int i, bool split)
+{
     Arena *a = arena_new();
     Case *c = NEW(a, Case);
     c->arena = a;
-    c->program = random_program(cuda);
+    c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
-    c->shape = (Shape64){m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+    const int t = program_tensor(&c->program);
+    c->shape = (Shape64){m->layers, m->hidden, m->heads * t, m->kv_heads * t, m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
                          .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
-    c->sequences = (int)(c->program.train.batch / c->program.cluster.world);
+    c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);
     c->scale = 0.25;
     draw_batch(c);
     set_layout(c, random_choice(a, &c->program, i));
@@ -134,35 +152,30 @@ Case *make_case(bool cuda, int i)
     c->grad = NEW_ARRAY(a, double *, units);
     for (int u = 0; u < units; u++) {
         c->param[u] = unit_flat(c, c->flat, u);
-        c->grad[u] = NEW_ARRAY(a, double, c->step->units.at[u == 0 ? 0 : u > m->layers ? 2 : 1].elements);
+        c->grad[u] = NEW_ARRAY(a, double, unit_elements(c, u));
     }
     return c;
-}
-
-static const Unit *unit_of(const Case *c, int unit)
-{
-    return &c->step->units.at[unit == 0 ? 0 : unit > c->shape.layers ? 2 : 1];
 }
 
 void want_last(Case *c)
 {
     for (int u = 0; u < step_units(c->step); u++)
-        memcpy(unit_flat(c, c->wanted, u), c->grad[u], (size_t)unit_of(c, u)->elements * sizeof(double));
+        memcpy(unit_flat(c, c->wanted, u), c->grad[u], (size_t)unit_elements(c, u) * sizeof(double));
 }
 
 /* Relative L2 of loss and all gradients; 1e300 where a number is none, or the run was lost. */
 static double error_once(Case *c, const Flow *f, bool late)
 {
-    Run r = {.flow = f, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
+    Run r = {.flow = f, .tokens = c->n, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
              .param = c->param, .grad = c->grad, .late = late};
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
-        memset(c->grad[u], 0, (size_t)unit_of(c, u)->elements * sizeof(double));
+        memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));
     if (!step_run(&r))
         return 1e300;
     for (int u = 0; u < step_units(c->step); u++) {
         const double *wanted = unit_flat(c, c->wanted, u);
-        for (int64_t i = 0; i < unit_of(c, u)->elements; i++) {
+        for (int64_t i = 0; i < unit_elements(c, u); i++) {
             off += (c->grad[u][i] - wanted[i]) * (c->grad[u][i] - wanted[i]);
             size += wanted[i] * wanted[i];
         }

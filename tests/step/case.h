@@ -23,6 +23,9 @@ typedef struct Case {
 int draw(int n); /* the next of a fixed series of random numbers, below n */
 /* A layout that depends on i: every rule of recomputation, and sets of one's own that differ from layer to layer. */
 Case *make_case(bool cuda, int i);
+/* The same of a layout whose layers several ranks split. */
+Case *make_split_case(bool cuda, int i, bool split);
+int64_t unit_elements(const Case *c, int unit); /* of all ranks that split it together */
 void set_layout(Case *c, Choice choice); /* its step made anew */
 void want_last(Case *c); /* later runs are compared with the gradients that the last one computed */
 /* Relative L2 of loss and all gradients, in the worse of two orders of the streams; 1e300 where a number is none, or the run was

@@ -1,29 +1,14 @@
 /* executor.c: see executor.h. Each operation is written here from its definition; nothing of the compiler's analysis is
  * used but the list of operations, and the items with their places.
  *
- * A byte of the plan is two doubles here, so that an element of any type has room for one.
+ * A byte of the plan is two doubles here, so that an element of any type has room for one. Ranks that split the layers each have an
+ * arena; the others are thought to have nothing.
  */
-#include "executor.h"
+#include "executor_machine.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PER_BYTE = 2 };
-
-typedef struct Machine {
-    Run *run;
-    const Step *step;
-    const Model *m;
-    double *arena;
-    int64_t bytes, n;
-    int t;         /* the operation */
-    double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
-    int64_t nx[OP_READS], ny[OP_WRITES];
-    int *queue, queued, begun; /* operations of the weights' stream, by their numbers; those before begun are done */
-    int sequence;              /* of the operation at t */
-    bool lost;
-} Machine;
 
 /* ---- operands ---- */
 
@@ -114,263 +99,6 @@ static void copy_in(Machine *m, Operand x, const double *copy, int64_t n)
         *place(m, i, size, j) = copy[j];
 }
 
-/* ---- operations, of x and w to y; all arrays token-major ---- */
-
-static void linear(Machine *m, int64_t in, int64_t out, const double *w, const double *add)
-{
-    for (int64_t t = 0; t < m->n; t++)
-        for (int64_t o = 0; o < out; o++) {
-            double sum = add ? add[t * out + o] : 0;
-            for (int64_t i = 0; i < in; i++)
-                sum += m->x[0][t * in + i] * w[o * in + i];
-            m->y[0][t * out + o] = sum;
-        }
-}
-
-static void linear_dx(Machine *m, int64_t in, int64_t out, const double *w, bool adds)
-{
-    for (int64_t t = 0; t < m->n; t++)
-        for (int64_t i = 0; i < in; i++) {
-            double sum = adds ? m->y[0][t * in + i] : 0;
-            for (int64_t o = 0; o < out; o++)
-                sum += m->x[0][t * out + o] * w[o * in + i];
-            m->y[0][t * in + i] = sum;
-        }
-}
-
-static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
-{
-    for (int64_t o = 0; o < out; o++)
-        for (int64_t i = 0; i < in; i++)
-            for (int64_t t = 0; t < m->n; t++)
-                dw[o * in + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
-}
-
-/* Rows as wide as the weights: tokens, or their heads. */
-static void norm(Machine *m, int64_t h, const double *w)
-{
-    for (int64_t t = 0; t < m->nx[0] / h; t++) {
-        double sum = 0;
-        for (int i = 0; i < h; i++)
-            sum += m->x[0][t * h + i] * m->x[0][t * h + i];
-        m->y[1][t] = 1 / sqrt(sum / (double)h + m->m->norm_eps);
-        for (int i = 0; i < h; i++)
-            m->y[0][t * h + i] = m->x[0][t * h + i] * m->y[1][t] * w[i];
-    }
-}
-
-/* x, rstd, dy to dx and dw. */
-static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool adds)
-{
-    for (int64_t t = 0; t < m->nx[0] / h; t++) {
-        const double *x = m->x[0] + t * h, r = m->x[1][t], *dy = m->x[2] + t * h;
-        double along = 0;
-        for (int i = 0; i < h; i++) {
-            along += dy[i] * w[i] * x[i];
-            dw[i] += dy[i] * x[i] * r;
-        }
-        for (int i = 0; i < h; i++)
-            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] - r * r * r * along / (double)h * x[i];
-    }
-}
-
-static void bias(Machine *m, int64_t width, const double *w)
-{
-    for (int64_t i = 0; i < m->ny[0]; i++)
-        m->y[0][i] = m->x[0][i] + w[i % width];
-}
-
-static void bias_back(Machine *m, int64_t width, double *dw)
-{
-    for (int64_t i = 0; i < m->nx[0]; i++)
-        dw[i % width] += m->x[0][i];
-}
-
-static void rope(Machine *m, double turn)
-{
-    const int d = m->m->head_dim, half = d / 2;
-    for (int64_t at = 0; at + d <= m->ny[0]; at += d)
-        for (int i = 0; i < half; i++) {
-            const int64_t token = at / (m->ny[0] / m->n);
-            const double angle = turn * (double)token * pow(m->m->rope_theta, -2.0 * i / d);
-            const double a = m->x[0][at + i], b = m->x[0][at + half + i];
-            m->y[0][at + i] = a * cos(angle) - b * sin(angle);
-            m->y[0][at + half + i] = a * sin(angle) + b * cos(angle);
-        }
-}
-
-/* Rows of queries and of their keys: head h of token t. */
-static int64_t q_row(const Machine *m, int64_t t, int h) { return (t * m->m->heads + h) * m->m->head_dim; }
-static int64_t k_row(const Machine *m, int64_t t, int h)
-{
-    return (t * m->m->kv_heads + h / (m->m->heads / m->m->kv_heads)) * m->m->head_dim;
-}
-
-static double dot(const double *a, const double *b, int n)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* Causal; q, k, v to o and lse of the first queries. */
-static void attention(Machine *m, int64_t queries)
-{
-    const int d = m->m->head_dim;
-    for (int h = 0; h < m->m->heads; h++)
-        for (int64_t q = 0; q < queries; q++) {
-            double sum = 0, *o = m->y[0] + q_row(m, q, h);
-            memset(o, 0, (size_t)d * sizeof *o);
-            for (int64_t k = 0; k <= q; k++) {
-                const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
-                sum += p;
-                for (int i = 0; i < d; i++)
-                    o[i] += p * m->x[2][k_row(m, k, h) + i];
-            }
-            for (int i = 0; i < d; i++)
-                o[i] /= sum;
-            m->y[1][h * m->n + q] = log(sum);
-        }
-}
-
-/* Of o and lse the rows of the last tokens. */
-static void keep(Machine *m)
-{
-    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
-    memcpy(m->y[0], m->x[0] + first * row, (size_t)(tail * row) * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
-        memcpy(m->y[1] + h * tail, m->x[1] + h * m->n + first, (size_t)tail * sizeof(double));
-}
-
-/* q, k, v and what was kept to o and lse. */
-static void attention_rest(Machine *m)
-{
-    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
-    attention(m, first);
-    memcpy(m->y[0] + first * row, m->x[3], (size_t)(tail * row) * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
-        memcpy(m->y[1] + h * m->n + first, m->x[4] + h * tail, (size_t)tail * sizeof(double));
-}
-
-/* q, k, v, lse, d_o, delta to dq, dk, dv. */
-static void attention_back(Machine *m)
-{
-    const int d = m->m->head_dim;
-    for (int i = 0; i < 3; i++)
-        memset(m->y[i], 0, (size_t)m->ny[i] * sizeof(double));
-    for (int h = 0; h < m->m->heads; h++)
-        for (int64_t q = 0; q < m->n; q++)
-            for (int64_t k = 0; k <= q; k++) {
-                const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
-                const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
-                const double ds = p * (dot(m->x[4] + a, m->x[2] + b, d) - m->x[5][h * m->n + q]) / sqrt(d);
-                for (int i = 0; i < d; i++) {
-                    m->y[0][a + i] += ds * m->x[1][b + i];
-                    m->y[1][b + i] += ds * m->x[0][a + i];
-                    m->y[2][b + i] += p * m->x[4][a + i];
-                }
-            }
-}
-
-/* The weight that keys have beside the head's sink. */
-static double keep_of(const double *sink, const double *lse, const Machine *m, int64_t t, int h)
-{
-    return 1 / (1 + exp(sink[h] - lse[h * m->n + t]));
-}
-
-/* o and lse to what the sink leaves of o. */
-static void sink(Machine *m, const double *w)
-{
-    for (int h = 0; h < m->m->heads; h++)
-        for (int64_t t = 0; t < m->n; t++)
-            for (int i = 0; i < m->m->head_dim; i++)
-                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
-}
-
-/* d_out, o, lse to d_o and d_lse; dw. */
-static void sink_back(Machine *m, const double *w, double *dw)
-{
-    for (int h = 0; h < m->m->heads; h++)
-        for (int64_t t = 0; t < m->n; t++) {
-            const double keep = keep_of(w, m->x[2], m, t, h);
-            const double slope = keep * (1 - keep) * dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
-            for (int i = 0; i < m->m->head_dim; i++)
-                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep;
-            m->y[1][h * m->n + t] = slope;
-            dw[h] -= slope;
-        }
-}
-
-/* o, d_o and the gradient of lse, where it has one, to delta. */
-static void delta(Machine *m, bool lse)
-{
-    for (int h = 0; h < m->m->heads; h++)
-        for (int64_t t = 0; t < m->n; t++)
-            m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim) -
-                                    (lse ? m->x[2][h * m->n + t] : 0);
-}
-
-/* Gate and up of a token side by side. */
-static void swiglu(Machine *m)
-{
-    for (int64_t i = 0; i < m->ny[0]; i++) {
-        const double *gate = m->x[0] + i + i / m->m->ffn * m->m->ffn;
-        m->y[0][i] = gate[0] / (1 + exp(-gate[0])) * gate[m->m->ffn];
-    }
-}
-
-static void swiglu_back(Machine *m)
-{
-    for (int64_t i = 0; i < m->nx[1]; i++) {
-        const int64_t at = i + i / m->m->ffn * m->m->ffn, up = at + m->m->ffn;
-        const double g = m->x[0][at], sigmoid = 1 / (1 + exp(-g));
-        m->y[0][at] = m->x[1][i] * m->x[0][up] * sigmoid * (1 + g * (1 - sigmoid));
-        m->y[0][up] = m->x[1][i] * g * sigmoid;
-    }
-}
-
-/* Of the batch. */
-static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->n + t; }
-
-/* h, labels, weights to dh; dw. */
-static void loss(Machine *m, const double *w, double *dw)
-{
-    const int h = m->m->hidden, vocab = m->m->vocab;
-    double *p = calloc((size_t)vocab, sizeof *p);
-    memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double));
-    for (int64_t t = 0; t < m->n; t++) {
-        const double *x = m->x[0] + t * h, weight = m->run->label_weight[row(m, t)];
-        double sum = 0;
-        for (int i = 0; i < vocab; i++)
-            sum += p[i] = exp(dot(x, w + (int64_t)i * h, h));
-        m->run->loss -= weight * log(p[m->run->label[row(m, t)]] / sum);
-        for (int i = 0; i < vocab; i++) {
-            const double dl = m->run->scale * weight * (p[i] / sum - (i == m->run->label[row(m, t)]));
-            for (int j = 0; j < h; j++) {
-                m->y[0][t * h + j] += dl * w[(int64_t)i * h + j];
-                dw[(int64_t)i * h + j] += dl * x[j];
-            }
-        }
-    }
-    free(p);
-}
-
-static void embed(Machine *m, const double *table)
-{
-    const int h = m->m->hidden;
-    for (int64_t t = 0; t < m->n; t++)
-        memcpy(m->y[0] + t * h, table + (int64_t)m->run->token[row(m, t)] * h, (size_t)h * sizeof(double));
-}
-
-static void embed_back(Machine *m, double *dtable)
-{
-    const int h = m->m->hidden;
-    for (int64_t t = 0; t < m->n; t++)
-        for (int i = 0; i < h; i++)
-            dtable[(int64_t)m->run->token[row(m, t)] * h + i] += m->x[1][t * h + i];
-}
-
 /* ---- one operation ---- */
 
 static const Unit *unit_of(const Machine *m, int unit)
@@ -385,7 +113,7 @@ static void gather(Machine *m, const Op *o)
     const int unit = o->embedding ? 0 : o->write[0].next ? visited_unit(m, at->visit + 1) : at->unit;
     m->lost |= m->ny[0] < unit_of(m, unit)->elements; /* a smaller unit's */
     for (int64_t i = 0; i < unit_of(m, unit)->elements && !m->lost; i++)
-        m->y[0][i] = m->run->param[unit][i];
+        m->y[0][i] = m->param[unit][i];
     m->lost |= o->read[0].value >= 0 && m->nx[0] > m->ny[0]; /* a larger unit's */
     if (o->read[0].value >= 0 && !m->lost)
         memcpy(m->y[0], m->x[0], (size_t)m->nx[0] * sizeof(double));
@@ -402,7 +130,7 @@ static void reduce(Machine *m, const Op *o)
     for (int64_t i = 0; i < m->ny[0]; i++)
         m->y[0][i] = m->x[0][i] + (adds ? m->y[0][i] : 0);
     for (int64_t i = m->ny[0]; i < unit_of(m, unit)->elements; i++)
-        m->run->grad[unit][i] += m->x[0][i];
+        m->grad[unit][i] += m->x[0][i];
 }
 
 /* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one group's. */
@@ -420,9 +148,9 @@ static void optimizer(Machine *m, const Op *o)
 {
     const int unit = m->run->flow->op[m->t].unit;
     for (int64_t i = 0; i < unit_of(m, unit)->elements && i < m->nx[0]; i++)
-        m->run->grad[unit][i] = m->x[0][i] / replicas(m);
+        m->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
-        m->y[0][i] = m->run->param[unit][i];
+        m->y[0][i] = m->param[unit][i];
 }
 
 /* What a step finds: this rank's shards. */
@@ -433,7 +161,7 @@ static void fill_state(Machine *m)
         const int value = step_value(m->step, names[v]);
         for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) = m->run->param[u][i];
+                *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) = m->param[u][i];
     }
 }
 
@@ -449,13 +177,45 @@ static double *tensor_in(Machine *m, const Op *o, double **at, const int64_t *n,
     return NULL;
 }
 
+/* Among the ranks: x and y of each. Tokens of all in order of the ranks; or parts of sums, of which each gets its own tokens'. */
+static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
+{
+    const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
+    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]);
+    for (int r = 0; r < m->ranks; r++)
+        for (int64_t i = 0; i < own_tokens(m, r) * width; i++) {
+            const int64_t at = first_own(m, r) * width + i;
+            double sum = o->adds[0] ? y[r][0][i] : o->read[1].value >= 0 ? x[r][1][i] : 0;
+            for (int k = 0; k < m->ranks; k++)
+                if (gathers)
+                    y[k][0][at] = x[r][0][i];
+                else
+                    sum += x[k][0][at];
+            if (!gathers)
+                y[r][0][i] = sum;
+        }
+}
+
+/* In the shard of each rank, what no rank has a part of. */
+static void tensor_sum(const Machine *m, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
+{
+    const Unit *u = unit_of(m, m->run->flow->op[m->t].unit);
+    for (const UnitTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+        for (int64_t i = t->offset; t->split == SPLIT_NONE && i < t->offset + t->rows * t->cols && i < m->nx[0]; i++) {
+            double sum = 0;
+            for (int r = 0; r < m->ranks; r++)
+                sum += x[r][0][i];
+            for (int r = 0; r < m->ranks; r++)
+                y[r][0][i] = sum;
+        }
+}
+
 static void run_op(Machine *m, const Op *o)
 {
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[m->run->flow->op[m->t].block]);
     const int64_t in = t ? t->cols : 0, out = t ? t->rows * o->tensors : 0;
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
-    const bool residual = o->read[1].value >= 0 && m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS ||
                        o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
     const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW ||
@@ -463,30 +223,9 @@ static void run_op(Machine *m, const Op *o)
     m->lost |= (reads && !w) || (adds && !dw);
     if (m->lost)
         return;
+    if (compute(m, o, in, out, w, dw))
+        return;
     switch (o->kind) {
-    case OP_EMBED: embed(m, w); break;
-    case OP_NORM: norm(m, in, w); break;
-    case OP_LINEAR: linear(m, in, out, w, residual ? m->x[1] : NULL); break;
-    case OP_BIAS: bias(m, in, w); break;
-    case OP_BIAS_BACK: bias_back(m, in, dw); break;
-    case OP_ROPE: rope(m, 1); break;
-    case OP_ROPE_BACK: rope(m, -1); break;
-    case OP_LAYOUT:
-    case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
-    case OP_ATTENTION: attention(m, m->n); break;
-    case OP_KEEP: keep(m); break;
-    case OP_ATTENTION_REST: attention_rest(m); break;
-    case OP_SWIGLU: swiglu(m); break;
-    case OP_LOSS: loss(m, w, dw); break;
-    case OP_EMBED_BACK: embed_back(m, dw); break;
-    case OP_NORM_BACK: norm_back(m, in, w, dw, o->adds[0]); break;
-    case OP_LINEAR_DW: linear_dw(m, in, out, dw); break;
-    case OP_LINEAR_DX: linear_dx(m, in, out, w, o->adds[0]); break;
-    case OP_SWIGLU_BACK: swiglu_back(m); break;
-    case OP_DELTA: delta(m, o->read[2].value >= 0); break;
-    case OP_SINK: sink(m, w); break;
-    case OP_SINK_BACK: sink_back(m, w, dw); break;
-    case OP_ATTENTION_BACK: attention_back(m); break;
     case OP_WAIT: break;
     case OP_ZERO: memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double)); break;
     case OP_GATHER: gather(m, o); break;
@@ -506,9 +245,10 @@ static void spoil(Machine *m)
     for (int i = 0; i < f->items; i++)
         if (m->t >= 0 && item_live(&f->item[i], next) && item_live(&f->item[i], m->t))
             memset(used + f->item[i].offset, 1, (size_t)f->item[i].bytes);
-    for (int64_t i = 0; i < m->bytes; i++)
-        if (!used[i])
-            m->arena[PER_BYTE * i] = m->arena[PER_BYTE * i + 1] = NAN;
+    for (int r = 0; r < m->ranks; r++)
+        for (int64_t i = 0; i < m->bytes; i++)
+            if (!used[i])
+                m->arenas[r][PER_BYTE * i] = m->arenas[r][PER_BYTE * i + 1] = NAN;
     free(used);
 }
 
@@ -522,49 +262,129 @@ static bool skipped(const Machine *m, const Op *o)
 static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
 {
     const Dim d = m->step->values.at[x.value].dim[0];
-    const int64_t all = d == DIM_TOKENS ? m->step->tokens : m->step->chunk;
-    if (d != DIM_TOKENS && d != DIM_CHUNK)
+    const bool tokens = d == DIM_TOKENS || d == DIM_ALL_TOKENS;
+    const int64_t all = tokens ? m->step->all_tokens : m->step->chunk;
+    if (!tokens && d != DIM_CHUNK)
         return copy;
     const int64_t cols = *n / all;
     *n = m->n * cols;
-    return copy + (d == DIM_TOKENS ? m->run->flow->op[m->t].chunk * m->step->chunk * cols : 0);
+    return copy + (tokens ? m->run->flow->op[m->t].chunk * m->step->chunk * cols : 0);
 }
 
 static void run_chunk(Machine *m, const Op *o)
 {
-    const int64_t left = m->step->tokens - m->run->flow->op[m->t].chunk * m->step->chunk;
-    m->n = left < m->step->chunk ? left : m->step->chunk;
+    const int64_t left = m->run->tokens - m->run->flow->op[m->t].chunk * m->step->chunk;
+    m->n = left < 0 ? 0 : left < m->step->chunk ? left : m->step->chunk;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->x[i] = chunk_rows(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         m->y[i] = chunk_rows(m, o->write[i], m->y[i], &m->ny[i]);
     run_op(m, o);
-    m->n = m->step->tokens;
+}
+
+/* Rows that are there, of those that there is room for. */
+static int64_t true_size(const Machine *m, Operand x, int64_t n)
+{
+    const Value *v = &m->step->values.at[x.value];
+    const int64_t room = v->dim[0] == DIM_TOKENS ? m->step->tokens : m->step->all_tokens;
+    return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
+}
+
+static bool has_all_tokens(const Machine *m, Operand x)
+{
+    const Value *v = x.value < 0 ? NULL : &m->step->values.at[x.value];
+    return v && (v->dim[0] == DIM_ALL_TOKENS || v->dim[1] == DIM_ALL_TOKENS);
+}
+
+static void run_whole(Machine *m, const Op *o)
+{
+    m->n = has_all_tokens(m, o->read[0]) ? m->run->tokens : own_tokens(m, m->rank);
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        m->nx[i] = true_size(m, o->read[i], m->nx[i]);
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        m->ny[i] = true_size(m, o->write[i], m->ny[i]);
+    run_op(m, o);
+}
+
+static void use_rank(Machine *m, int rank)
+{
+    m->rank = rank;
+    m->arena = m->arenas[rank];
+    m->param = m->params[rank];
+    m->grad = m->grads[rank];
+}
+
+typedef struct Operands { double *x[RANKS][OP_READS], *y[RANKS][OP_WRITES]; int64_t nx[OP_READS], ny[OP_WRITES]; int reads, writes; } Operands;
+
+static void copy_all_out(Machine *m, const Op *o, Operands *all)
+{
+    for (int r = 0; r < m->ranks; r++) {
+        use_rank(m, r);
+        for (all->reads = 0; all->reads < OP_READS && o->read[all->reads].value >= 0; all->reads++)
+            all->x[r][all->reads] = copy_out(m, o->read[all->reads], &all->nx[all->reads]);
+        for (all->writes = 0; all->writes < OP_WRITES && o->write[all->writes].value >= 0; all->writes++)
+            all->y[r][all->writes] = copy_out(m, o->write[all->writes], &all->ny[all->writes]);
+    }
+}
+
+static void copy_all_in(Machine *m, const Op *o, const Operands *all)
+{
+    for (int r = 0; r < m->ranks; r++) {
+        use_rank(m, r);
+        for (int i = 0; i < all->writes && !m->lost; i++)
+            if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH)
+                copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
+        for (int i = 0; i < all->reads; i++)
+            free(all->x[r][i]);
+        for (int i = 0; i < all->writes; i++)
+            free(all->y[r][i]);
+    }
+}
+
+static void run_ranks(Machine *m, const Op *o, Operands *all)
+{
+    for (int r = 0; r < m->ranks && !m->lost; r++) {
+        use_rank(m, r);
+        memcpy(m->x, all->x[r], sizeof m->x);
+        memcpy(m->y, all->y[r], sizeof m->y);
+        memcpy(m->nx, all->nx, sizeof m->nx);
+        memcpy(m->ny, all->ny, sizeof m->ny);
+        (o->chunked ? run_chunk : run_whole)(m, o);
+    }
+}
+
+/* What a mutant reads or writes may be of another size. */
+static bool tensor_fits(const Machine *m, const Op *o, const Operands *all)
+{
+    const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
+    const int64_t width = model_dim(m->m, m->step->values.at[o->read[0].value].dim[1]), own = m->step->tokens * width;
+    return (gathers ? all->ny[0] : all->nx[0]) >= own * m->ranks && (gathers ? all->nx[0] : all->ny[0]) >= own &&
+           (o->read[1].value < 0 || all->nx[1] >= own);
 }
 
 static void step_one(Machine *m)
 {
     const Op *o = m->run->flow->op[m->t].op;
+    Operands all = {0};
     if (skipped(m, o))
         return;
-    int reads = 0, writes = 0;
-    double *x[OP_READS], *y[OP_WRITES];
-    int64_t ny[OP_WRITES];
-    for (; reads < OP_READS && o->read[reads].value >= 0; reads++)
-        m->x[reads] = x[reads] = copy_out(m, o->read[reads], &m->nx[reads]);
-    for (; writes < OP_WRITES && o->write[writes].value >= 0; writes++) {
-        m->y[writes] = y[writes] = copy_out(m, o->write[writes], &m->ny[writes]);
-        ny[writes] = m->ny[writes];
+    copy_all_out(m, o, &all);
+    const bool runs = !m->lost && all.reads + all.writes > 0;
+    if (runs && op_work_kind(o->kind) == WORK_TENSOR) {
+        m->lost |= !tensor_fits(m, o, &all);
+        if (!m->lost)
+            run_tensor(m, o, all.x, all.y);
+    } else if (runs && o->kind == OP_TENSOR_SUM) {
+        m->nx[0] = all.nx[0];
+        m->lost |= all.nx[0] < all.ny[0];
+        for (int r = 0; r < m->ranks && !m->lost; r++)
+            memcpy(all.y[r][0], all.x[r][0], (size_t)all.ny[0] * sizeof(double));
+        if (!m->lost)
+            tensor_sum(m, all.x, all.y);
+    } else if (runs) {
+        run_ranks(m, o, &all);
     }
-    if (!m->lost && reads + writes > 0)
-        (o->chunked ? run_chunk : run_op)(m, o);
-    for (int i = 0; i < writes && !m->lost; i++)
-        if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH)
-            copy_in(m, o->write[i], y[i], ny[i]);
-    for (int i = 0; i < reads; i++)
-        free(x[i]);
-    for (int i = 0; i < writes; i++)
-        free(y[i]);
+    copy_all_in(m, o, &all);
 }
 
 static bool is_among(Machine *m, int t, const Operand *list, int most, Operand x)
@@ -609,7 +429,7 @@ static void advance(Machine *m)
     const Op *o = m->run->flow->op[m->t].op;
     if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
-    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE)) {
+    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM)) {
         m->queue[m->queued++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }
@@ -618,25 +438,108 @@ static void advance(Machine *m)
     step_one(m);
 }
 
+/* ---- units of one rank, and whole ---- */
+
+/* Where element i of what a rank has of a tensor is in the whole tensor. */
+static int64_t whole_element(const Machine *m, const UnitTensor *t, int rank, int64_t i)
+{
+    if (t->split == SPLIT_ROWS)
+        return rank * t->rows * t->cols + i;
+    return t->split == SPLIT_COLS ? i / t->cols * t->cols * m->ranks + rank * t->cols + i % t->cols : i;
+}
+
+/* Calls for each element of each rank: its unit, where it is in the rank's and in the whole, and whether all ranks have it. */
+static void each_element(Machine *m, void (*call)(Machine *m, int unit, int64_t here, int64_t whole, bool split))
+{
+    for (int r = 0; r < m->ranks; r++)
+        for (int u = 0; u < m->m->layers + 2; u++) {
+            const Unit *unit = unit_of(m, u);
+            int64_t whole = 0;
+            use_rank(m, r);
+            for (const UnitTensor *t = unit->tensor; t < unit->tensor + unit->tensors; t++) {
+                for (int64_t i = 0; i < t->rows * t->cols; i++)
+                    call(m, u, t->offset + i, whole + whole_element(m, t, r, i), t->split != SPLIT_NONE);
+                whole += t->rows * t->cols * (t->split != SPLIT_NONE ? m->ranks : 1);
+            }
+        }
+}
+
+static void take_param(Machine *m, int unit, int64_t here, int64_t whole, bool split)
+{
+    (void)split;
+    m->param[unit][here] = m->run->param[unit][whole];
+}
+
+/* Of what all ranks have of a layer, a shard was summed over them, and the first has it; what other ranks hold was not. Tokens are
+ * each rank's own, and so is its part of the gradients of embedding and head. */
+static void give_grad(Machine *m, int unit, int64_t here, int64_t whole, bool split)
+{
+    const Unit *u = unit_of(m, unit);
+    const bool layer = unit > 0 && unit <= m->m->layers, summed = layer && !split && here < u->shard;
+    if (!summed || m->rank == 0)
+        m->run->grad[unit][whole] += m->grad[unit][here];
+    else
+        m->lost |= !(fabs(m->grad[unit][here] - m->grads[0][unit][here]) <= 1e-9 * (1 + fabs(m->grad[unit][here])));
+}
+
+static double **unit_arrays(const Machine *m)
+{
+    double **at = calloc((size_t)m->m->layers + 2, sizeof *at);
+    for (int u = 0; u < m->m->layers + 2; u++)
+        at[u] = calloc((size_t)unit_of(m, u)->elements, sizeof **at);
+    return at;
+}
+
+static void free_units(const Machine *m, double **at)
+{
+    for (int u = 0; u < m->m->layers + 2; u++)
+        free(at[u]);
+    free(at);
+}
+
+static void open_ranks(Machine *m)
+{
+    for (int r = 0; r < m->ranks; r++) {
+        m->arenas[r] = calloc((size_t)m->bytes + 1, PER_BYTE * sizeof(double));
+        m->params[r] = unit_arrays(m);
+        m->grads[r] = unit_arrays(m);
+    }
+    each_element(m, take_param);
+}
+
+static void close_ranks(Machine *m)
+{
+    for (int r = 0; r < m->ranks; r++) {
+        free(m->arenas[r]);
+        free_units(m, m->params[r]);
+        free_units(m, m->grads[r]);
+    }
+}
+
 bool step_run(Run *r)
 {
-    Machine m = {.run = r, .step = r->flow->step, .m = &r->flow->step->program->model, .n = r->flow->step->tokens};
+    Machine m = {.run = r, .step = r->flow->step, .m = &r->flow->step->program->model, 
+                 .ranks = program_tensor(r->flow->step->program)};
     for (int i = 0; i < r->flow->items; i++) {
         const int64_t end = r->flow->item[i].offset + r->flow->item[i].bytes;
         m.bytes = end > m.bytes ? end : m.bytes;
     }
-    m.arena = calloc((size_t)m.bytes + 1, PER_BYTE * sizeof(double));
+    open_ranks(&m);
     m.queue = calloc((size_t)(r->flow->ops * r->sequences), sizeof *m.queue);
     r->loss = 0;
     m.t = -1;
     spoil(&m);
-    fill_state(&m);
+    for (int k = 0; k < m.ranks; k++) {
+        use_rank(&m, k);
+        fill_state(&m);
+    }
     for (m.sequence = 0; m.sequence < r->sequences; m.sequence++)
         for (m.t = 0; m.t < r->flow->ops && !m.lost; m.t++) {
             advance(&m);
             spoil(&m);
         }
+    each_element(&m, give_grad);
+    close_ranks(&m);
     free(m.queue);
-    free(m.arena);
     return !m.lost;
 }

@@ -7,10 +7,11 @@
 typedef struct Run {
     const Flow *flow;
     int sequences;
+    int64_t tokens;
     const int32_t *token, *label; /* [sequences][tokens] */
     const double *label_weight;
     double scale;                 /* of the loss's gradient */
-    double *const *param;         /* [units] -> [elements of the unit] */
+    double *const *param;         /* [units] -> [elements of the unit, where ranks split it, of all of them together] */
     double **grad;                /* [units] -> added to: zeroed before */
     bool late;                    /* what the weights' stream does is done when compute waits for it, else at once */
     double loss;                  /* written */

@@ -22,6 +22,19 @@ static void steps_are_right(void **state)
     }
 }
 
+/* Several ranks, one operation after the other together, each with its part of the layers and of the tokens. */
+static void split_steps_are_right(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        Case *c = make_split_case(i % 2, i / 2, true);
+        const double error = error_of(c, c->flow);
+        if (!(error < 1e-9))
+            fail_msg("case %d: gradients of %d ranks are off by %g", i, c->program.tensor, error);
+        arena_free(c->arena);
+    }
+}
+
 /* Every rule of recomputation, sharding and number of chunks computes what `none` computes. */
 static void layouts_agree(void **state)
 {
@@ -344,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_right),
+        cmocka_unit_test(split_steps_are_right),
         cmocka_unit_test(layouts_agree),
         cmocka_unit_test(uses_are_what_is_alive),
         cmocka_unit_test(sections_are_the_step),

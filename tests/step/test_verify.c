@@ -34,12 +34,46 @@ static void right_steps_are_accepted(void **state)
 {
     (void)state;
     for (int i = 0; i < 120; i++) {
-        Case *c = make_case(i % 2, i / 2);
+        Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
         char *why;
         Flow *f = step_flow(c->arena, c->step);
         step_pack(c->arena, f, 1 + draw(16));
         if (!accepted(c, c->flow, &why) || !accepted(c, f, &why))
             fail_msg("case %d: %s", i, why);
+        arena_free(c->arena);
+    }
+}
+
+static Op *forward_op(Case *c, OpKind k, const char *reads)
+{
+    Block *b = &c->step->block[BLOCK_FORWARD];
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].kind == k && b->ops.at[i].read[0].value == step_value(c->step, reads))
+            return &b->ops.at[i];
+    fail_msg("no %s of %s", op_name(k), reads);
+    return NULL;
+}
+
+/* Forward itself, from which all else follows, with a gather left out, a part read, parts added up twice, or not at all. */
+static void parts_must_be_added_once(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        Case *c = make_split_case(false, 0, true);
+        const Operand part = {step_value(c->step, "x_mid_part"), 0}, own = {step_value(c->step, "h1"), 0};
+        char *why;
+        assert_true(accepted(c, c->flow, &why));
+        if (how == 0)
+            forward_op(c, OP_LINEAR, "h1_all")->read[0] = own;
+        else if (how == 1)
+            forward_op(c, OP_NORM, "x_mid")->read[0] = part;
+        else if (how == 2)
+            forward_op(c, OP_TENSOR_SCATTER, "x_part")->read[0] = part;
+        else
+            forward_op(c, OP_LINEAR, "o_flat")->write[0] = (Operand){step_value(c->step, "x_mid"), 0};
+        assert_false(accepted(c, c->flow, &why));
+        if (!strstr(why, "forward of a layer"))
+            fail_msg("%d: %s", how, why);
         arena_free(c->arena);
     }
 }
@@ -262,6 +296,17 @@ static void over_replicas(Case *c, Mutant *m, int t)
         how[draw(countof(how))](c, m, t);
 }
 
+/* A sum over the ranks that split a layer, or what they do among them, of which many steps have none. */
+static void over_tensor(Case *c, Mutant *m, int t)
+{
+    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, other_visit, other_sequence};
+    const OpKind k[] = {OP_TENSOR_SUM, OP_TENSOR_GATHER, OP_TENSOR_SCATTER, OP_TENSOR_GATHER_BACK, OP_TENSOR_SCATTER_BACK}, wanted = k[draw(countof(k))];
+    for (int i = 0; i < m->flow.ops && m->op[t].op->kind != wanted; i++)
+        t = (t + 1) % m->flow.ops;
+    if (m->op[t].op->kind == wanted)
+        how[draw(wanted == OP_TENSOR_SUM ? countof(how) : 2)](c, m, t);
+}
+
 /* An item at the begin or at the end of another, and lifetimes as they are. */
 static void overlap(Case *c, Mutant *m, int t)
 {
@@ -278,7 +323,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"dropped", drop, 4},           {"swapped", swap, 6},           {"moved", move, 6},        {"done twice", twice, 6},
     {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
     {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
-    {"over replicas", over_replicas, 12},
+    {"over replicas", over_replicas, 12}, {"over tensor", over_tensor, 60},
 };
 
 typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;
@@ -307,7 +352,7 @@ static void wrong_mutants_are_rejected(void **state)
     Count n[countof(kinds)] = {0};
     const int cases = getenv("STEP_VERIFY_CASES") ? atoi(getenv("STEP_VERIFY_CASES")) : 24;
     for (int i = 0; i < cases; i++) {
-        Case *c = make_case(i % 2, i / 2);
+        Case *c = make_split_case(i % 2, i / 2, i % 8 == 2);
         for (int k = 0; k < countof(kinds); k++)
             for (int j = 0; j < kinds[k].times; j++) {
                 const int t = draw(c->flow->ops);
@@ -331,6 +376,7 @@ static void wrong_mutants_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_must_be_added_once),
         cmocka_unit_test(right_steps_are_accepted),
         cmocka_unit_test(two_sequences_need_their_own_places),
         cmocka_unit_test(wrong_packings_are_rejected),

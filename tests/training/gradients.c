@@ -51,15 +51,12 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     for (int u = 0; u < w->units; u++) {
         const BurstUnit *unit = burst_unit(p, u);
-        int64_t first = burst_shard_of(c) * unit->shard;
-        for (int t = 0; t < unit->tensors; t++) {
-            const BurstTensor *tensor = &unit->tensor[t];
-            for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
-                int64_t at = tensor->offset + i - first;
-                if (at >= 0 && at < unit->shard)
-                    w->param[u][at] = tensor->init_std <= 0 ? 1 + 0.2f * (float)sin((double)i) : w->param[u][at] * 12;
-            }
-        }
+        for (const BurstTensor *t = unit->tensor; t < unit->tensor + unit->tensors; t++)
+            for (BurstRun r = {0}; burst_next_run(p, burst_rank(c), unit, t, &r);)
+                for (int64_t i = 0; i < r.count; i++) {
+                    float *at = &w->param[u][r.at + i];
+                    *at = t->init_std <= 0 ? 1 + 0.2f * (float)sin((double)(r.from + i)) : *at * 12;
+                }
     }
 }
 
@@ -94,21 +91,22 @@ static int group_of(const BurstPlan *p, int rank)
     int group = 0;
     for (int r = 0; r < rank; r++)
         group += p->chunk_of(r) == p->chunk_of(rank);
-    return group;
+    return group / (p->tensor ? p->tensor : 1);
 }
 
 static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double *loss)
 {
     const BurstPlan *p = x->p;
     int group = group_of(p, burst_rank(x->c)), chunk = p->chunk_of(burst_rank(x->c));
-    int64_t n = p->tokens_of(chunk);
+    const BurstOwn own = burst_own_tokens(p, burst_rank(x->c), p->tokens_of(chunk));
+    const int64_t n = own.tokens;
     Sequence s = sequence_new(p->sequence);
     Local l = {calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(int32_t)), calloc((size_t)n + 1, sizeof(float))};
     int status = l.token && l.label && l.weight ? BURST_OK : BURST_E_MEMORY;
     for (int turn = 0; turn < TURNS && status == BURST_OK; turn++) {
         fill_sequence(p->sequence, p->vocab, (uint64_t)(turn * p->data + group), &s);
         for (int64_t i = 0; i < n; i++) {
-            int64_t at = p->position(chunk, i);
+            int64_t at = p->position(chunk, own.first + i);
             l.token[i] = s.token[at], l.label[i] = s.label[at], l.weight[i] = (float)s.weight[at];
         }
         BurstBatch b = {l.token, l.label, l.weight, {{0}}};

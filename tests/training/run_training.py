@@ -7,6 +7,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        recompute  losses and gradient norms of none, selective, full and tail: the same bits
        memory     losses of what is recomputed, sharded and chunked: those of one rank that saves all; a sample, or with --all all
        hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
+       tensor     the same of layers that ranks split
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -44,12 +45,14 @@ class Layout(typing.NamedTuple):
     chunks: int = 1
     shares: str = ""
     placement: str = ""
+    tensor: int = 1
     fast: int = 0  # of the nodes, so many with devices twice as fast as the others'
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
         text += f"_{self.weights}_{self.chunks}" if (self.weights, self.chunks) != ("zero3", 1) else ""
         text += f"_shares{self.shares}_{self.fast}" if self.shares else ""
+        text += f"_tensor{self.tensor}" if self.tensor > 1 else ""
         text += f"_{self.placement}"
         return re.sub(r"[(), ]+", "", text)
 
@@ -61,8 +64,9 @@ class Layout(typing.NamedTuple):
         return text + "device fast { arch cpu; memory 4 GB; hbm 40 GB/s; matmul fp32 100 GFLOP/s; }\n"
 
     def text(self):
-        ranks = self.nodes * self.lanes // self.data
+        ranks = self.nodes * self.lanes // self.data // self.tensor
         text = emitted.layout(self.data, ranks, self.schedule, self.travel, self.partition, self.recompute)
+        text = text.replace("tensor 1", f"tensor {self.tensor}")
         more = f" weights {self.weights}; ffn chunks {self.chunks};"
         more = more if (self.weights, self.chunks) != ("zero3", 1) else ""
         more += f" shares {self.shares};" if self.shares else ""
@@ -80,6 +84,7 @@ class Shape(typing.NamedTuple):
     part: str = ""
     sinks: bool = False
     sequence: int = SEQUENCE
+    ffn: int = 40
 
 
 BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
@@ -138,6 +143,15 @@ GRADIENTS = [
     (Layout("ring", "queries", "zigzag", nodes=2, lanes=2, weights="zero1 within 1"), Shape(tied="yes")),
     (Layout("ring", "keys", "zigzag", lanes=4, recompute="tail(0.5)"), Shape(masks=("document", "causal", "window(17)"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="tail(0.9)", weights="zero1", chunks=3), Shape(part=NORM, sinks=True)),
+    (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(masks=("document", "causal"), tied="yes")),
+    (Layout("ring", "queries", "striped", 2, 2, 4, "selective", "zero2", 3, tensor=2), Shape(part=BIAS)),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=4, tensor=2, weights="zero1"), Shape(part=NORM)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, tensor=2), Shape(kv_heads=4, masks=("window(17)", "document"))),
+    (Layout("ring", "keys", "contiguous", lanes=4, tensor=4, recompute="save(o, lse, gate_up(1))"), Shape(kv_heads=4, sinks=True)),
+    (Layout("ring", "keys", "contiguous", 2, 2, 3, tensor=3, weights="zero3 within node"), Shape(heads=6, kv_heads=3, part=NORM, sinks=True, ffn=42)),
+    (Layout("burst", "keys", "striped", 2, 2, 4, tensor=2, weights="zero2 within node", placement="node, data"), Shape(masks=("full", "document"))),
+    (Layout("ring", "keys", "contiguous", lanes=6, tensor=2, shares="5, 1, 2", chunks=3), Shape(tied="yes", masks=("document", "causal"))),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -145,7 +159,11 @@ HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node")
           Layout("burst", "keys", "zigzag", nodes=2, lanes=4, weights="zero1 within 2", chunks=3),
           Layout("ulysses", "keys", "contiguous", 2, 4, 2, weights="zero3 within 4"),
           Layout("ring", "keys", "zigzag", 2, 4, 2, weights="zero2 within 1")]
-CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), Layout("burst", "keys", "striped", 2, 2, 4)]
+TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
+          Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
+          Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
+          Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2)]
+CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), TENSOR[1], Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
 SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))"]
@@ -167,7 +185,7 @@ TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; s
 def model_text(layout, shape, train=""):
     lines = ['import "masks";',
              f"model test {{ layers {len(shape.masks)}; hidden 24; heads {shape.heads}; kv_heads {shape.kv_heads}; "
-             f"head_dim 8; ffn swiglu 40; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
+             f"head_dim 8; ffn swiglu {shape.ffn}; norm rmsnorm 1e-5; rope 10000; vocab {shape.vocab}; tied {shape.tied}; {shape.part} }}",
              f"attention {{ default {shape.masks[0]};", *([f"  softcap {shape.softcap};"] if shape.softcap else []),
              *(["  sinks learned;"] if shape.sinks else [])]
     lines += [f"  layers {i}: {mask};" for i, mask in enumerate(shape.masks) if i > 0]
@@ -269,20 +287,32 @@ class Training:
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
 
-    def hybrid(self):
+    def agree(self, layouts):
         right = self.train(self.program(ONE, NEAR_STEPS))
-        for layout in HYBRID:
+        for layout in layouts:
             is_ = self.train(self.program(layout, NEAR_STEPS))
             apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
             print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == NEAR_STEPS and max(apart.values()) <= NEAR, f"{layout}: parts from one rank")
-        layout, steps, folder = HYBRID[1], 45, self.folder / "hybrid"
+
+    def cut(self, layout, folder, others):
+        """A killed rank; the same layout goes on with the same losses, others go on with its checkpoints."""
+        steps = 45
         right = self.train(self.program(layout, 2000), "--steps", str(steps))
-        code, text, _ = self.strike(self.program(layout, 2000), 3, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
+        code, text, _ = self.strike(self.program(layout, 2000), 1, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
         expect(code == 1, f"a lost rank ends the program with {code}\n{text}")
         self.resumed(layout, folder, right, steps, 0)
-        for other in (ONE, layout._replace(weights="zero3"), HYBRID[3]):
+        for other in others:
             self.resumed(other, folder, right, steps, NEAR)
+
+    def hybrid(self):
+        self.agree(HYBRID)
+        self.cut(HYBRID[1], self.folder / "hybrid", (ONE, HYBRID[1]._replace(weights="zero3"), HYBRID[3]))
+
+    def tensor(self):
+        self.agree(TENSOR)
+        self.cut(TENSOR[1], self.folder / "tensor", (ONE, TENSOR[0], TENSOR[3]))
+        self.cut(WORLDS[1], self.folder / "whole", (TENSOR[2],))
 
     def equality(self):
         right = self.train(self.program(ONE))
@@ -370,7 +400,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "equality", "failure", "mpi"]
 
 
 def main():

@@ -54,12 +54,12 @@ def expect(condition, text):
         raise emitted.Failed(text)
 
 
-def model_text(shape, ranks, data=1, schedule="ring", more=""):
+def model_text(shape, ranks, data=1, schedule="ring", more="", tensor=1):
     s, tied = shape, "yes" if shape.tied else "no"
     return (f'import "masks";\nmodel test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; '
             f"head_dim {s.head_dim}; ffn swiglu {s.ffn}; norm rmsnorm 1e-5; rope 500000; vocab {s.vocab}; tied {tied}; {s.part} }}\n"
             f"attention {{ default causal; }}\nsequence {SEQUENCE};\n"
-            + emitted.layout(data, ranks, schedule, "keys", "zigzag" if ranks > 1 else "contiguous")
+            + emitted.layout(data, ranks, schedule, "keys", "zigzag" if ranks > 1 else "contiguous").replace("tensor 1", f"tensor {tensor}")
             + TRAIN.replace("BATCH", f"{data}; {more}"))
 
 
@@ -134,8 +134,8 @@ class Programs:
         self.environment = emitted.quiet_environment()
         self.data = folder / "text.bin"
 
-    def build(self, name, shape, nodes=1, lanes=1, data=1, schedule="ring", more=""):
-        text = model_text(shape, nodes * lanes // data, data, schedule, more)
+    def build(self, name, shape, nodes=1, lanes=1, data=1, schedule="ring", more="", tensor=1):
+        text = model_text(shape, nodes * lanes // data // tensor, data, schedule, more, tensor)
         return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(nodes, lanes), text))
 
     def run(self, program, *options):
@@ -157,7 +157,8 @@ class Programs:
         name = shape.name()
         eight = self.build(f"{name}8", shape, 2, 4, 2, "burst")
         one, three = self.build(f"{name}1", shape), self.build(f"{name}3", shape, 1, 3)
-        out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "bf16", "other")}
+        split = self.build(f"{name}8s", shape, 2, 4, 2, tensor=2)
+        out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "split", "bf16", "other", "tensor", "ck_split")}
         fresh = self.run(eight, "--steps", 3, "--checkpoint", out["ck"], "--export", out["f32"], "--export-dtype", "f32")
         is_ = read_folder(out["f32"])
         expect(sorted(is_) == sorted(sum(names_of(shape), [])), f"{name}: the tensors are {sorted(is_)}")
@@ -166,9 +167,14 @@ class Programs:
             expect(dtype == "F32" and blob == kept[tensor][0], f"{name}: {tensor} is not what the checkpoint holds")
         self.run(one, "--steps", 0, "--weights", out["f32"], "--export", out["again"], "--export-dtype", "f32")
         self.run(three, "--steps", 0, "--weights", out["again"], "--export", out["third"], "--export-dtype", "f32")
-        for key in ("again", "third"):
+        self.run(split, "--steps", 0, "--weights", out["third"], "--export", out["split"], "--export-dtype", "f32")
+        for key in ("again", "third", "split"):
             same = all((out[key] / f).read_bytes() == (out["f32"] / f).read_bytes() for f in ("model.safetensors", "config.json"))
             expect(same, f"{name}: {key} is not, byte for byte, what it started from")
+        self.run(split, "--steps", 1, "--checkpoint", out["ck_split"], "--export", out["tensor"], "--export-dtype", "f32")
+        kept = read_checkpoint(out["ck_split"] / "step-00000001.burst", shape, {t: math.prod(v[1]) for t, v in is_.items()})
+        for tensor, (_, _, blob) in read_folder(out["tensor"]).items():
+            expect(blob == kept[tensor][0], f"{name}: {tensor} of ranks that split layers is not what their checkpoint holds")
         told = self.build(f"{name}2", shape, 1, 2, more=f'weights "{out["f32"]}"; export "{out["other"]}" f32;')
         self.run(told, "--steps", 0, "--resume", "--checkpoint", self.folder / "none")  # no checkpoint: the train block's weights
         expect(read_folder(out["other"]) == is_, f"{name}: the train block's folders are not used")
@@ -178,7 +184,7 @@ class Programs:
         losses = [self.run(p, "--steps", 1, "--weights", out["f32"])[0] for p in (one, three)]
         apart = abs(losses[0] / losses[1] - 1)
         expect(apart <= LOSS and losses[0] < fresh[0] - 0.02, f"{name}: the losses are {losses}, at first {fresh[0]}")
-        print(f"{name}: 8, 1 and 3 ranks keep every bit; losses after it differ by {apart:.1e}")
+        print(f"{name}: 8, 1 and 3 ranks, and 8 of which two split layers, keep every bit; losses after it differ by {apart:.1e}")
 
     def transformers(self):
         import reference_transformers as reference  # torch is asked for only here

@@ -1,6 +1,7 @@
 /* whole.c: see whole.h. */
 #include "whole.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,22 @@ static const Tensor64 *find_in_unit(const Whole *x, int repeat, const BurstTenso
     return found ? found : find(x, name);
 }
 
+/* The rank's run of a tensor; what several ranks have is the same on all. */
+static bool spread_run(const Whole *x, const BurstRun *r, const float *shard, double *out, int64_t *placed)
+{
+    for (int64_t j = 0; j < r->count; j++) {
+        const double is = shard[r->at + j];
+        if (!isnan(out[r->from + j]) && out[r->from + j] != is)
+            return burst_fail(x->c, BURST_E_PLAN, "ranks that have the same weight have other values of it"), false;
+        *placed += isnan(out[r->from + j]);
+        out[r->from + j] = is;
+    }
+    return true;
+}
+
 static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, int64_t *placed)
 {
+    const BurstGroup shards = burst_shard_group(x->c);
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
         const Tensor64 *to = find_in_unit(x, repeat, t);
@@ -93,8 +108,11 @@ static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, i
             return burst_fail(x->c, BURST_E_PLAN, "no weight of a Llama is unit %s, tensor %s [%lld][%lld]", u->name, t->name,
                               (long long)t->rows, (long long)t->cols);
         for (int64_t j = 0; j < t->rows * t->cols; j++)
-            out[to->offset + j] = x->full[t->offset + j];
-        *placed += t->rows * t->cols;
+            out[to->offset + j] = NAN;
+        for (int k = 0; k < shards.count; k++)
+            for (BurstRun r = {0}; burst_next_run(x->p, shards.first + k, u, t, &r);)
+                if (!spread_run(x, &r, x->full + k * u->shard, out + to->offset, placed))
+                    return BURST_E_PLAN;
     }
     return BURST_OK;
 }
@@ -128,7 +146,8 @@ void sequence_free(Sequence *s)
     free(s->token), free(s->label), free(s->doc), free(s->weight);
 }
 
-/* The ranks with a chunk are of one group each; that of the first group has the least number. */
+/* Where tensor ranks have a chunk together, each group has several, neighbours; that of the first group, and of these, has the least
+ * number. */
 static int first_with(const Whole *x, int chunk)
 {
     int rank = 0;
@@ -137,16 +156,25 @@ static int first_with(const Whole *x, int chunk)
     return rank;
 }
 
+static BurstOwn own_tokens(const Whole *x, int rank)
+{
+    return burst_own_tokens(x->p, rank, x->p->tokens_of(x->p->chunk_of(rank)));
+}
+
 /* Puts one value a token of every rank of the first data group at its place. */
 #define COLLECT(x, value, to)                                                                                 \
     do {                                                                                                      \
         float mine_[(x)->p->max_tokens + 1];                                                                  \
-        for (int64_t i = 0; i < (x)->p->tokens_of((x)->p->chunk_of(burst_rank((x)->c))); i++)                  \
+        for (int64_t i = 0; i < own_tokens(x, burst_rank((x)->c)).tokens; i++)                                \
             mine_[i] = (float)(value);                                                                        \
         BURST_TRY(gather(x, mine_, (x)->p->max_tokens));                                                      \
-        for (int r_ = 0; r_ < (x)->p->group; r_++)                                                            \
-            for (int64_t i = 0; i < (x)->p->tokens_of(r_); i++)                                                \
-                (to)[(x)->p->position(r_, i)] = (typeof(*(to)))(x)->full[first_with(x, r_) * (x)->p->max_tokens + i]; \
+        const int ranks_ = (x)->p->tensor ? (x)->p->tensor : 1;                                               \
+        for (int r_ = 0; r_ < (x)->p->group * ranks_; r_++) {                                                 \
+            const int chunk_ = r_ / ranks_, rank_ = first_with(x, chunk_) + r_ % ranks_;                      \
+            const BurstOwn own_ = own_tokens(x, rank_);                                                       \
+            for (int64_t i = 0; i < own_.tokens; i++)                                                         \
+                (to)[(x)->p->position(chunk_, own_.first + i)] = (typeof(*(to)))(x)->full[rank_ * (x)->p->max_tokens + i]; \
+        }                                                                                                     \
     } while (0)
 
 int whole_sequence(Whole *x, int64_t step, int64_t index, Sequence *out)

@@ -1,0 +1,49 @@
+/* check_tensor.c: over how many ranks a layout splits each layer's weights (tensor parallelism with sequence parallelism, Megatron-LM,
+ * arXiv 1909.08053 and 2205.05198). */
+#include "check.h"
+
+/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. */
+typedef struct Factor { const char *name; int64_t value; } Factor;
+
+static int64_t largest_divisor(const Factor *s, int n, int64_t most)
+{
+    for (int64_t d = most;; d--) {
+        bool all = true;
+        for (int i = 0; i < n; i++)
+            all &= s[i].value % d == 0;
+        if (all)
+            return d;
+    }
+}
+
+void check_tensor(Checker *c, const Layout *l, int world)
+{
+    const Model *m = &c->program->model;
+    const Factor split[] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"columns of ffn", m->ffn}};
+    const int64_t tensor = l->tensor.value;
+    for (int i = 0; i < countof(split); i++)
+        if (split[i].value % tensor != 0) {
+            diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s; use `tensor %lld`",
+                       (long long)tensor, i ? "model's " : "", (long long)split[i].value, split[i].name,
+                       (long long)largest_divisor(split, countof(split), tensor));
+            return;
+        }
+}
+
+void settle_tensor(Checker *c)
+{
+    Program *p = c->program;
+    const Setting *tensor = &p->layout.tensor;
+    if (tensor->value < 2 || !p->cluster.world)
+        return;
+    if (p->target && p->target->device_memory)
+        diag_error(c->diags, tensor->span, "tensor %lld is not planned yet for %s; use `tensor 1`, or write C with `-o FILE%s`",
+                   (long long)tensor->value, p->target->language, targets[TARGET_C].suffix);
+    if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
+        diag_error(c->diags, p->layout.within.span, "`within %lld` is no multiple of `tensor %lld`: so many ranks split each layer, and share its weights with others",
+                   (long long)p->layout.within.value, (long long)tensor->value);
+    p->tensor = (int)tensor->value;
+    p->model.heads /= p->tensor;
+    p->model.kv_heads /= p->tensor;
+    p->model.ffn /= p->tensor;
+}

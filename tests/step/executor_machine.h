@@ -1,0 +1,32 @@
+/* executor_machine.h: between the files of the executor. */
+#ifndef STEP_EXECUTOR_MACHINE_H
+#define STEP_EXECUTOR_MACHINE_H
+
+#include "executor.h"
+
+enum { PER_BYTE = 2, RANKS = 4 };
+
+typedef struct Machine {
+    Run *run;
+    const Step *step;
+    const Model *m;
+    int ranks, rank; /* that split the layers; they do one operation after the other together */
+    double *arenas[RANKS], *arena;
+    double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
+    int64_t bytes, n;
+    int t;         /* the operation */
+    double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
+    int64_t nx[OP_READS], ny[OP_WRITES];
+    int *queue, queued, begun; /* operations of the weights' stream, by their numbers; those before begun are done */
+    int sequence;              /* of the operation at t */
+    bool lost;
+} Machine;
+
+/* ---- executor_ops.c ---- */
+/* Of the chunk's tokens the first that is a rank's own, and how many are. */
+int64_t first_own(const Machine *m, int rank);
+int64_t own_tokens(const Machine *m, int rank);
+/* What one rank computes of x and w into y and dw, of a tensor [out][in]; false: it is no such operation. */
+bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, double *dw);
+
+#endif

@@ -1,0 +1,303 @@
+/* executor_ops.c: what a rank computes, each operation from its definition. */
+#include "executor_machine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- operations, of x and w to y; all arrays token-major ---- */
+
+static void linear(Machine *m, int64_t in, int64_t out, const double *w, const double *add)
+{
+    for (int64_t t = 0; t < m->n; t++)
+        for (int64_t o = 0; o < out; o++) {
+            double sum = add ? add[t * out + o] : 0;
+            for (int64_t i = 0; i < in; i++)
+                sum += m->x[0][t * in + i] * w[o * in + i];
+            m->y[0][t * out + o] = sum;
+        }
+}
+
+static void linear_dx(Machine *m, int64_t in, int64_t out, const double *w, bool adds)
+{
+    for (int64_t t = 0; t < m->n; t++)
+        for (int64_t i = 0; i < in; i++) {
+            double sum = adds ? m->y[0][t * in + i] : 0;
+            for (int64_t o = 0; o < out; o++)
+                sum += m->x[0][t * out + o] * w[o * in + i];
+            m->y[0][t * in + i] = sum;
+        }
+}
+
+static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
+{
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t i = 0; i < in; i++)
+            for (int64_t t = 0; t < m->n; t++)
+                dw[o * in + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
+}
+
+/* Rows as wide as the weights: tokens, or their heads. */
+static void norm(Machine *m, int64_t h, const double *w)
+{
+    for (int64_t t = 0; t < m->nx[0] / h; t++) {
+        double sum = 0;
+        for (int i = 0; i < h; i++)
+            sum += m->x[0][t * h + i] * m->x[0][t * h + i];
+        m->y[1][t] = 1 / sqrt(sum / (double)h + m->m->norm_eps);
+        for (int i = 0; i < h; i++)
+            m->y[0][t * h + i] = m->x[0][t * h + i] * m->y[1][t] * w[i];
+    }
+}
+
+/* x, rstd, dy to dx and dw. */
+static void norm_back(Machine *m, int64_t h, const double *w, double *dw, bool adds)
+{
+    for (int64_t t = 0; t < m->nx[0] / h; t++) {
+        const double *x = m->x[0] + t * h, r = m->x[1][t], *dy = m->x[2] + t * h;
+        double along = 0;
+        for (int i = 0; i < h; i++) {
+            along += dy[i] * w[i] * x[i];
+            dw[i] += dy[i] * x[i] * r;
+        }
+        for (int i = 0; i < h; i++)
+            m->y[0][t * h + i] = (adds ? m->y[0][t * h + i] : 0) + r * dy[i] * w[i] - r * r * r * along / (double)h * x[i];
+    }
+}
+
+static void bias(Machine *m, int64_t width, const double *w)
+{
+    for (int64_t i = 0; i < m->ny[0]; i++)
+        m->y[0][i] = m->x[0][i] + w[i % width];
+}
+
+static void bias_back(Machine *m, int64_t width, double *dw)
+{
+    for (int64_t i = 0; i < m->nx[0]; i++)
+        dw[i % width] += m->x[0][i];
+}
+
+static void rope(Machine *m, double turn)
+{
+    const int d = m->m->head_dim, half = d / 2;
+    for (int64_t at = 0; at + d <= m->ny[0]; at += d)
+        for (int i = 0; i < half; i++) {
+            const int64_t token = at / (m->ny[0] / m->n);
+            const double angle = turn * (double)token * pow(m->m->rope_theta, -2.0 * i / d);
+            const double a = m->x[0][at + i], b = m->x[0][at + half + i];
+            m->y[0][at + i] = a * cos(angle) - b * sin(angle);
+            m->y[0][at + half + i] = a * sin(angle) + b * cos(angle);
+        }
+}
+
+/* Rows of queries and of their keys: head h of token t. */
+static int64_t q_row(const Machine *m, int64_t t, int h) { return (t * m->m->heads + h) * m->m->head_dim; }
+static int64_t k_row(const Machine *m, int64_t t, int h)
+{
+    return (t * m->m->kv_heads + h / (m->m->heads / m->m->kv_heads)) * m->m->head_dim;
+}
+
+static double dot(const double *a, const double *b, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* Causal; q, k, v to o and lse of the first queries. */
+static void attention(Machine *m, int64_t queries)
+{
+    const int d = m->m->head_dim;
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t q = 0; q < queries; q++) {
+            double sum = 0, *o = m->y[0] + q_row(m, q, h);
+            memset(o, 0, (size_t)d * sizeof *o);
+            for (int64_t k = 0; k <= q; k++) {
+                const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
+                sum += p;
+                for (int i = 0; i < d; i++)
+                    o[i] += p * m->x[2][k_row(m, k, h) + i];
+            }
+            for (int i = 0; i < d; i++)
+                o[i] /= sum;
+            m->y[1][h * m->n + q] = log(sum);
+        }
+}
+
+/* Of o and lse the rows of the last tokens. */
+static void keep(Machine *m)
+{
+    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
+    memcpy(m->y[0], m->x[0] + first * row, (size_t)(tail * row) * sizeof(double));
+    for (int h = 0; h < m->m->heads; h++)
+        memcpy(m->y[1] + h * tail, m->x[1] + h * m->n + first, (size_t)tail * sizeof(double));
+}
+
+/* q, k, v and what was kept to o and lse. */
+static void attention_rest(Machine *m)
+{
+    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
+    attention(m, first);
+    memcpy(m->y[0] + first * row, m->x[3], (size_t)(tail * row) * sizeof(double));
+    for (int h = 0; h < m->m->heads; h++)
+        memcpy(m->y[1] + h * m->n + first, m->x[4] + h * tail, (size_t)tail * sizeof(double));
+}
+
+/* q, k, v, lse, d_o, delta to dq, dk, dv. */
+static void attention_back(Machine *m)
+{
+    const int d = m->m->head_dim;
+    for (int i = 0; i < 3; i++)
+        memset(m->y[i], 0, (size_t)m->ny[i] * sizeof(double));
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t q = 0; q < m->n; q++)
+            for (int64_t k = 0; k <= q; k++) {
+                const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
+                const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
+                const double ds = p * (dot(m->x[4] + a, m->x[2] + b, d) - m->x[5][h * m->n + q]) / sqrt(d);
+                for (int i = 0; i < d; i++) {
+                    m->y[0][a + i] += ds * m->x[1][b + i];
+                    m->y[1][b + i] += ds * m->x[0][a + i];
+                    m->y[2][b + i] += p * m->x[4][a + i];
+                }
+            }
+}
+
+/* The weight that keys have beside the head's sink. */
+static double keep_of(const double *sink, const double *lse, const Machine *m, int64_t t, int h)
+{
+    return 1 / (1 + exp(sink[h] - lse[h * m->n + t]));
+}
+
+/* o and lse to what the sink leaves of o. */
+static void sink(Machine *m, const double *w)
+{
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t t = 0; t < m->n; t++)
+            for (int i = 0; i < m->m->head_dim; i++)
+                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep_of(w, m->x[1], m, t, h);
+}
+
+/* d_out, o, lse to d_o and d_lse; dw. */
+static void sink_back(Machine *m, const double *w, double *dw)
+{
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t t = 0; t < m->n; t++) {
+            const double keep = keep_of(w, m->x[2], m, t, h);
+            const double slope = keep * (1 - keep) * dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim);
+            for (int i = 0; i < m->m->head_dim; i++)
+                m->y[0][q_row(m, t, h) + i] = m->x[0][q_row(m, t, h) + i] * keep;
+            m->y[1][h * m->n + t] = slope;
+            dw[h] -= slope;
+        }
+}
+
+/* o, d_o and the gradient of lse, where it has one, to delta. */
+static void delta(Machine *m, bool lse)
+{
+    for (int h = 0; h < m->m->heads; h++)
+        for (int64_t t = 0; t < m->n; t++)
+            m->y[0][h * m->n + t] = dot(m->x[0] + q_row(m, t, h), m->x[1] + q_row(m, t, h), m->m->head_dim) -
+                                    (lse ? m->x[2][h * m->n + t] : 0);
+}
+
+/* Gate and up of a token side by side. */
+static void swiglu(Machine *m)
+{
+    for (int64_t i = 0; i < m->ny[0]; i++) {
+        const double *gate = m->x[0] + i + i / m->m->ffn * m->m->ffn;
+        m->y[0][i] = gate[0] / (1 + exp(-gate[0])) * gate[m->m->ffn];
+    }
+}
+
+static void swiglu_back(Machine *m)
+{
+    for (int64_t i = 0; i < m->nx[1]; i++) {
+        const int64_t at = i + i / m->m->ffn * m->m->ffn, up = at + m->m->ffn;
+        const double g = m->x[0][at], sigmoid = 1 / (1 + exp(-g));
+        m->y[0][at] = m->x[1][i] * m->x[0][up] * sigmoid * (1 + g * (1 - sigmoid));
+        m->y[0][up] = m->x[1][i] * g * sigmoid;
+    }
+}
+
+int64_t first_own(const Machine *m, int rank)
+{
+    const int64_t first = rank * m->step->tokens;
+    return first < m->run->tokens ? first : m->run->tokens;
+}
+
+int64_t own_tokens(const Machine *m, int rank) { return first_own(m, rank + 1) - first_own(m, rank); }
+
+/* Of the batch. */
+static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + t; }
+
+/* h, labels, weights to dh; dw. */
+static void loss(Machine *m, const double *w, double *dw)
+{
+    const int h = m->m->hidden, vocab = m->m->vocab;
+    double *p = calloc((size_t)vocab, sizeof *p);
+    memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double));
+    for (int64_t t = 0; t < m->n; t++) {
+        const double *x = m->x[0] + t * h, weight = m->run->label_weight[row(m, t)];
+        double sum = 0;
+        for (int i = 0; i < vocab; i++)
+            sum += p[i] = exp(dot(x, w + (int64_t)i * h, h));
+        m->run->loss -= weight * log(p[m->run->label[row(m, t)]] / sum);
+        for (int i = 0; i < vocab; i++) {
+            const double dl = m->run->scale * weight * (p[i] / sum - (i == m->run->label[row(m, t)]));
+            for (int j = 0; j < h; j++) {
+                m->y[0][t * h + j] += dl * w[(int64_t)i * h + j];
+                dw[(int64_t)i * h + j] += dl * x[j];
+            }
+        }
+    }
+    free(p);
+}
+
+static void embed(Machine *m, const double *table)
+{
+    const int h = m->m->hidden;
+    for (int64_t t = 0; t < m->n; t++)
+        memcpy(m->y[0] + t * h, table + (int64_t)m->run->token[row(m, t)] * h, (size_t)h * sizeof(double));
+}
+
+static void embed_back(Machine *m, double *dtable)
+{
+    const int h = m->m->hidden;
+    for (int64_t t = 0; t < m->n; t++)
+        for (int i = 0; i < h; i++)
+            dtable[(int64_t)m->run->token[row(m, t)] * h + i] += m->x[1][t * h + i];
+}
+
+bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, double *dw)
+{
+    const bool residual = o->read[1].value >= 0 && m->step->values.at[o->read[1].value].kind == VALUE_ACTIVATION;
+    switch (o->kind) {
+    case OP_EMBED: embed(m, w); break;
+    case OP_NORM: norm(m, in, w); break;
+    case OP_LINEAR: linear(m, in, out, w, residual ? m->x[1] : NULL); break;
+    case OP_BIAS: bias(m, in, w); break;
+    case OP_BIAS_BACK: bias_back(m, in, dw); break;
+    case OP_ROPE: rope(m, 1); break;
+    case OP_ROPE_BACK: rope(m, -1); break;
+    case OP_LAYOUT:
+    case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
+    case OP_ATTENTION: attention(m, m->n); break;
+    case OP_KEEP: keep(m); break;
+    case OP_ATTENTION_REST: attention_rest(m); break;
+    case OP_SWIGLU: swiglu(m); break;
+    case OP_LOSS: loss(m, w, dw); break;
+    case OP_EMBED_BACK: embed_back(m, dw); break;
+    case OP_NORM_BACK: norm_back(m, in, w, dw, o->adds[0]); break;
+    case OP_LINEAR_DW: linear_dw(m, in, out, dw); break;
+    case OP_LINEAR_DX: linear_dx(m, in, out, w, o->adds[0]); break;
+    case OP_SWIGLU_BACK: swiglu_back(m); break;
+    case OP_DELTA: delta(m, o->read[2].value >= 0); break;
+    case OP_SINK: sink(m, w); break;
+    case OP_SINK_BACK: sink_back(m, w, dw); break;
+    case OP_ATTENTION_BACK: attention_back(m); break;
+    default: return false;
+    }
+    return true;
+}
