@@ -63,6 +63,43 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
     return false;
 }
 
+/* ---- PyTorch's kernels ---- */
+enum { PEERS_MOST = 4 };
+typedef struct Peer { char name[32]; double seconds[DIRECTIONS]; } Peer;
+
+static bool check_peers(Diags *d, const Program *p)
+{
+    static const char look[] = "python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' >/dev/null 2>&1";
+    if (!p->target->device_memory)
+        diag_error(d, (Span){0}, "--peers are kernels for GPUs, and nvidia-smi lists none here");
+    else if (run_command(look) != 0)
+        diag_error(d, (Span){0}, "--peers needs a python3 in $PATH that has PyTorch with CUDA");
+    else
+        return true;
+    return false;
+}
+
+/* Under one mask; how many. */
+static int run_peers(Arena *a, const MeasureJob *j, int i, Peer *peer)
+{
+    const MeasureCase *c = &j->at[i];
+    Text mask = {0};
+    int n = 0;
+    char line[256];
+    mask_text(j->program->masks[c->mask].expr, j->program->tables, &mask);
+    FILE *f = popen(arena_printf(a, "timeout 240 python3 %s %d %d %d %d %s 2>/dev/null", shell_word(a, arena_printf(a, "%s/bench_peers.py", j->share)),
+                                 c->tokens, c->heads, c->kv_heads, c->head_dim, shell_word(a, mask.at)), "r");
+    while (f && n < PEERS_MOST && fgets(line, sizeof line, f)) {
+        Peer *p = &peer[n];
+        if (sscanf(line, "peer %31[A-Za-z0-9-] %lf %lf", p->name, &p->seconds[0], &p->seconds[1]) == 3 && p->seconds[0] > 0 && p->seconds[1] > 0)
+            n++;
+    }
+    if (f)
+        pclose(f);
+    text_free(&mask);
+    return n;
+}
+
 static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Text *out)
 {
     static const char *const direction[] = {"forward", "backward"};
@@ -76,7 +113,14 @@ static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Tex
     text_printf(out, "\n");
 }
 
-static void print_table(const MeasureJob *j, const Measured *m, const char *what, Text *out)
+static void print_peer(const MeasuredAttention *x, double flops, const Peer *p, Text *out)
+{
+    text_printf(out, "%s: forward %.3f ms, %.1f TFLOP/s, %.2f times as long; backward %.3f ms, %.1f, %.2f\n", p->name, 1e3 * p->seconds[0],
+                1e-12 * flops / p->seconds[0], p->seconds[0] / x->seconds[0], 1e3 * p->seconds[1], 2.5e-12 * flops / p->seconds[1],
+                p->seconds[1] / x->seconds[1]);
+}
+
+static void print_table(Arena *a, const MeasureJob *j, const Measured *m, const BenchOptions *o, Text *out)
 {
     const Program *p = j->program;
     const bool device = p->target->device_memory;
@@ -84,10 +128,14 @@ static void print_table(const MeasureJob *j, const Measured *m, const char *what
     text_printf(out, "burst-bench 1\n%s: %lld tokens, %d heads (%d of keys) of %d; a matrix product: %.1f %s\n", m->device, (long long)p->sequence,
                 p->model.heads, p->model.kv_heads, p->model.head_dim, m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
     for (int i = 0; i < j->cases; i++) {
-        text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(what) ? p->masks[i].text : what, m->attention[i].pairs, 100 * m->attention[i].pairs / all);
+        text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(o->what) ? p->masks[i].text : o->what, m->attention[i].pairs, 100 * m->attention[i].pairs / all);
         text_printf(out, "%-9s %10s %9s %11s %10s%s\n", "", "ms", device ? "TFLOP/s" : "GFLOP/s", "of product", "tiles", device ? "  cycles a tile" : "");
         for (int b = 0; b < DIRECTIONS; b++)
             print_line(j, m, i, b, out);
+        Peer peer[PEERS_MOST];
+        const int n = o->peers ? run_peers(a, j, i, peer) : 0;
+        for (int k = 0; k < n; k++)
+            print_peer(&m->attention[i], 4 * m->attention[i].pairs * p->model.head_dim * p->model.heads, &peer[k], out);
     }
 }
 
@@ -102,7 +150,7 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
         return false;
     Program *sized = memcpy(NEW(a, Program), p, sizeof *p);
     Measured m;
-    if (!sizes_of(d, o, sized))
+    if (!sizes_of(d, o, sized) || (o->peers && !check_peers(d, sized)))
         return false;
     MeasureCase *at = NEW_ARRAY(a, MeasureCase, sized->mask_count);
     for (int i = 0; i < sized->mask_count; i++)
@@ -110,6 +158,6 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
     const MeasureJob j = {sized, share, false, SECONDS, sized->mask_count, at};
     if (!measure_run(a, d, &j, &m))
         return false;
-    print_table(&j, &m, o->what, out);
+    print_table(a, &j, &m, o, out);
     return true;
 }

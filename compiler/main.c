@@ -26,7 +26,7 @@ static const char usage[] =
     "       burstc explore MODEL.burst [CLUSTER.topo] -o PAGE.html [--schedule FILE]\n"
     "       burstc fit CLUSTER.topo MODEL.burst [-o TABLE] [--schedule FILE]\n"
     "       burstc probe [cpus | gpus] [NODES [DEVICES]] [-o CLUSTER.topo]\n"
-    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [-o TABLE]\n"
+    "       burstc bench MODEL.burst|MASK [--tokens N] [--heads N] [--kv_heads N] [--head_dim N] [--peers] [-o TABLE]\n"
     "\n"
     "Writes a verified training program for the cluster and the model.\n"
     "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
@@ -45,7 +45,8 @@ static const char usage[] =
     "explore draws the model's masks, what each rank owns, and the layouts that suit the cluster, as one page for a browser.\n"
     "fit finds the longest sequence that fits the cluster's memory with each way to save some, and what a step of it takes.\n"
     "probe measures this machine's GPUs (with nvcc) or, where there are none, its processors, and writes them as a cluster.\n"
-    "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), on this machine.\n"
+    "bench measures attention under the masks of a model, or under one mask ('causal and q - k < 100'), on this machine;\n"
+    "with --peers also by PyTorch's kernels.\n"
     "Exit status: 0, 1 after an error in the input, 2 after one in the command, 3 after a fault of burstc.\n";
 
 /* ---- options ---- */
@@ -469,6 +470,8 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
         const char *value = option_value("-o", argc, argv, &i);
         bool taken = value != NULL;
         *output = value ? value : *output;
+        if (strcmp(argv[i], "--peers") == 0)
+            o->peers = taken = true;
         for (int k = 0; k < countof(number) && !taken; k++) {
             if (!(value = option_value(number[k].name, argc, argv, &i)))
                 continue;

@@ -78,11 +78,16 @@ typedef enum MeasureDirection { MEASURE_FORWARD, MEASURE_BACKWARD, MEASURE_DIREC
 /* The latest of so many, once the chip is warm. */
 typedef struct MeasureTimes { int n; double at[MEASURE_ROUNDS]; } MeasureTimes;
 
+typedef struct MeasureSpan { cudaEvent_t begin, end; int times; MeasureTimes *to; } MeasureSpan;
+enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 2 }; /* of a round */
+
 typedef struct Measure {
     BurstCtx *c;
     BurstGpu *g;
     int multiprocessors;
     cudaEvent_t begin, end;
+    MeasureSpan span[MEASURE_SPANS];
+    int spans;
     BurstBf16 *a, *b, *out, *w;   /* [N][WIDE], [N][WIDE], [N][WIDE], [WIDE][HIDDEN] */
     float *dw, *rstd, *scratch;
     int32_t *position;            /* of the longest case */
@@ -208,6 +213,10 @@ static int measure_open(Measure *m)
     MEASURE_CUDA(cudaGetLastError());
     MEASURE_CUDA(cudaEventCreate(&m->begin));
     MEASURE_CUDA(cudaEventCreate(&m->end));
+    for (MeasureSpan &span : m->span) {
+        MEASURE_CUDA(cudaEventCreate(&span.begin));
+        MEASURE_CUDA(cudaEventCreate(&span.end));
+    }
     for (const MeasureKernels &k : measure_cases) {
         MEASURE_CUDA(k.forward_setup());
         MEASURE_CUDA(k.backward_setup());
@@ -356,40 +365,65 @@ static double measure_median(MeasureTimes *t)
     return n ? t->at[n / 2] : 0;
 }
 
-/* The first round says how often what is short is repeated, and is not kept. */
-static int measure_round(Measure *m, bool first)
+/* Queues it on the compute stream between two events: a round is not waited for before its end, or the chip would rest between. */
+template <class Call> static int measure_queue(Measure *m, int times, MeasureTimes *to, Call call)
 {
-    const cudaStream_t s = burst_gpu_compute(m->g);
-    double seconds = 0;
-    for (int i = 0; i < MEASURE_CASE_COUNT; i++) {
-        BURST_TRY(measure_time(m, s, 1, &seconds, [&] { return measure_products(m); }));
-        if (!first)
-            measure_add(&m->product, seconds);
-        for (int d = 0; d < MEASURE_DIRECTIONS; d++) {
-            int *repeat = &m->repeat[i][d];
-            for (int warm = 0; first && warm < 2; warm++) {
-                BURST_TRY(measure_time(m, s, 1, &seconds, [&] { return measure_attention(m, i, d); }));
-                *repeat = seconds > MEASURE_SHORT ? 1 : (int)(MEASURE_SHORT / seconds) + 1;
-            }
-            BURST_TRY(measure_time(m, s, *repeat, &seconds, [&] { return measure_attention(m, i, d); }));
-            if (!first)
-                measure_add(&m->attention[i][d], seconds);
-        }
-    }
-    if (!measure_machine())
-        return BURST_OK;
-    BURST_TRY(measure_time(m, s, 2, &seconds, [&] { return measure_passes(m); }));
-    measure_add(&m->passes, seconds);
-    BURST_TRY(measure_time(m, s, 8, &seconds, [&] { return measure_copy(m); }));
-    measure_add(&m->copy, seconds);
+    MeasureSpan *span = &m->span[m->spans++];
+    const cudaStream_t stream = burst_gpu_compute(m->g);
+    *span = MeasureSpan{span->begin, span->end, times, to};
+    MEASURE_CUDA(cudaEventRecord(span->begin, stream));
+    for (int i = 0; i < times; i++)
+        BURST_TRY(call());
+    MEASURE_CUDA(cudaEventRecord(span->end, stream));
     return BURST_OK;
+}
+
+static int measure_collect(Measure *m)
+{
+    BURST_TRY(burst_gpu_sync(m->g));
+    for (int i = 0; i < m->spans; i++) {
+        float ms = 0;
+        MEASURE_CUDA(cudaEventElapsedTime(&ms, m->span[i].begin, m->span[i].end));
+        measure_add(m->span[i].to, 1e-3 * ms / m->span[i].times);
+    }
+    m->spans = 0;
+    return BURST_OK;
+}
+
+/* Once for nothing, and how often what is short is repeated. */
+static int measure_first(Measure *m)
+{
+    double seconds = 0;
+    BURST_TRY(measure_products(m));
+    for (int i = 0; i < MEASURE_CASE_COUNT; i++)
+        for (int d = 0; d < MEASURE_DIRECTIONS; d++) {
+            for (int warm = 0; warm < 2; warm++)
+                BURST_TRY(measure_time(m, burst_gpu_compute(m->g), 1, &seconds, [&] { return measure_attention(m, i, d); }));
+            m->repeat[i][d] = seconds > MEASURE_SHORT ? 1 : (int)(MEASURE_SHORT / seconds) + 1;
+        }
+    return BURST_OK;
+}
+
+static int measure_round(Measure *m)
+{
+    for (int i = 0; i < MEASURE_CASE_COUNT; i++) {
+        BURST_TRY(measure_queue(m, 1, &m->product, [&] { return measure_products(m); }));
+        for (int d = 0; d < MEASURE_DIRECTIONS; d++)
+            BURST_TRY(measure_queue(m, m->repeat[i][d], &m->attention[i][d], [&] { return measure_attention(m, i, d); }));
+    }
+    if (measure_machine()) {
+        BURST_TRY(measure_queue(m, 2, &m->passes, [&] { return measure_passes(m); }));
+        BURST_TRY(measure_queue(m, 8, &m->copy, [&] { return measure_copy(m); }));
+    }
+    return measure_collect(m);
 }
 
 static int measure_rounds(Measure *m)
 {
     const double begin = burst_seconds();
-    for (int i = 0; i <= MEASURE_ROUNDS && (i <= MEASURE_LEAST_ROUNDS || burst_seconds() - begin < MEASURE_SECONDS); i++)
-        BURST_TRY(measure_round(m, i == 0));
+    BURST_TRY(measure_first(m));
+    for (int i = 0; i < MEASURE_ROUNDS && (i < MEASURE_LEAST_ROUNDS || burst_seconds() - begin < MEASURE_SECONDS); i++)
+        BURST_TRY(measure_round(m));
     return BURST_OK;
 }
 
