@@ -12,8 +12,6 @@
 static void emit_kernels(const Program *p, Text *out)
 {
     const Kernels k = kernels_of(p);
-    if (p->model.softcap > 0)
-        text_printf(out, "#define PLAN_SOFTCAP ((float)%.9g)\n", p->model.softcap);
     if (p->train.deterministic)
         text_add(out, "#define PLAN_DETERMINISTIC 1\n");
     text_printf(out, "#define BURST_FORM %d\n#include \"burst_gpu.h\"\n#include \"cuda_attention.cuh\"\n\n", k.form);
@@ -33,6 +31,8 @@ void measure_emit(const MeasureJob *j, Text *out)
 {
     const bool device = j->program->target->device_memory;
     text_add(out, "/* Written by burstc " BURSTC_VERSION ": measures attention and what else a step does. */\n");
+    if (j->program->model.softcap > 0)
+        text_printf(out, "#define PLAN_SOFTCAP ((float)%.9g)\n", j->program->model.softcap);
     if (device)
         emit_kernels(j->program, out);
     else

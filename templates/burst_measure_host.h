@@ -12,6 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifndef PLAN_SOFTCAP
+#define PLAN_SOFTCAP 0
+#endif
+
 enum { MEASURE_ROUNDS = 9, MEASURE_LEAST_ROUNDS = 3, MEASURE_PRODUCT = 2048, MEASURE_DOCUMENTS = 7, MEASURE_ROW_MAJOR = 101, MEASURE_NO_TRANS = 111 };
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
                  float *c, int ldc);
@@ -151,7 +155,7 @@ static int measure_case(BurstCtx *c, int i)
     burst_sides(position, n, &tables, BURST_MAX_TABLES, side);
     const BurstChunk chunk = {n, position, side, (int)((n + BURST_TILE - 1) / BURST_TILE)};
     BurstAttend a = {.head_dim = k->d, .q_heads = k->heads, .kv_heads = k->kv_heads, .group = k->heads / k->kv_heads,
-                     .scale = (float)(1 / sqrt(k->d)), .mask = k->mask, .tables = &tables, .qc = &chunk, .kc = &chunk};
+                     .scale = (float)(1 / sqrt(k->d)), .softcap = PLAN_SOFTCAP, .mask = k->mask, .tables = &tables, .qc = &chunk, .kc = &chunk};
     float *all = measure_take(&a, n);
     if (!all)
         return burst_fail(c, BURST_E_MEMORY, "no memory for %d heads of %lld tokens", k->heads, (long long)n);
