@@ -602,7 +602,9 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
     if (burst_rank(c) == 0)
         printf("end\n");
     fflush(stdout);
-    return burst_barrier(c, BurstGroup{0, 1, burst_world(c)});
+    const int status = burst_barrier(c, BurstGroup{0, 1, burst_world(c)});
+    burst_gpu_close(m->g);
+    return status;
 }
 
 /* In a process of its own: CUDA does not survive a fork. */
