@@ -141,6 +141,45 @@ int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, 
     });
 }
 
+int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y)
+{
+    return compute(g, [=] {
+        for (int64_t i = 0; i < count; i++)
+            y[i] -= x[i];
+    });
+}
+
+/* The weight that the keys of a row have beside the sink. */
+static inline double kept_beside(BurstBf16 sink, float lse) { return 1 / (1 + std::exp(value_of(sink) - lse)); }
+
+int burst_gpu_sink(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const float *lse, const BurstBf16 *sink, BurstBf16 *out)
+{
+    return compute(g, [=] {
+        for (int64_t at = 0; at < n * heads * d; at++) {
+            const int64_t i = at / d / heads, h = at / d % heads;
+            out[at] = rounded(value_of(o[at]) * kept_beside(sink[h], lse[h * n + i]));
+        }
+    });
+}
+
+int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *d_out, const BurstBf16 *o, const float *lse,
+                        const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink)
+{
+    return compute(g, [=] {
+        for (int64_t row = 0; row < n * heads; row++) {
+            const int64_t h = row % heads, at = h * n + row / heads;
+            const double keep = kept_beside(sink[h], lse[at]);
+            double along = 0;
+            for (int64_t x = row * d; x < (row + 1) * d; x++) {
+                along += value_of(d_out[x]) * value_of(o[x]);
+                d_o[x] = rounded(value_of(d_out[x]) * keep);
+            }
+            d_lse[at] = (float)(keep * (1 - keep) * along);
+            d_sink[h] -= d_lse[at];
+        }
+    });
+}
+
 int burst_gpu_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstBf16 *a)
 {
     return compute(g, [=] {

@@ -10,16 +10,17 @@ import sys
 import run_heads
 from run_heads import HERE, cut, function, header, run, whole
 
-PARTS = ["", "qkv_bias yes;", "qk_norm yes;"]  # points take turns
+SINKS = "sinks learned;"  # of attention; the others are of the model
+PARTS = ["", "qkv_bias yes;", "qk_norm yes;", SINKS]  # points take turns
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
-POINTS = [(*point, PARTS[(i + i // 6) % len(PARTS)]) for i, point in enumerate(POINTS)]
+POINTS = [(*point, PARTS[(i + i // 4) % len(PARTS)]) for i, point in enumerate(POINTS)]
 SEQUENCES = 2
 
 
 def model(ranks, recompute, tied, part):
     return f"""import "masks";
-model test {{ layers 3; hidden 64; heads 2; kv_heads 1; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; {part} }}
-attention {{ default causal; }}
+model test {{ layers 3; hidden 64; heads 2; kv_heads 1; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
+attention {{ default causal; {part if part == SINKS else ''} }}
 sequence 10;
 layout {{ data 1; schedule ulysses; partition zigzag; recompute {recompute}; }}
 train {{ batch {SEQUENCES}; }}
@@ -41,7 +42,7 @@ def program(text, root, tied, part):
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\(", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
-    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n" + "\n".join(places) + "\n"
+    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))

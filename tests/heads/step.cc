@@ -24,7 +24,7 @@ const BurstPlan burst_plan = {};
 const BurstUnit *burst_unit(const BurstPlan *, int unit) { return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1]; }
 
 static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_HEADS, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_FFN, PLAN_VOCAB, PLAN_NORM_EPS,
-                              PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM};
+                              PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM, PLAN_SINKS};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */

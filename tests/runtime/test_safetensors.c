@@ -565,7 +565,8 @@ static void tensors_besides(void **unused)
         {"model.layers.0.self_attn.rotary_emb.inv_freq", false, ""},
         {"lm_head.weight", true, ""},
         {"lm_head.weight", false, "is in a.safetensors and in b.safetensors"},
-        {"model.layers.0.self_attn.q_proj.bias", false, "has no place for the tensor model.layers.0.self_attn.q_proj.bias"}};
+        {"model.layers.0.self_attn.q_proj.bias", false, "has no place for the tensor model.layers.0.self_attn.q_proj.bias"},
+        {"model.layers.0.self_attn.sinks", false, "has no place for the tensor model.layers.0.self_attn.sinks"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char header[200], map[4096] = "{\"weight_map\": {";
         static const char data[8];
