@@ -13,7 +13,8 @@ enum { TILE = 64 };
 static double tile_sides(const Program *p, bool backward)
 {
     const Kernels k = kernels_of(p);
-    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.backward_q + k.backward_k : k.forward_q + k.forward_k;
+    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.tile.backward_q + k.tile.backward_k :
+                      k.tile.forward_q + k.tile.forward_k;
     return sides ? sides : 2 * TILE;
 }
 
@@ -65,4 +66,10 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
         return base;
     const double longer = partial > 0 ? fmax(0, 1 / partial - 1 / base) * w.partial / w.pairs : 0;
     return (own > 0 ? own / base : 1) / (at_keys(d, backward, base, w.rows / w.pairs) + longer);
+}
+
+/* A rate of the head_dim has all in it. */
+double attention_columns(const Program *p, const Device *d, bool backward)
+{
+    return row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) > 0 ? p->model.head_dim : kernels_columns(p, backward);
 }

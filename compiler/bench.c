@@ -53,7 +53,8 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
     if (m->heads % m->kv_heads)
         diag_error(d, (Span){0}, "%d heads are not a multiple of %d key heads", m->heads, m->kv_heads);
     else if (p->target->device_memory && !kernels_of(p).form)
-        diag_error(d, (Span){0}, "the kernels for GPUs have head_dim %d and %d, not %d", p->target->head_dims[0], p->target->head_dims[1], m->head_dim);
+        diag_error(d, (Span){0}, "the kernels for GPUs have head_dims that are multiples of %d from %d to %d, and not %d",
+                   p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most, m->head_dim);
     else if (p->mask_count > MEASURE_MOST)
         diag_error(d, (Span){0}, "the model has %d masks; bench takes %d at once", p->mask_count, MEASURE_MOST);
     else if (p->sequence > 1 << 24)

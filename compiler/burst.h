@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "burst_kernels.h"
+
 #define BURSTC_VERSION "0.1.0"
 #define countof(a) ((int)(sizeof(a) / sizeof(*(a))))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -149,7 +151,7 @@ typedef struct Target {
         const char *flags;               /* '@' stands for the devices' architecture, "90a" */
         const char *link_file, *link;    /* flags that link the runtime: the file that has them, and where there is none */
     } build;
-    int head_dims[2];             /* that attention kernels are made for; 0: any */
+    struct { int least, most, step; } head_dim; /* that attention kernels are made for: multiples of step; 0: any */
     int activation_bytes;         /* of an element of activations and gathered weights; all else is fp32 */
     int align;                    /* of what is taken from the arena of a rank */
     bool device_memory;           /* a rank's buffers are on its device, beside an arena on the host */
@@ -466,6 +468,9 @@ const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: w
 typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;
 AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
 double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w); /* FLOP/s of the pairs of tiles */
+/* Columns of a head that attention's products take at that rate: as its kernels pad head_dim, and more where they are not of the devices'
+ * own form. */
+double attention_columns(const Program *p, const Device *d, bool backward);
 
 typedef struct MaskSum { PairWork work; double density; } MaskSum;
 MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */

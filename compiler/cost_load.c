@@ -158,9 +158,9 @@ static const Device *device_of(const Loader *l, int rank)
 static double compute_seconds(const Loader *l, int rank, AttentionWork w, double heads)
 {
     const Device *d = device_of(l, rank);
-    const int head_dim = l->draft->program->model.head_dim;
-    double rate = attention_rate(d, l->backward, head_dim, w) * cost_rate_share(&l->draft->program->cluster, links_rank(l->in, rank));
-    double flops = (l->backward ? 10 : 4) * w.pairs * head_dim * heads;
+    const Program *p = l->draft->program;
+    double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_rank(l->in, rank));
+    double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
     return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 

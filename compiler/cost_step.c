@@ -308,7 +308,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
         w.fixed = 0;
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)
-            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence * p->model.head_dim * p->model.heads /
+            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence * attention_columns(p, k.device, backward) * p->model.heads /
                           ((backward ? k.device->attention_backward : k.device->attention_forward) * k.share);
     }
     arena_free(a);

@@ -5,22 +5,14 @@
  */
 #include "burst.h"
 
-#include "burst_kernels.h"
-
 #include <string.h>
 
-/* From the best form on; arch: the only one that runs it, NULL: every one. */
-static const struct Form { int form; const char *arch, *forward, *backward; } forms[] = {
-    {90, "sm_90a", "cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"},
-    {80, NULL, "cuda_attention_forward.cuh", "cuda_attention_backward.cuh"},
-};
-
-typedef struct Row { int form, head_dim; Kernels kernels; } Row;
-static const Row rows[] = {
-#define ROW(form_, d, fq, fk, fl, bq, bk) \
-    {form_, d, {.forward_q = fq, .forward_k = fk, .forward_long = fl, .backward_q = bq, .backward_k = bk}},
-    BURST_KERNELS(ROW)
-#undef ROW
+/* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better form's devices, measured at
+ * head_dim 128 on an H200 (docs/performance.md) and taken for all; of that, backward with tiles of 64 keys reached `narrow`. */
+static const double narrow = 0.73;
+static const struct Form { int form; const char *arch, *header[2]; double share[2]; } forms[] = {
+    {90, "sm_90a", {"cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"}, {1, 1}},
+    {80, NULL, {"cuda_attention_forward.cuh", "cuda_attention_backward.cuh"}, {0.53, 0.55}},
 };
 
 static bool runs_everywhere(const Cluster *c, const char *arch)
@@ -31,33 +23,58 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-static const Row *row_of(int form, int head_dim)
+/* Of the sm_90a form up to head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all shared
+ * memory is: there is no room for the values of a second table. In the sm_80 form threads add to dQ from registers, at no point where
+ * a block could wait for its turn; turns were measured at 64 and 128. */
+static bool fits(int form, const Program *p)
 {
-    for (int i = 0; i < countof(rows); i++)
-        if (rows[i].form == form && rows[i].head_dim == head_dim)
-            return &rows[i];
-    return NULL;
+    const Model *m = &p->model;
+    if (p->train.deterministic && (form != 90 || (m->head_dim != 64 && m->head_dim != 128)))
+        return false;
+    return form != 90 || ((m->head_dim > 64 || m->softcap == 0) && (m->head_dim <= 192 || p->table_count <= 1));
 }
 
-/* Of the sm_90a form at head_dim 64 all registers are in use: with capped scores products would wait for one another. In the sm_80
- * form threads add to dQ from registers, at no point where a block could wait for its turn. */
-static bool fits(const Row *r, const Program *p)
+static const struct Form *form_of(int form)
 {
-    return r->form == 90 ? r->head_dim > 64 || p->model.softcap == 0 : !p->train.deterministic;
+    int i = 0;
+    while (forms[i].form != form)
+        i++;
+    return &forms[i];
 }
 
 Kernels kernels_of(const Program *p)
 {
-    Kernels k = {0};
-    for (int i = 0; i < countof(forms); i++) {
-        const Row *row = row_of(forms[i].form, p->model.head_dim);
-        if (!row || !fits(row, p) || !runs_everywhere(&p->cluster, forms[i].arch))
+    Kernels k = {.share = {1, 1}};
+    const struct Form *best = NULL;
+    for (int i = 0; i < countof(forms) && !k.form; i++) {
+        const BurstTileSizes tile = burst_tile_sizes(forms[i].form, p->model.head_dim);
+        if (!runs_everywhere(&p->cluster, forms[i].arch))
             continue;
-        k = row->kernels;
-        k.form = forms[i].form, k.forward = forms[i].forward, k.backward = forms[i].backward;
-        break;
+        best = best ? best : &forms[i];
+        if (tile.forward_k && tile.backward_k && fits(forms[i].form, p))
+            k.form = forms[i].form, k.tile = tile;
     }
+    for (int backward = 0; backward < 2 && k.form; backward++) {
+        const struct Form *f = form_of(backward ? k.tile.backward_form : k.form);
+        *(backward ? &k.backward : &k.forward) = f->header[backward];
+        if (f != best)
+            k.missed = best->arch, k.share[backward] = f->share[backward];
+    }
+    if (k.tile.backward_form == 80 && k.tile.backward_k == 64)
+        k.share[1] *= narrow;
     return k;
+}
+
+/* Of the sm_80 form's five products backward two make columns of dK and dV, one those of dQ in groups of 32, two read head_dim as it is. */
+double kernels_columns(const Program *p, bool backward)
+{
+    const int d = p->model.head_dim;
+    const Kernels k = kernels_of(p);
+    if (!p->cluster.target->device_memory || !k.form)
+        return d;
+    if (!backward || k.tile.backward_form != 80)
+        return d / k.share[backward];
+    return (2 * d + 2 * burst_80_columns(d, k.tile.backward_k) + (d + 31) / 32 * 32) / 5.0 / k.share[backward];
 }
 
 static int64_t tiles(int64_t tokens, int tile)
@@ -73,9 +90,10 @@ static int64_t ints(int64_t own, int64_t other)
 
 KernelLists kernels_lists(const Kernels *k, int64_t tokens, int turns)
 {
-    const int least = k->forward_k < k->forward_long ? k->forward_k : k->forward_long;
-    const int64_t q[2] = {tiles(tokens, k->forward_q), tiles(tokens, k->backward_q)};
-    const int64_t kv[2] = {tiles(tokens, least), tiles(tokens, k->backward_k)};
+    const BurstTileSizes *t = &k->tile;
+    const int least = t->forward_k < t->forward_long ? t->forward_k : t->forward_long;
+    const int64_t q[2] = {tiles(tokens, t->forward_q), tiles(tokens, t->backward_q)};
+    const int64_t kv[2] = {tiles(tokens, least), tiles(tokens, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = q[0] + kv[0] > q[1] + kv[1] ? q[0] + kv[0] : q[1] + kv[1]};

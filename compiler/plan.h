@@ -194,11 +194,15 @@ Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 typedef struct Kernels {
-    int form;                      /* their architecture: 80, 90 */
+    int form;                      /* their architecture: 80, 90; of backward's tile.backward_form. 0: there are none */
     const char *forward, *backward; /* headers */
-    int forward_q, forward_k, forward_long, backward_q, backward_k; /* tokens of a tile: runtime/burst_kernels.h */
+    BurstTileSizes tile;
+    const char *missed; /* the architecture of all devices, where a form of its own is not made for the model; NULL: the best run */
+    double share[2];    /* of the rates that such devices state, what these reach forward and backward */
 } Kernels;
 Kernels kernels_of(const Program *p);
+/* Columns of a head that attention's products take at the rates that the devices state: head_dim as kernels pad it, over `share`. */
+double kernels_columns(const Program *p, bool backward);
 /* What the lists of live tiles of one launch take at most, for chunks of so many tokens. turns: query heads whose dQ is added in a
  * fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;

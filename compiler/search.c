@@ -361,6 +361,23 @@ static const char *keep_text(Searcher *s, Text *t)
     return copy;
 }
 
+/* Where attention runs kernels of another form than the devices' own. */
+static void remark_kernels(const Program *p, Text *t)
+{
+    const Kernels k = kernels_of(p);
+    const bool forward = k.share[0] < 1;
+    if (!p->cluster.target->device_memory || !k.missed)
+        return;
+    text_printf(t, "attention's kernels%s are those of sm_%d: %s has none for head_dim %d%s%s; times take ", forward ? "" : " of backward",
+                k.tile.backward_form, k.missed, p->model.head_dim, p->model.softcap > 0 ? " with softcap" : "",
+                p->table_count > 1 ? " with several tables" : "");
+    if (forward)
+        text_printf(t, "%.2f of the devices' attention rate forward and %.2f backward", k.share[0], k.share[1]);
+    else
+        text_printf(t, "%.2f of the devices' attention rate backward", k.share[1]);
+    text_add(t, ", as measured on an H200\n");
+}
+
 /* What is said below the candidates. */
 static const char *remarks(Searcher *s)
 {
@@ -368,6 +385,7 @@ static const char *remarks(Searcher *s)
     for (int i = 0; i < s->skipped.n; i++)
         text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n", s->skipped.at[i].data,
                     s->skipped.at[i].least * 1e3);
+    remark_kernels(s->program, &t);
     if (!cost_is_of_program(s->program))
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     return keep_text(s, &t);

@@ -1,6 +1,8 @@
 /* target.c: the registry of what programs are written for. A row is all that passes know of a target. */
 #include "burst.h"
 
+#include "burst_kernels.h"
+
 #include <string.h>
 
 const Target targets[TARGETS] = {
@@ -18,7 +20,7 @@ const Target targets[TARGETS] = {
                   .flags = "-std=c++17 -O3 -gencode arch=compute_@,code=sm_@ -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror",
                   .link_file = "link_cuda.txt",
                   .link = "-lburst_rt_cuda -lburst_rt -lopenblas -ljansson -lz -lm -lpthread -lnccl -lcublasLt"},
-        .head_dims = {64, 128},
+        .head_dim = {BURST_HEAD_DIM_LEAST, BURST_HEAD_DIM_MOST, BURST_HEAD_DIM_STEP},
         .activation_bytes = 2, .align = 256, .device_memory = true, .one_layout = true,
         .least_kernel = 5e-6,
         .matmul_type = "bf16", .attention_share = {0.75, 0.65}, .memory_rate = 2000e9, .link_rate = 300e9, .passes_share = 0.7,

@@ -27,9 +27,10 @@ static void check_head_dim(Checker *c)
 {
     const Model *m = &c->program->model;
     const Target *t = c->program->target;
-    if (t && t->head_dims[0] && m->head_dim > 0 && m->head_dim != t->head_dims[0] && m->head_dim != t->head_dims[1])
-        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and %s attention needs %d or %d; heads times head_dim "
-                   "need not be hidden", m->head_dim, t->language, t->head_dims[0], t->head_dims[1]);
+    if (t && t->head_dim.step && m->head_dim > 0 &&
+        (m->head_dim < t->head_dim.least || m->head_dim > t->head_dim.most || m->head_dim % t->head_dim.step))
+        diag_error(c->diags, m->head_dim_span, "head_dim is %d, and %s attention needs a multiple of %d from %d to %d; heads times "
+                   "head_dim need not be hidden", m->head_dim, t->language, t->head_dim.step, t->head_dim.least, t->head_dim.most);
 }
 
 /* On CPUs every sum has its order in any case. */

@@ -69,11 +69,12 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 #endif
 
 /* The kernels leave dQ in an order of columns of their own, without the scale: sums of it may travel and be added as they
- * are. Here, at home and complete, it gets its order; a warp 32 columns. */
+ * are. Here, at home and complete, it gets its order; a warp 32 columns. Where a head has an odd number of 16 columns a group of 32
+ * may lie in two warps, but then each of its halves keeps to its own (dq_place). */
 static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float scale)
 {
     const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int lane = (int)(at % 32);
+    const int lane = (int)(at % PLAN_HEAD_DIM % 32);
     float x = 0;
     if (at < columns)
         x = dq[at - lane + burst::dq_place(lane / 8, lane % 8 / 2, lane % 2)] * scale;

@@ -56,13 +56,15 @@ typedef struct BurstTileLists {
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
-template <int FORM, int D> struct BurstTileShape;
-#define BURST_TILE_SHAPE(form, d, forward_q, forward_k, forward_long, backward_q, backward_k)       \
-    template <> struct BurstTileShape<form, d> {                                                    \
-        static constexpr int FORWARD_Q = forward_q, FORWARD_K = forward_k, FORWARD_LONG = forward_long; \
-        static constexpr int BACKWARD_Q = backward_q, BACKWARD_K = backward_k;                      \
-    };
-BURST_KERNELS(BURST_TILE_SHAPE)
+#ifndef BURST_BACKWARD_FORM
+#define BURST_BACKWARD_FORM BURST_FORM
+#endif
+template <int FORM, int D> struct BurstTileShape {
+    static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D);
+    static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k, FORWARD_LONG = SIZES.forward_long;
+    static constexpr int FORWARD_ROWS = SIZES.forward_rows;
+    static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k, BACKWARD_STAGES = SIZES.backward_stages;
+};
 template <int D, class MASK> struct BurstTiles {
     using Shape = BurstTileShape<BURST_FORM, D>;
     static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = MASK::LONG ? Shape::FORWARD_LONG : Shape::FORWARD_K;
@@ -246,24 +248,30 @@ template <int PENDING> static __device__ __forceinline__ void copies_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros. */
-template <int ROWS, int D, int THREADS>
+/* Threads that copy a row of so many columns: a power of two, of which the last may have nothing to do. */
+template <int COLUMNS> static constexpr int COPY_THREADS = COLUMNS <= 32 ? 4 : COLUMNS <= 64 ? 8 : COLUMNS <= 128 ? 16 : 32;
+
+/* Starts the copy of rows first .. first + ROWS - 1 of a head; rows from n on become zeros, and so do columns from D to WIDE. */
+template <int ROWS, int D, int THREADS, int WIDE = D>
 static __device__ __forceinline__ void copy_tile(uint32_t tile, const __nv_bfloat16 *head, int64_t row_stride, int first, int n)
 {
-    constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
+    constexpr int CHUNKS = COPY_THREADS<WIDE>, STEP = THREADS / CHUNKS;
     const int chunk = (int)threadIdx.x % CHUNKS, row = (int)threadIdx.x / CHUNKS;
-    const __nv_bfloat16 *const from = head + (first + row) * row_stride + chunk * 8;
+    const bool column = D == CHUNKS * 8 || chunk * 8 < D;
+    const __nv_bfloat16 *const from = head + (first + row) * row_stride + (column ? chunk * 8 : 0);
     const uint32_t to = tile + (uint32_t)(chunk / 8 * ROWS * 128 + row * 128 + ((chunk % 8 ^ (row & 7)) << 4));
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "a thread's rows share their swizzle");
+    if (WIDE < CHUNKS * 8 && chunk * 8 >= WIDE)
+        return;
     if (first + ROWS <= n) {
 #pragma unroll
         for (int r = 0; r < ROWS; r += STEP)
-            copy16(to + (uint32_t)(r * 128), from + r * row_stride, true);
+            copy16(to + (uint32_t)(r * 128), from + r * row_stride, column);
     } else {
 #pragma unroll 1
         for (int r = 0; r < ROWS; r += STEP) {
             const bool there = first + row + r < n;
-            copy16(to + (uint32_t)(r * 128), there ? from + r * row_stride : head, there);
+            copy16(to + (uint32_t)(r * 128), there ? from + r * row_stride : head, there && column);
         }
     }
 }
@@ -369,10 +377,12 @@ static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, in
     return *(const volatile int32_t *)&lists.order[at].tile;
 }
 
-/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here. Of two n-tiles a lane of four holds two
- * columns each; lanes exchange them in pairs, so that each adds four columns of one of them. */
-template <int TILES>
-static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there)
+/* Adds scale * x to a row of n-tiles at `at`, the first of the row's columns here; two tiles are 16 columns, STEP columns from
+ * the two before, and those from `columns` on are left out. Of two n-tiles a lane of four holds two columns each; lanes exchange them
+ * in pairs, so that each adds four columns of one of them. */
+template <int TILES, int STEP = 16>
+static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float scale, float *at, int lane, bool there,
+                                               int columns = TILES / 2 * STEP)
 {
     const bool odd = lane & 1;
 #pragma unroll
@@ -380,18 +390,19 @@ static __device__ __forceinline__ void add_row(const float (*x)[4], int h, float
         const float give0 = odd ? x[j][h] : x[j + 1][h], give1 = odd ? x[j][h + 1] : x[j + 1][h + 1];
         const float keep0 = odd ? x[j + 1][h] : x[j][h], keep1 = odd ? x[j + 1][h + 1] : x[j][h + 1];
         const float got0 = __shfl_xor_sync(0xffffffffu, give0, 1), got1 = __shfl_xor_sync(0xffffffffu, give1, 1);
-        float *const to = at + (j + odd) * 8 + lane % 4 / 2 * 4;
-        if (there)
+        float *const to = at + j / 2 * STEP + odd * 8 + lane % 4 / 2 * 4;
+        if (there && j / 2 * STEP < columns)
             add_four(to, scale * (odd ? got0 : keep0), scale * (odd ? got1 : keep1), scale * (odd ? keep0 : got0),
                      scale * (odd ? keep1 : got1));
     }
 }
 
-/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. Additions of one
+/* Place in a group of 32 columns of dQ of what a lane holds: n-tile j, lane c of four, element e. In the sm_80 form those of the
+ * first 16 columns are the first, so that a row may end with half a group. Additions of one
  * instruction lie together: sm_90 adds four floats a lane, sm_80 one; in the sm_90a form all eight of a lane do. */
 static __device__ __forceinline__ int dq_place(int j, int c, int e)
 {
-#if BURST_FORM == 90
+#if BURST_BACKWARD_FORM == 90
     return c * 8 + j * 2 + e;
 #elif __CUDA_ARCH__ >= 900
     return j / 2 * 16 + c * 4 + j % 2 * 2 + e;
@@ -403,15 +414,15 @@ static __device__ __forceinline__ int dq_place(int j, int c, int e)
 } // namespace burst
 
 /* ---- before and after backward ---- */
-/* delta[h][i] = rowsum(dO * O); D / 8 lanes a row. */
+/* delta[h][i] = rowsum(dO * O); eight columns a lane. */
 template <int D>
 static __global__ void burst_delta_kernel(BurstRows o, BurstRows d_o, int n, int heads, float *delta)
 {
-    constexpr int LANES = D / 8;
+    constexpr int LANES = burst::COPY_THREADS<D>;
     const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const int lane = (int)threadIdx.x % LANES, head = (int)(row / n), i = (int)(row % n);
     float sum = 0;
-    if (head < heads) {
+    if (head < heads && lane * 8 < D) {
         const uint4 x = *(const uint4 *)(o.at + head * o.head + i * o.row + lane * 8);
         const uint4 y = *(const uint4 *)(d_o.at + head * d_o.head + i * d_o.row + lane * 8);
 #pragma unroll
@@ -444,7 +455,7 @@ static __global__ void burst_finish_dq_kernel(const float *dq, int n, int heads,
 
 template <int D> static cudaError_t burst_delta(BurstRows o, BurstRows d_o, int n, int heads, float *delta, cudaStream_t stream)
 {
-    const int64_t threads = (int64_t)n * heads * (D / 8);
+    const int64_t threads = (int64_t)n * heads * burst::COPY_THREADS<D>;
     if (threads)
         burst_delta_kernel<D><<<(unsigned)((threads + 255) / 256), 256, 0, stream>>>(o, d_o, n, heads, delta);
     return cudaGetLastError();

@@ -2,47 +2,64 @@
  *
  * A block of 8 warps owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the
  * key head, so dK and dV stay in registers. Scores are kept transposed, S^T = K Q^T: a warp (four groups of 32 keys, two
- * halves) makes 32 keys by half of the queries, which are the A operand of dV and dK as they lie in registers; for those
- * products the halves split head_dim instead, and a warp reads the other half's P and dS from shared memory. dQ is added to
+ * parts) makes 32 keys by its part of the queries, which are the A operand of dV and dK as they lie in registers; for those
+ * products the parts split head_dim instead, and a warp reads the other part's P and dS from shared memory. dQ is added to
  * global memory. Gradients are sums: they need the final lse and delta = rowsum(dO * O), and then any number of pairs add up.
+ * Where head_dim is over 128 a tile has 64 keys, in two groups and four parts. Columns are padded with zeros in shared memory, to whole
+ * blocks of 16 a part; a part has columns side by side, or blocks of 16 as far apart as there are parts, so that no address carries.
  * About 162 KB of shared memory, one block a multiprocessor: sm_80, and sm_90 and later.
  */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
-    static constexpr int THREADS = 256, HALF = BM / 2;
-    static constexpr int STAGE = BM * D * 2, Q_INTS = burst::token_ints<MASK>(BM) * 4;
-    static constexpr int K = 0, V = K + BN * D * 2, Q = V + BN * D * 2, DO = Q + 2 * STAGE;
-    static constexpr int P = DO + 2 * STAGE, DS = P + BN * BM * 2;
-    static constexpr int ROWS = DS + BN * BM * 2; /* two stages of lse[BM], delta[BM] */
-    static constexpr int INTS = ROWS + 2 * 2 * BM * 4;
-    static constexpr int K_INTS = INTS + 2 * Q_INTS;
+    static constexpr int THREADS = 256, STAGES = BurstTileShape<80, D>::BACKWARD_STAGES;
+    static constexpr int ROW_BYTES = burst_row_bytes(D), STAGE = BM * ROW_BYTES, Q_INTS = burst::token_ints<MASK>(BM) * 4;
+    static constexpr int K = 0, V = K + BN * ROW_BYTES, Q = V + BN * ROW_BYTES, DO = Q + STAGES * STAGE;
+    static constexpr int P = DO + STAGES * STAGE, DS = P + BN * BM * 2;
+    static constexpr int ROWS = DS + BN * BM * 2; /* stages of lse[BM], delta[BM] */
+    static constexpr int INTS = ROWS + STAGES * 2 * BM * 4;
+    static constexpr int K_INTS = INTS + STAGES * Q_INTS;
     static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
 };
 
 namespace burst {
 
+/* How a block's warps share its work: each part has QUERIES of the scores and COLUMNS of dK and dV, from part * FIRST on, 16 of them
+ * every STEP. */
+template <int D> struct BackwardParts {
+    static constexpr int BM = BurstTileShape<80, D>::BACKWARD_Q, BN = BurstTileShape<80, D>::BACKWARD_K;
+    static constexpr int PARTS = burst_80_parts(BN), GROUPS = BURST_80_WARPS / PARTS;
+    static constexpr int WIDE = burst_80_columns(D, BN), QUERIES = BM / PARTS, COLUMNS = WIDE / PARTS;
+    static constexpr bool ADJACENT = (COLUMNS & (COLUMNS - 1)) == 0;
+    static constexpr int FIRST = ADJACENT ? COLUMNS : 16, STEP = ADJACENT ? 16 : 16 * PARTS;
+};
+
 /* Where a lane works: addresses in shared memory for load_block, and its rows. */
 typedef struct BackwardLane {
-    int lane, keys, half; /* keys: first key of the warp's 32; half: of the queries for S and dP, of head_dim for dK and dV */
+    int lane, keys, part; /* keys: first key of the warp's 32; part: of the queries for S and dP, of head_dim for dK and dV */
     uint32_t down, across; /* of load_block */
 } BackwardLane;
 
-template <int D, int BM> struct BackwardSums { float dk[2][D / 16][4], dv[2][D / 16][4]; };
-template <int BM> struct BackwardScores { float s[2][BM / 16][4], ds[2][BM / 16][4]; };
+template <int D> struct BackwardSums {
+    static constexpr int TILES = BackwardParts<D>::COLUMNS / 8;
+    float dk[2][TILES][4], dv[2][TILES][4];
+};
+/* Q: queries of a part. */
+template <int Q> struct BackwardScores { float s[2][Q / 8][4], ds[2][Q / 8][4]; };
 
-/* s += A B^T: 32 keys of tile A by half of the queries of tile B. */
-template <int D, int BM, int BN, int A>
-static __device__ __forceinline__ void backward_scores(float s[2][BM / 16][4], uint32_t keys, uint32_t queries)
+/* s += A B^T: 32 keys of tile A by the warp's queries of tile B. */
+template <int D, int Q, int A>
+static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uint32_t keys, uint32_t queries)
 {
+    constexpr int BM = BackwardParts<D>::BM, BN = BackwardParts<D>::BN;
 #pragma unroll
     for (int x = 0; x < D; x += 16) {
         uint32_t a[2][4];
         load_block(a[0], block_at<BN>(keys, A, 0, x));
         load_block(a[1], block_at<BN>(keys, A, 16, x));
 #pragma unroll
-        for (int j = 0; j < BM / 32; j++) {
+        for (int j = 0; j < Q / 16; j++) {
             uint32_t r[4];
             load_block(r, block_at<BM>(queries, 0, j * 16, x));
 #pragma unroll
@@ -55,8 +72,8 @@ static __device__ __forceinline__ void backward_scores(float s[2][BM / 16][4], u
 }
 
 /* -inf where the mask drops a pair or the row is no key. */
-template <int BM, int BN, class MASK>
-static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], const int32_t *q_ints, const int32_t *k_ints,
+template <int BM, int BN, class MASK, int Q>
+static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const int32_t *q_ints, const int32_t *k_ints,
                                                      const BackwardLane &w, int keys)
 {
     int32_t k_position[4];
@@ -64,8 +81,8 @@ static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], con
     for (int row = 0; row < 4; row++)
         k_position[row] = k_ints[w.keys + row * 8 + w.lane / 4];
 #pragma unroll
-    for (int c = 0; c < BM / 16; c++) {
-        const int query0 = w.half * (BM / 2) + c * 8 + w.lane % 4 * 2;
+    for (int c = 0; c < Q; c++) {
+        const int query0 = w.part * Q * 8 + c * 8 + w.lane % 4 * 2;
         const int2 both = *(const int2 *)(q_ints + query0);
 #pragma unroll
         for (int e = 0; e < 2; e++) {
@@ -84,10 +101,10 @@ static __device__ __forceinline__ void backward_mask(float s[2][BM / 16][4], con
 }
 
 /* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
-template <int BM> static __device__ __forceinline__ void backward_exp(float s[2][BM / 16][4], const float *lse, float scale_log2)
+template <int Q> static __device__ __forceinline__ void backward_exp(float (&s)[2][Q][4], const float *lse, float scale_log2)
 {
 #pragma unroll
-    for (int j = 0; j < BM / 16; j++) {
+    for (int j = 0; j < Q; j++) {
         const float2 of = *(const float2 *)(lse + j * 8);
         const float x = of.x == -CUDART_INF_F ? CUDART_INF_F : of.x * 1.44269504f;
         const float y = of.y == -CUDART_INF_F ? CUDART_INF_F : of.y * 1.44269504f;
@@ -100,12 +117,12 @@ template <int BM> static __device__ __forceinline__ void backward_exp(float s[2]
 }
 
 /* ds times the slope of the softcap at the scores of P. */
-template <int BM>
-static __device__ __forceinline__ void backward_slope(float ds[2][BM / 16][4], const float s[2][BM / 16][4], const float *lse)
+template <int Q>
+static __device__ __forceinline__ void backward_slope(float (&ds)[2][Q][4], const float (&s)[2][Q][4], const float *lse)
 {
     if constexpr (CAPPED)
 #pragma unroll
-        for (int j = 0; j < BM / 16; j++) {
+        for (int j = 0; j < Q; j++) {
             const float2 of = *(const float2 *)(lse + j * 8);
 #pragma unroll
             for (int b = 0; b < 2; b++)
@@ -116,10 +133,10 @@ static __device__ __forceinline__ void backward_slope(float ds[2][BM / 16][4], c
 }
 
 /* -delta of each query: dP then starts from it. */
-template <int BM> static __device__ __forceinline__ void backward_minus_delta(float ds[2][BM / 16][4], const float *delta)
+template <int Q> static __device__ __forceinline__ void backward_minus_delta(float (&ds)[2][Q][4], const float *delta)
 {
 #pragma unroll
-    for (int j = 0; j < BM / 16; j++) {
+    for (int j = 0; j < Q; j++) {
         const float2 of = *(const float2 *)(delta + j * 8);
 #pragma unroll
         for (int b = 0; b < 2; b++)
@@ -129,14 +146,14 @@ template <int BM> static __device__ __forceinline__ void backward_minus_delta(fl
     }
 }
 
-/* The fragments of x as A operands of k = queries, kept and stored for the other half. */
-template <int BM>
-static __device__ __forceinline__ void backward_pack(uint32_t a[2][BM / 32][4], const float x[2][BM / 16][4], uint32_t store)
+/* The fragments of x as A operands of k = queries, kept and stored for the other parts. */
+template <int Q>
+static __device__ __forceinline__ void backward_pack(uint32_t (&a)[2][Q / 2][4], const float (&x)[2][Q][4], uint32_t store)
 {
 #pragma unroll
     for (int b = 0; b < 2; b++)
 #pragma unroll
-        for (int j = 0; j < BM / 16; j++)
+        for (int j = 0; j < Q; j++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const uint32_t both = pack(x[b][j][2 * h], x[b][j][2 * h + 1]);
@@ -146,15 +163,16 @@ static __device__ __forceinline__ void backward_pack(uint32_t a[2][BM / 32][4], 
             }
 }
 
-/* sum += A B of 32 keys by half of head_dim: 16 queries; b16 at their first row. */
-template <int D, int BM>
-static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], const uint32_t a0[4], const uint32_t a1[4],
+/* sum += A B of 32 keys by the warp's columns: 16 queries; b16 at their first row. */
+template <int D>
+static __device__ __forceinline__ void backward_step(float sum[2][BackwardSums<D>::TILES][4], const uint32_t a0[4], const uint32_t a1[4],
                                                      uint32_t b16)
 {
+    using P = BackwardParts<D>;
 #pragma unroll
-    for (int x = 0; x < D / 32; x++) {
+    for (int x = 0; x < P::COLUMNS / 16; x++) {
         uint32_t r[4];
-        load_block_transposed(r, block_at<BM>(b16, 0, 0, x * 16));
+        load_block_transposed(r, block_at<P::BM>(b16, 0, 0, x * P::STEP));
         mma(sum[0][2 * x], a0, r[0], r[1]);
         mma(sum[0][2 * x + 1], a0, r[2], r[3]);
         mma(sum[1][2 * x], a1, r[0], r[1]);
@@ -162,25 +180,46 @@ static __device__ __forceinline__ void backward_step(float sum[2][D / 16][4], co
     }
 }
 
-/* sum += X rows: X of the warp's keys by all queries, own half from registers, the other from its tile. */
-template <int D, int BM, int BN>
-static __device__ __forceinline__ void backward_sum(float sum[2][D / 16][4], const uint32_t own[2][BM / 32][4], uint32_t other,
-                                                    uint32_t rows_own, uint32_t rows_other)
+/* Of each part, the warp's own first: its queries' columns in a tile of the warp's keys, and its queries in a tile at the warp's columns. */
+template <int D> struct BackwardReach { uint32_t keys[BackwardParts<D>::PARTS], rows[BackwardParts<D>::PARTS]; };
+
+template <int D>
+static __device__ __forceinline__ void backward_reach(BackwardReach<D> &r, const BackwardLane &w, uint32_t offset)
 {
+    using P = BackwardParts<D>;
 #pragma unroll
-    for (int t = 0; t < BM / 32; t++)
-        backward_step<D, BM>(sum, own[0][t], own[1][t], rows_own + (uint32_t)(t * 16 * 128));
-#pragma unroll
-    for (int t = 0; t < BM / 32; t++) {
-        uint32_t a[2][4];
-        load_block(a[0], block_at<BN>(other, 0, 0, t * 16));
-        load_block(a[1], block_at<BN>(other, 0, 16, t * 16));
-        backward_step<D, BM>(sum, a[0], a[1], rows_other + (uint32_t)(t * 16 * 128));
+    for (int i = 0; i < P::PARTS; i++) {
+        const int part = i == 0 ? w.part : P::PARTS == 2 ? 1 - w.part : (w.part + i) % P::PARTS;
+        r.keys[i] = moved<P::BN>(w.down, w.keys, part * P::QUERIES);
+        r.rows[i] = moved<P::BM>(w.down + offset, part * P::QUERIES, w.part * P::FIRST);
     }
 }
 
-/* Adds 32 queries by 32 columns of dQ; at: row lane/4 of the group of columns. */
-template <int D> static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], float *at, int lane, int rows)
+/* sum += A B of the warp's keys and columns, over all queries: of A its own part's are in registers, the others' in its tile. */
+template <int D, int A, int B>
+static __device__ __forceinline__ void backward_sum(float sum[2][BackwardSums<D>::TILES][4],
+                                                    const uint32_t own[2][BackwardParts<D>::QUERIES / 16][4], const BackwardReach<D> &r)
+{
+    using P = BackwardParts<D>;
+#pragma unroll
+    for (int i = 0; i < P::PARTS; i++)
+#pragma unroll
+        for (int t = 0; t < P::QUERIES / 16; t++) {
+            const uint32_t rows = r.rows[i] + (uint32_t)(B + t * 16 * 128);
+            if (i == 0) {
+                backward_step<D>(sum, own[0][t], own[1][t], rows);
+                continue;
+            }
+            uint32_t a[2][4];
+            load_block(a[0], block_at<P::BN>(r.keys[i] + A, 0, 0, t * 16));
+            load_block(a[1], block_at<P::BN>(r.keys[i] + A, 0, 16, t * 16));
+            backward_step<D>(sum, a[0], a[1], rows);
+        }
+}
+
+/* Adds 32 queries by 32 columns of dQ, or, with half, by the first 16; at: row lane/4 of the group of columns. */
+template <int D>
+static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], float *at, int lane, int rows, bool half)
 {
 #pragma unroll
     for (int row = 0; row < 4; row++) {
@@ -192,11 +231,13 @@ template <int D> static __device__ __forceinline__ void backward_add_dq(const fl
 #if __CUDA_ARCH__ >= 900
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
-            add_four(to + dq_place(j, lane % 4, 0), s[j][h], s[j][h + 1], s[j + 1][h], s[j + 1][h + 1]);
+            if (j < 2 || !half)
+                add_four(to + dq_place(j, lane % 4, 0), s[j][h], s[j][h + 1], s[j + 1][h], s[j + 1][h + 1]);
 #else
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            add_one(to + dq_place(j / 2, lane % 4, j % 2), s[j / 2][h + j % 2]);
+            if (j < 4 || !half)
+                add_one(to + dq_place(j / 2, lane % 4, j % 2), s[j / 2][h + j % 2]);
 #endif
     }
 }
@@ -230,17 +271,20 @@ static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
 }
 
 /* first: the first of the warp's keys. */
-template <int D, int BM>
-static __device__ __forceinline__ void backward_write(const BackwardSums<D, BM> &sums, const BurstBackward &p, int head, int first,
-                                                      int half, int lane)
+template <int D>
+static __device__ __forceinline__ void backward_write(const BackwardSums<D> &sums, const BurstBackward &p, int head, int first, int part,
+                                                      int lane)
 {
+    using P = BackwardParts<D>;
+    constexpr int TILES = BackwardSums<D>::TILES;
+    const int columns = P::WIDE == D ? TILES / 2 * P::STEP : D - part * P::FIRST; /* of the part's, those that are there */
 #pragma unroll
     for (int row = 0; row < 4; row++) {
         const int key = first + row * 8 + lane / 4, b = row / 2, h = row % 2 * 2;
-        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + half * (D / 2);
+        const int64_t at = ((int64_t)head * p.k_tokens.n + key) * D + part * P::FIRST;
         const bool there = key < p.k_tokens.n;
-        add_row<D / 16>(sums.dk[b], h, p.scale, p.dk + at, lane, there);
-        add_row<D / 16>(sums.dv[b], h, 1, p.dv + at, lane, there);
+        add_row<TILES, P::STEP>(sums.dk[b], h, p.scale, p.dk + at, lane, there, columns);
+        add_row<TILES, P::STEP>(sums.dv[b], h, 1, p.dv + at, lane, there, columns);
     }
 }
 
@@ -265,8 +309,8 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
 {
     using L = BurstBackwardLayout<D, MASK>;
     const int first = entry / 2 * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
-    copy_tile<L::BM, D, 256>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first, n);
-    copy_tile<L::BM, D, 256>(base + L::DO + stage * L::STAGE, p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
+    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first, n);
+    copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::DO + stage * L::STAGE, p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
     if (i < 2 * L::BM) {
         const int row = min(first + i % L::BM, n - 1);
         copy4(base + L::ROWS + (uint32_t)(stage * 2 * L::BM + i) * 4, (i < L::BM ? p.lse : p.delta) + (int64_t)head * n + row,
@@ -282,7 +326,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
 {
     using namespace burst;
     using L = BurstBackwardLayout<D, MASK>;
-    constexpr int BM = L::BM, BN = L::BN;
+    using P = BackwardParts<D>;
+    constexpr int BM = L::BM, BN = L::BN, Q = P::QUERIES;
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = backward_place(p);
     const BurstTileList of = list_of(p.lists, place.tile);
@@ -297,23 +342,24 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared);
-    BackwardLane w = {lane, warp % 4 * 32, warp / 4, base + lanes_down(lane), base + lanes_across(lane)};
+    BackwardLane w = {lane, warp % P::GROUPS * 32, warp / P::GROUPS, base + lanes_down(lane), base + lanes_across(lane)};
     /* dQ: groups of 32 columns by groups of 32 queries. */
-    int dq_column = warp % (D / 32) * 32, dq_row = warp / (D / 32) * 32;
+    constexpr int DQ_WIDE = (D + 31) / 32, DQ_GROUPS = DQ_WIDE * (BM / 32);
+    int dq_column = warp % DQ_WIDE * 32, dq_row = warp / DQ_WIDE * 32;
     const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
-    const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.half * L::HALF);
+    const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.part * Q);
 
-    copy_tile<BN, D, 256>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
-    copy_tile<BN, D, 256>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
+    copy_tile<BN, D, 256, P::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
+    copy_tile<BN, D, 256, P::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
     copy_tokens<BN, 256, MASK>(base + L::K_INTS, p.k_tokens, key0);
     int next = of.first;
     backward_copy<D, MASK>(base, p, head, next, 0);
     copies_commit();
-    BackwardSums<D, BM> sums;
+    BackwardSums<D> sums;
 #pragma unroll
-    for (int e = 0; e < D / 2; e++)
+    for (int e = 0; e < P::COLUMNS; e++)
         (&sums.dk[0][0][0])[e] = 0, (&sums.dv[0][0][0])[e] = 0;
-    for (int i = 0, stage = 0; head < head_end; stage ^= 1) {
+    for (int i = 0, stage = 0; head < head_end; stage ^= L::STAGES - 1) {
         const int entry = next, now = head;
         if (++i == count)
             i = 0, head++;
@@ -323,53 +369,67 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         forget(dq_column);
 #else
         if (D == 64)
-            forget(w.half);
+            forget(w.part);
 #endif
         copies_wait<0>();
         __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
         if (head < head_end) {
             next = list[i];
-            backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
+            if (L::STAGES == 2)
+                backward_copy<D, MASK>(base, p, head, next, stage ^ 1);
         } else
             backward_expect<D>(p);
         copies_commit();
-        const uint32_t offset = (uint32_t)(stage * L::STAGE), half = moved<BM>(w.across + offset, w.half * L::HALF, 0);
-        const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.half * L::HALF + lane % 4 * 2;
-        BackwardScores<BM> x;
+        const uint32_t offset = (uint32_t)(stage * L::STAGE), part = moved<BM>(w.across + offset, w.part * Q, 0);
+        const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q + lane % 4 * 2;
+        BackwardScores<Q> x;
 #pragma unroll
-        for (int e = 0; e < BM / 2; e++)
+        for (int e = 0; e < Q; e++)
             (&x.s[0][0][0])[e] = 0;
-        backward_scores<D, BM, BN, L::K>(x.s, warp_keys, half + L::Q);
-        cap_scores<BM / 2>(&x.s[0][0][0], p.scale);
+        backward_scores<D, Q, L::K>(x.s, warp_keys, part + L::Q);
+        cap_scores<Q>(&x.s[0][0][0], p.scale);
         if (entry & 1)
             backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
                                         (const int32_t *)(shared + L::K_INTS), w, keys - key0);
-        backward_exp<BM>(x.s, rows, score_scale(p.scale) * 1.44269504f);
-        backward_minus_delta<BM>(x.ds, rows + BM);
-        backward_scores<D, BM, BN, L::V>(x.ds, warp_keys, half + L::DO);
+        backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
+        backward_minus_delta(x.ds, rows + BM);
+        backward_scores<D, Q, L::V>(x.ds, warp_keys, part + L::DO);
 #pragma unroll
-        for (int e = 0; e < BM / 2; e++)
+        for (int e = 0; e < Q; e++)
             (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
-        backward_slope<BM>(x.ds, x.s, rows);
-        uint32_t pa[2][BM / 32][4], dsa[2][BM / 32][4];
-        backward_pack<BM>(pa, x.s, store + L::P);
-        backward_pack<BM>(dsa, x.ds, store + L::DS);
+        backward_slope(x.ds, x.s, rows);
+        uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
+        backward_pack(pa, x.s, store + L::P);
+        backward_pack(dsa, x.ds, store + L::DS);
         __syncthreads(); /* P and dS are whole */
-        const uint32_t own = moved<BM>(w.down + offset, w.half * L::HALF, w.half * (D / 2));
-        const uint32_t far = moved<BM>(w.down + offset, (1 - w.half) * L::HALF, w.half * (D / 2));
-        const uint32_t other = moved<BN>(w.down, w.keys, (1 - w.half) * L::HALF);
-        backward_sum<D, BM, BN>(sums.dv, pa, other + L::P, own + L::DO, far + L::DO);
-        backward_sum<D, BM, BN>(sums.dk, dsa, other + L::DS, own + L::Q, far + L::Q);
-        float dq[2][4][4] = {};
-        backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
-        const int row = entry / 2 * BM + dq_row + lane / 4;
-        backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row);
+        BackwardReach<D> reach;
+        backward_reach(reach, w, offset);
+        backward_sum<D, L::P, L::DO>(sums.dv, pa, reach);
+        backward_sum<D, L::DS, L::Q>(sums.dk, dsa, reach);
+#pragma unroll 1
+        for (int first = 0; first < DQ_GROUPS; first += BURST_80_WARPS) {
+            if (DQ_GROUPS != BURST_80_WARPS)
+                dq_column = (first + warp) % DQ_WIDE * 32, dq_row = (first + warp) / DQ_WIDE * 32;
+            if (DQ_GROUPS % BURST_80_WARPS && first + warp >= DQ_GROUPS)
+                break;
+            float dq[2][4][4] = {};
+            backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
+            const int row = entry / 2 * BM + dq_row + lane / 4;
+            backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row,
+                               D % 32 && dq_column + 32 > D);
+        }
+        if (L::STAGES == 1) {
+            __syncthreads(); /* its tiles, P and dS are no longer read */
+            if (head < head_end)
+                backward_copy<D, MASK>(base, p, head, next, 0);
+            copies_commit();
+        }
     }
     copies_wait<0>();
     const Place here = backward_place(p);
     const int thread = thread_number();
-    backward_write<D, BM>(sums, p, here.head / p.splits, tile_again(p.lists, here.tile) * BN + thread / 32 % 4 * 32, thread / 128,
-                          thread % 32);
+    backward_write<D>(sums, p, here.head / p.splits, tile_again(p.lists, here.tile) * BN + thread / 32 % P::GROUPS * 32,
+                      thread / 32 / P::GROUPS, thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */

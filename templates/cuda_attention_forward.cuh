@@ -1,26 +1,29 @@
 /* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
  *
- * A block of 4 warps owns a tile of 128 queries of one head and walks its list of key tiles; a warp owns 32 rows. The
+ * A block owns a tile of 128 queries of one head and walks its list of key tiles; it has 4 warps of 32 rows, or, where head_dim
+ * is over 128, 8 warps of 16 (runtime/burst_kernels.h). The
  * running state (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
  * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the scores are made,
- * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor.
+ * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor, or with 144 KB, one.
  */
 #include "cuda_attention.cuh"
 
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, BN = BurstTileShape<80, D>::FORWARD_K;
-    static constexpr int THREADS = 128;
-    static constexpr int Q = 0, K = Q + BM * D * 2, V = K + BN * D * 2, Q_INTS = V + BN * D * 2;
+    static constexpr int ROWS = BurstTileShape<80, D>::FORWARD_ROWS, THREADS = BM / ROWS * 32, BLOCKS = 256 / THREADS;
+    static constexpr int ROW_BYTES = burst_row_bytes(D);
+    static constexpr int Q = 0, K = Q + BM * ROW_BYTES, V = K + BN * ROW_BYTES, Q_INTS = V + BN * ROW_BYTES;
     static constexpr int K_INTS = Q_INTS + burst::token_ints<MASK>(BM) * 4;
     static constexpr int BYTES = K_INTS + burst::token_ints<MASK>(BN) * 4;
 };
 
 namespace burst {
 
-/* A warp's 32 rows: two blocks of 16. In a block a lane holds rows lane/4 and lane/4 + 8. */
-template <int D, int BN> struct ForwardState {
-    float o[2][D / 8][4], s[2][BN / 8][4];
-    float m[2][2], l[2][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
+/* A warp's rows: B blocks of 16. In a block a lane holds rows lane/4 and lane/4 + 8. */
+template <int D, int BN, int B = BurstTileShape<80, D>::FORWARD_ROWS / 16> struct ForwardState {
+    static constexpr int BLOCKS = B;
+    float o[B][D / 8][4], s[B][BN / 8][4];
+    float m[B][2], l[B][2]; /* m: maximum of the raw scores; l: this lane's part of the sum */
 };
 
 /* place.tile: in the order of the lists. */
@@ -34,7 +37,7 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
 {
     const bool first = p.flags & BURST_FIRST;
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = row0 + b * 16 + half * 8 + lane / 4;
@@ -57,38 +60,42 @@ static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, cons
         }
 }
 
-/* s = Q K^T of 32 rows and BN keys; q_lanes: moved by the warp's rows. */
+/* s = Q K^T of the warp's rows and BN keys; q_lanes: moved by those rows. */
 template <int D, int BM, int Q, int K, int BN>
 static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, uint32_t q_lanes, uint32_t k_lanes)
 {
+    constexpr int B = ForwardState<D, BN>::BLOCKS;
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < B; b++)
 #pragma unroll
         for (int j = 0; j < BN / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 w.s[b][j][e] = 0;
     /* Operands are loaded one step ahead of the products that take them. */
-    uint32_t a[2][2][4], r[2][4];
-    load_block(a[0][0], block_at<BM>(q_lanes, Q, 0, 0));
-    load_block(a[0][1], block_at<BM>(q_lanes, Q, 16, 0));
+    uint32_t a[2][B][4], r[2][4];
+#pragma unroll
+    for (int b = 0; b < B; b++)
+        load_block(a[0][b], block_at<BM>(q_lanes, Q, b * 16, 0));
     load_block(r[0], block_at<BN>(k_lanes, K, 0, 0));
 #pragma unroll
-    for (int step = 0; step < D / 16 * (BN / 16); step++) {
-        const int x = step / (BN / 16), j = step % (BN / 16), next_x = (step + 1) / (BN / 16), next_j = (step + 1) % (BN / 16);
-        not_ahead();
-        if (next_x < D / 16)
-            load_block(r[(step + 1) % 2], block_at<BN>(k_lanes, K, next_j * 16, next_x * 16));
-        if (j == BN / 16 - 2 && x + 1 < D / 16) {
-            load_block(a[(x + 1) % 2][0], block_at<BM>(q_lanes, Q, 0, x * 16 + 16));
-            load_block(a[(x + 1) % 2][1], block_at<BM>(q_lanes, Q, 16, x * 16 + 16));
-        }
+    for (int x = 0; x < D / 16; x++) /* two loops: one of more than about 50 turns would not be unrolled */
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
-            mma(w.s[b][2 * j], a[x % 2][b], r[step % 2][0], r[step % 2][1]);
-            mma(w.s[b][2 * j + 1], a[x % 2][b], r[step % 2][2], r[step % 2][3]);
+        for (int j = 0; j < BN / 16; j++) {
+            const int step = x * (BN / 16) + j, next_x = (step + 1) / (BN / 16), next_j = (step + 1) % (BN / 16);
+            not_ahead();
+            if (next_x < D / 16)
+                load_block(r[(step + 1) % 2], block_at<BN>(k_lanes, K, next_j * 16, next_x * 16));
+            if (j == BN / 16 - 2 && x + 1 < D / 16)
+#pragma unroll
+                for (int b = 0; b < B; b++)
+                    load_block(a[(x + 1) % 2][b], block_at<BM>(q_lanes, Q, b * 16, x * 16 + 16));
+#pragma unroll
+            for (int b = 0; b < B; b++) {
+                mma(w.s[b][2 * j], a[x % 2][b], r[step % 2][0], r[step % 2][1]);
+                mma(w.s[b][2 * j + 1], a[x % 2][b], r[step % 2][2], r[step % 2][3]);
+            }
         }
-    }
 }
 
 /* -inf where the mask drops a pair or the column is no key. */
@@ -96,12 +103,12 @@ template <int D, class MASK, int BN>
 static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints,
                                                     int keys)
 {
-    constexpr int BM = BurstTileShape<80, D>::FORWARD_Q;
+    constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, ROWS = BurstTileShape<80, D>::FORWARD_ROWS;
     /* At head_dim 64 ptxas had better not keep the thread; found by trying. */
-    const int thread = D == 64 ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * 32, lane = thread % 32;
-    int32_t q_position[4];
+    const int thread = D == 64 ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * ROWS, lane = thread % 32;
+    int32_t q_position[ROWS / 8];
 #pragma unroll
-    for (int row = 0; row < 4; row++)
+    for (int row = 0; row < ROWS / 8; row++)
         q_position[row] = q_ints[row0 + row * 8 + lane / 4];
 #pragma unroll
     for (int c = 0; c < BN / 8; c++) {
@@ -114,7 +121,7 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, cons
             int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
             token_values<BN, MASK>(k_ints, key, k_value);
 #pragma unroll
-            for (int row = 0; row < 4; row++) {
+            for (int row = 0; row < ROWS / 8; row++) {
                 token_values<BM, MASK>(q_ints, row0 + row * 8 + lane / 4, q_value);
                 const bool keep = (key < keys) & (MASK::keep(q_position[row], e ? both.y : both.x, q_value, k_value) != 0);
                 float &s = w.s[row / 2][c][row % 2 * 2 + e];
@@ -125,16 +132,16 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, cons
 }
 
 /* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */
-template <int BN> static __device__ __forceinline__ bool forward_seen(const float s[2][BN / 8][4])
+template <int D, int BN> static __device__ __forceinline__ bool forward_seen(const ForwardState<D, BN> &w)
 {
-    float top = s[0][0][0];
+    float top = w.s[0][0][0];
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
         for (int j = 0; j < BN / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                top = max_or_nan(top, s[b][j][e]);
+                top = max_or_nan(top, w.s[b][j][e]);
     return __any_sync(0xffffffffu, top != -CUDART_INF_F);
 }
 
@@ -142,10 +149,10 @@ template <int BN> static __device__ __forceinline__ bool forward_seen(const floa
  * settle after a few tiles: where none of the warp's moved, O stays as it is. */
 template <int D, int BN> static __device__ __forceinline__ void forward_softmax(ForwardState<D, BN> &w, float scale_log2)
 {
-    float shrink[2][2];
+    float shrink[ForwardState<D, BN>::BLOCKS][2];
     bool moved = false;
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float top = w.m[b][half];
@@ -171,7 +178,7 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
     if (!__any_sync(0xffffffffu, moved))
         return;
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
         for (int j = 0; j < D / 8; j++)
 #pragma unroll
@@ -182,34 +189,36 @@ template <int D, int BN> static __device__ __forceinline__ void forward_softmax(
 /* O += P V. */
 template <int D, int V, int BN> static __device__ __forceinline__ void forward_values(ForwardState<D, BN> &w, uint32_t lanes)
 {
-    uint32_t a[2][4], r[2][4];
+    uint32_t a[ForwardState<D, BN>::BLOCKS][4], r[2][4];
     load_block_transposed(r[0], block_at<BN>(lanes, V, 0, 0));
 #pragma unroll
-    for (int step = 0; step < BN / 16 * (D / 16); step++) {
-        const int j = step / (D / 16), x = step % (D / 16), next = step + 1;
-        if (step % 2 == 0)
-            not_ahead();
-        if (next < BN / 16 * (D / 16))
-            load_block_transposed(r[next % 2], block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
-        if (x == 0)
+    for (int j = 0; j < BN / 16; j++)
 #pragma unroll
-            for (int b = 0; b < 2; b++)
+        for (int x = 0; x < D / 16; x++) {
+            const int step = j * (D / 16) + x, next = step + 1;
+            if (step % 2 == 0)
+                not_ahead();
+            if (next < BN / 16 * (D / 16))
+                load_block_transposed(r[next % 2], block_at<BN>(lanes, V, next / (D / 16) * 16, next % (D / 16) * 16));
+            if (x == 0)
 #pragma unroll
-                for (int e = 0; e < 4; e++)
-                    a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
+                for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
-            mma(w.o[b][2 * x], a[b], r[step % 2][0], r[step % 2][1]);
-            mma(w.o[b][2 * x + 1], a[b], r[step % 2][2], r[step % 2][3]);
+                    for (int e = 0; e < 4; e++)
+                        a[b][e] = pack(w.s[b][2 * j + e / 2][e % 2 * 2], w.s[b][2 * j + e / 2][e % 2 * 2 + 1]);
+#pragma unroll
+            for (int b = 0; b < w.BLOCKS; b++) {
+                mma(w.o[b][2 * x], a[b], r[step % 2][0], r[step % 2][1]);
+                mma(w.o[b][2 * x + 1], a[b], r[step % 2][2], r[step % 2][3]);
+            }
         }
-    }
 }
 
 template <int D, int BN>
 static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head, int row0, int lane)
 {
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < w.BLOCKS; b++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = row0 + b * 16 + half * 8 + lane / 4;
@@ -219,9 +228,9 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
             if (there && lane % 4 == 0)
                 p.lse[at] = l > 0 ? w.m[b][half] * score_scale(p.scale) + logf(l) : -CUDART_INF_F;
             if (p.flags & BURST_LAST) {
-                __nv_bfloat16 *out = p.out.at + head * p.out.head + row * p.out.row + lane % 4 * 8;
+                __nv_bfloat16 *const begin = p.out.at + head * p.out.head + row * p.out.row, *const out = begin + lane % 4 * 8;
 #pragma unroll
-                for (int j = 0; j < D / 8; j += 4) {
+                for (int j = 0; j + 4 <= D / 8; j += 4) {
                     uint32_t x[4];
 #pragma unroll
                     for (int i = 0; i < 4; i++)
@@ -230,6 +239,11 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                     if (there)
                         *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
                 }
+#pragma unroll
+                for (int j = D / 32 * 4; j < D / 8; j++) /* the last 16 columns of an odd number of them */
+                    if (there)
+                        *(uint32_t *)(begin + j * 8 + lane % 4 * 2) =
+                            pack(w.o[b][j][half * 2] * part, w.o[b][j][half * 2 + 1] * part);
             } else if (there) {
                 float *o = p.o + at * D + lane % 4 * 2;
 #pragma unroll
@@ -241,11 +255,13 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
 
 } // namespace burst
 
-template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) burst_forward_kernel(const BurstForward p)
+template <int D, class MASK>
+static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BLOCKS)
+    burst_forward_kernel(const BurstForward p)
 {
     using namespace burst;
     using L = BurstForwardLayout<D, MASK>;
-    constexpr int BN = L::BN;
+    constexpr int BN = L::BN, THREADS = L::THREADS;
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = forward_place(p);
     const BurstTileList of = list_of(p.lists, place.tile);
@@ -254,16 +270,16 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
         return;
     const int32_t *list = p.lists.list + (int64_t)tile * p.lists.stride;
     int kv = (p.q_head0 + place.head) / p.group - p.kv_head0, lane = (int)threadIdx.x % 32;
-    int warp_row = (int)threadIdx.x / 32 * 32;
+    int warp_row = (int)threadIdx.x / 32 * L::ROWS;
     const int first = tile * L::BM, keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared), down = base + lanes_down(lane), across = base + lanes_across(lane);
     const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS), *const k_ints = (const int32_t *)(shared + L::K_INTS);
 
-    copy_tile<L::BM, D, 128>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
-    copy_tokens<L::BM, 128, MASK>(base + L::Q_INTS, p.q_tokens, first);
+    copy_tile<L::BM, D, THREADS>(base + L::Q, p.q.at + place.head * p.q.head, p.q.row, first, p.q_tokens.n);
+    copy_tokens<L::BM, THREADS, MASK>(base + L::Q_INTS, p.q_tokens, first);
     int next = of.first;
     if (count)
-        copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
+        copy_tile<BN, D, THREADS>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
     copies_commit();
     ForwardState<D, BN> w;
     forward_seed(w, p, place.head, first + warp_row, lane);
@@ -275,20 +291,20 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
             forget(warp_row);
         copies_wait<0>();
         __syncthreads(); /* K is here; the last V and key tokens are no longer read */
-        copy_tile<BN, D, 128>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
+        copy_tile<BN, D, THREADS>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
         if (entry & 1)
-            copy_tokens<BN, 128, MASK>(base + L::K_INTS, p.k_tokens, key0);
+            copy_tokens<BN, THREADS, MASK>(base + L::K_INTS, p.k_tokens, key0);
         copies_commit();
         forward_scores<D, L::BM, L::Q, L::K>(w, moved<L::BM>(down, warp_row, 0), across);
         copies_wait<0>();
         __syncthreads(); /* V is here; K is no longer read */
         if (next >= 0)
-            copy_tile<BN, D, 128>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
+            copy_tile<BN, D, THREADS>(base + L::K, p.k.at + kv * p.k.head, p.k.row, next / 2 * BN, keys);
         copies_commit();
-        cap_scores<BN * 8>(&w.s[0][0][0], p.scale);
+        cap_scores<BN * L::ROWS / 32>(&w.s[0][0][0], p.scale);
         if (entry & 1) {
             forward_mask<D, MASK>(w, q_ints, k_ints, keys - key0);
-            if (!MASK::ALL && !forward_seen<BN>(w.s))
+            if (!MASK::ALL && !forward_seen(w))
                 continue; /* the tile is partial for other warps */
         }
         forward_softmax(w, score_scale(p.scale) * 1.44269504f);
@@ -297,7 +313,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(128, 2) bu
     copies_wait<0>();
     const Place here = forward_place(p);
     const int thread = thread_number();
-    forward_write(w, p, here.head, tile_again(p.lists, here.tile) * L::BM + thread / 32 * 32, thread % 32);
+    forward_write(w, p, here.head, tile_again(p.lists, here.tile) * L::BM + thread / 32 * L::ROWS, thread % 32);
 }
 
 /* Raises the kernel's shared-memory limit: once per device, at start-up. */
@@ -316,6 +332,6 @@ template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, in
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;
-    burst_forward_kernel<D, MASK><<<blocks, 128, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
+    burst_forward_kernel<D, MASK><<<blocks, BurstForwardLayout<D, MASK>::THREADS, BurstForwardLayout<D, MASK>::BYTES, stream>>>(p);
     return cudaGetLastError();
 }

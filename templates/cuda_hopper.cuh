@@ -85,12 +85,17 @@ template <int THREADS> static __device__ __forceinline__ int group_number()
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / THREADS, 0);
 }
 
-/* ---- the copy engine. One thread asks for a whole tile: rows of one head, all panels of their columns ---- */
+/* ---- the copy engine. One thread asks for a whole tile: rows of one head, all panels of their columns; where the last panel is
+ * not full, panel by panel, and what the head does not have becomes zeros ---- */
+template <int ROWS, int D>
 static __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int row, int head, uint32_t barrier)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-                 "l"(map), "r"(0), "r"(row), "r"(0), "r"(head), "r"(barrier)
-                 : "memory");
+#pragma unroll
+    for (int column = 0; column < (D % 64 ? D : 1); column += 64)
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+                         to + (uint32_t)(column / 64 * ROWS * 128)),
+                     "l"(map), "r"(column), "r"(row), "r"(0), "r"(head), "r"(barrier)
+                     : "memory");
 }
 
 /* Adds a tile of fp32 from shared memory to panels panel, ... of a head; rows that the head does not have are left out. */
@@ -152,17 +157,30 @@ static __device__ __forceinline__ constexpr uint64_t inner_rows(int x) { return 
  * of d[8i ...] packed in their order for the 16 columns i. add 0: d's old values are not read. */
 template <int N> struct Wgmma;
 #define BURST_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
+#define BURST_NAMES_16 BURST_TEN() ",%10,%11,%12,%13,%14,%15"
 #define BURST_NAMES_32 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) ",%30,%31"
+#define BURST_NAMES_40 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3)
+#define BURST_NAMES_48 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define BURST_NAMES_56                                                                                                          \
+    BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) ",%50,%51,%52,%53,%54,%55"
 #define BURST_NAMES_64 BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) ",%60,%61,%62,%63"
 #define BURST_NAMES_88                                                                                                          \
     BURST_TEN() "," BURST_TEN(1) "," BURST_TEN(2) "," BURST_TEN(3) "," BURST_TEN(4) "," BURST_TEN(5) "," BURST_TEN(6) ","       \
     BURST_TEN(7) ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define BURST_NAMES_96 BURST_NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define BURST_NAMES_128 BURST_NAMES_96 ",%96,%97,%98,%99," BURST_TEN(10) "," BURST_TEN(11) ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define BURST_EIGHT(d, i)                                                                                                       \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define BURST_SUMS_32(d) BURST_EIGHT(d, 0), BURST_EIGHT(d, 8), BURST_EIGHT(d, 16), BURST_EIGHT(d, 24)
+#define BURST_SUMS_16(d) BURST_EIGHT(d, 0), BURST_EIGHT(d, 8)
+#define BURST_SUMS_32(d) BURST_SUMS_16(d), BURST_EIGHT(d, 16), BURST_EIGHT(d, 24)
+#define BURST_SUMS_40(d) BURST_SUMS_32(d), BURST_EIGHT(d, 32)
+#define BURST_SUMS_48(d) BURST_SUMS_40(d), BURST_EIGHT(d, 40)
+#define BURST_SUMS_56(d) BURST_SUMS_48(d), BURST_EIGHT(d, 48)
 #define BURST_SUMS_64(d)                                                                                                        \
-    BURST_SUMS_32(d), BURST_EIGHT(d, 32), BURST_EIGHT(d, 40), BURST_EIGHT(d, 48), BURST_EIGHT(d, 56)
+    BURST_SUMS_56(d), BURST_EIGHT(d, 56)
 #define BURST_SUMS_88(d) BURST_SUMS_64(d), BURST_EIGHT(d, 64), BURST_EIGHT(d, 72), BURST_EIGHT(d, 80)
+#define BURST_SUMS_96(d) BURST_SUMS_88(d), BURST_EIGHT(d, 88)
+#define BURST_SUMS_128(d) BURST_SUMS_96(d), BURST_EIGHT(d, 96), BURST_EIGHT(d, 104), BURST_EIGHT(d, 112), BURST_EIGHT(d, 120)
 /* N, its registers R of d, and the numbers of the operands after them. */
 #define BURST_WGMMA(N, R, i0, i1, i2, i3, i4, i5, i6)                                                                           \
     template <> struct Wgmma<N> {                                                                                               \
@@ -184,9 +202,15 @@ template <int N> struct Wgmma;
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));                              \
         }                                                                                                                       \
     };
+BURST_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22)
 BURST_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)
+BURST_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, 46)
+BURST_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54)
+BURST_WGMMA(112, 56, 56, 57, 58, 59, 60, 61, 62)
 BURST_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70)
 BURST_WGMMA(176, 88, 88, 89, 90, 91, 92, 93, 94)
+BURST_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
+BURST_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 /* Around each batch of products. Ordinary writes of its registers come before `begin`; of batches that were ended, wait<P>
  * leaves the last P running. Nothing may run over a loop's end, or ptxas waits after every product (C7514, C7515). */
@@ -220,16 +244,16 @@ typedef CUresult BurstEncode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, voi
                              CUtensorMapFloatOOBfill);
 
 /* [heads][n][d] of elements of `size` bytes, strides in bytes: a tile is `rows` rows of one head, in `panels` panels of 128
- * bytes. What has no element is not loaded from: its map stays zero. The driver's function is asked for by name, so that
+ * bytes, or, where the last panel is not full, a single one of them. What has no element is not loaded from: its map stays zero. The driver's function is asked for by name, so that
  * programs need not be linked with its library. */
 static cudaError_t burst_tensor_map(CUtensorMap *map, const void *at, int size, int d, int n, int heads, int64_t row, int64_t head,
                                     int rows, int panels)
 {
     static BurstEncode *encode;
-    const int width = 128 / size;
-    const cuuint64_t extent[4] = {(cuuint64_t)width, (cuuint64_t)n, (cuuint64_t)(d / width), (cuuint64_t)heads};
+    const int width = 128 / size, whole = d % width == 0;
+    const cuuint64_t extent[4] = {(cuuint64_t)(whole ? width : d), (cuuint64_t)n, (cuuint64_t)(whole ? d / width : 1), (cuuint64_t)heads};
     const cuuint64_t stride[3] = {(cuuint64_t)row, 128, (cuuint64_t)head};
-    const cuuint32_t box[4] = {(cuuint32_t)width, (cuuint32_t)rows, (cuuint32_t)panels, 1}, step[4] = {1, 1, 1, 1};
+    const cuuint32_t box[4] = {(cuuint32_t)width, (cuuint32_t)rows, (cuuint32_t)(whole ? panels : 1), 1}, step[4] = {1, 1, 1, 1};
     if (n == 0 || heads == 0)
         return cudaSuccess;
     if (!encode) {

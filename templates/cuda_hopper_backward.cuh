@@ -17,12 +17,13 @@ typedef struct BurstBackwardLaunch {
 
 template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K, STAGES = 2, THREADS = 384;
-    static_assert(BN == 128 && BM * D == 64 * 128, "dQ of a query tile is two blocks of 64 by 64");
-    static constexpr int FEW = D == 64 ? 40 : 24, MANY = D == 64 ? 232 : 240; /* registers */
+    static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
+    static_assert(BN == 128 && BM * WIDE == 64 * 128 && D % 32 == 0, "dQ of a query tile is two blocks of 64 by 64");
+    static constexpr int FEW = WIDE == 64 ? 40 : 24, MANY = WIDE == 64 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */
-    static constexpr bool EARLY = D == 128 && !burst::CAPPED;
+    static constexpr bool EARLY = WIDE == 128 && !burst::CAPPED;
     static constexpr bool TOKENS = !MASK::ALL; /* positions are needed */
-    static constexpr int K_BYTES = BN * D * 2, Q_BYTES = BM * D * 2, DS_BYTES = BN * BM * 2, DQ_BYTES = 64 * 64 * 4;
+    static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, DS_BYTES = BN * BM * 2, DQ_BYTES = 64 * 64 * 4;
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, ROWS_BYTES = 2 * BM * 4 + Q_TOKENS; /* of a stage */
     static constexpr int K = 0, V = K + K_BYTES, Q = V + K_BYTES, DO = Q + STAGES * Q_BYTES, DS = DO + STAGES * Q_BYTES;
     static constexpr int DQ = DS + STAGES * DS_BYTES; /* of each warpgroup */
@@ -68,17 +69,17 @@ template <class L> static __device__ __forceinline__ void backward_load(const Bu
     const uint32_t base = shared_address(shared);
     Stage<L::STAGES> s = {};
     barrier_expect(base + L::KV_FULL, 2 * L::K_BYTES);
-    tensor_load(base + L::K, &a.k, w.tile * L::BN, w.kv, base + L::KV_FULL);
-    tensor_load(base + L::V, &a.v, w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.k, w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.v, w.tile * L::BN, w.kv, base + L::KV_FULL);
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++, s.next()) {
             const int row = (i ? __ldg(w.list + i) : w.first) / 2 * L::BM;
             barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
             barrier_expect(base + L::Q_FULL + s.at * 8, L::Q_BYTES);
-            tensor_load(base + L::Q + s.at * L::Q_BYTES, &a.q, row, head, base + L::Q_FULL + s.at * 8);
+            tensor_load<L::BM, L::COLUMNS>(base + L::Q + s.at * L::Q_BYTES, &a.q, row, head, base + L::Q_FULL + s.at * 8);
             barrier_wait(base + L::DO_EMPTY + s.at * 8, s.parity ^ 1);
             barrier_expect(base + L::DO_FULL + s.at * 8, L::Q_BYTES);
-            tensor_load(base + L::DO + s.at * L::Q_BYTES, &a.d_o, row, head, base + L::DO_FULL + s.at * 8);
+            tensor_load<L::BM, L::COLUMNS>(base + L::DO + s.at * L::Q_BYTES, &a.d_o, row, head, base + L::DO_FULL + s.at * 8);
         }
 }
 
@@ -168,8 +169,9 @@ static __device__ __forceinline__ void backward_end_turn(const BurstTileLists &l
     asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(lists.added + (int64_t)head * lists.stride + tile) : "memory");
 }
 
-/* At head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32). */
-template <class L, int D>
+/* Up to head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32); columns that a head does not
+ * have are left out. */
+template <class L>
 static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w)
 {
     const bool first = threadIdx.x % 32 == 0;
@@ -186,7 +188,8 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
             for (int half = 0; half < 2; half++) {
                 named_sync(DQ_FULL + half, 160);
                 if (first)
-                    tensor_add(&a.dq, base + L::DQ + half * L::DQ_BYTES, row + (D == 64 ? half * 64 : 0), D == 64 ? 0 : half * 2, head);
+                    tensor_add(&a.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2,
+                               head);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -385,7 +388,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
     stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
-    backward_dq(dq, ds + (D == 64 ? c.me * 16384 : 0), base + L::K + (D == 64 ? 0 : c.me * 16384));
+    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
     products_wait<1>();
     if (c.lane == 0)
         barrier_arrive(base + L::DO_EMPTY + s.at * 8);
@@ -458,7 +461,7 @@ static __global__ void __launch_bounds__(384, 1) burst_backward_kernel(const __g
         if (warp == 0 && threadIdx.x == 0)
             backward_load<L>(a, shared, w);
         else if (warp == 1)
-            backward_add_dq<L, D>(a, shared_address(shared), w);
+            backward_add_dq<L>(a, shared_address(shared), w);
         else if (warp == 2)
             backward_load_rows<L>(a, shared, w);
         else if (L::TOKENS && warp == 3)

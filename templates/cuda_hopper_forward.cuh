@@ -19,9 +19,10 @@ typedef struct BurstForwardLaunch {
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K, STAGES = 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
-    static constexpr bool TURNS = D == 64;
+    static constexpr bool TURNS = D <= 64;
     static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
-    static constexpr int Q_BYTES = BM * D * 2, K_BYTES = BN * D * 2;
+    static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
+    static constexpr int Q_BYTES = BM * WIDE * 2, K_BYTES = BN * WIDE * 2;
     static constexpr int Q_TOKENS = burst::token_ints<MASK>(BM) * 4, K_TOKENS = burst::token_ints<MASK>(BN) * 4;
     static constexpr int KEYS = STAGES * (2 * K_BYTES + K_TOKENS + 4 + 4 * 8), QUERIES = Q_BYTES + Q_TOKENS + 16 + 2 * 8;
     static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
@@ -59,7 +60,7 @@ static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &
     if (w.lane == 0) {
         ((volatile int32_t *)(shared + L::ENTRY))[w.k.at] = entry;
         barrier_expect(full, L::K_BYTES);
-        tensor_load(base + L::K + w.k.at * L::K_BYTES, &a.k, first, kv, full);
+        tensor_load<L::BN, L::COLUMNS>(base + L::K + w.k.at * L::K_BYTES, &a.k, first, kv, full);
     }
     w.k.next();
 }
@@ -71,7 +72,7 @@ static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &
     barrier_wait(base + L::V_EMPTY + w.v.at * 8, w.v.parity ^ 1);
     if (w.lane == 0) {
         barrier_expect(full, L::K_BYTES);
-        tensor_load(base + L::V + w.v.at * L::K_BYTES, &a.v, entry / 2 * L::BN, kv, full);
+        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v, entry / 2 * L::BN, kv, full);
     }
     w.v.next();
 }
@@ -91,7 +92,7 @@ static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &
         volatile int32_t *const of = (volatile int32_t *)(shared + L::TILE) + w.q.at * 4;
         of[0] = tile, of[1] = head, of[2] = count;
         barrier_expect(full, L::Q_BYTES);
-        tensor_load(base + L::Q + w.q.at * L::Q_BYTES, &a.q, tile * L::BM, head, full);
+        tensor_load<L::BM, L::COLUMNS>(base + L::Q + w.q.at * L::Q_BYTES, &a.q, tile * L::BM, head, full);
     }
     w.q.next();
 }

@@ -3,7 +3,7 @@
 Warnings are errors, and a kernel whose predicate computes in 32 bits must not spill. A predicate in 64 bits (`odd`) may, in
 its partial tiles, up to SPILL bytes a thread. sm_90a: the kernels of that form; what ptxas says of products that wait for one
 another, or of setmaxnreg ignored, is an error too (such a kernel is right and slow), and where there is cuobjdump, every
-kernel must have HGMMA.
+kernel of that form must have HGMMA. No kernel may keep what registers are for in memory that spills do not count.
 """
 import os
 import re
@@ -26,13 +26,13 @@ shown = subprocess.run(
      f"{root}/tests/cuda/attention_lib.cu", "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:
     sys.exit(shown.stdout)
-report = re.findall(r"entry function '_Z\d+burst_(forward|backward)_kernelILi(\d+)E\d+PlanMask(\d+)E.*\n.*\n.* (\d+) bytes spill stores"
+report = re.findall(r"entry function '_Z\d+burst_(forward|backward)_kernelILi(\d+)E\d+PlanMask(\d+)E.*\n.*\n *(\d+) bytes stack frame, (\d+) bytes spill stores"
                     r".*\n.*Used (\d+) registers", shown.stdout)
 bad = len(report) != 2 * len(MASKS)
-for kernel, d, mask, spilled, registers in sorted(report):
+for kernel, d, mask, stack, spilled, registers in sorted(report):
     limit = MASKS[int(mask)]
-    bad |= int(spilled) > limit
-    print(f"sm_{arch} {kernel} d{d} mask {mask}: {registers} registers, {spilled} bytes spilled (limit {limit})")
+    bad |= int(spilled) > limit or int(stack) > limit
+    print(f"sm_{arch} {kernel} d{d} mask {mask}: {registers} registers, {spilled} bytes spilled, stack of {stack} (limit {limit})")
 for line in re.findall(f"^.*(?:{SLOW}).*$", shown.stdout, re.M):
     print(line)
     bad = True
@@ -43,5 +43,5 @@ elif hopper:
     code = subprocess.run([cuobjdump, "--dump-sass", object_file], stdout=subprocess.PIPE, text=True, check=True).stdout
     for name, text in re.findall(r"Function : (\S*burst_(?:for|back)ward_kernel\S*)\n(.*?)(?=Function :|\Z)", code, re.S):
         print(f"{name}: {text.count('HGMMA')} HGMMA")
-        bad |= "HGMMA" not in text
+        bad |= "HGMMA" not in text and (int(head_dim) <= 128 or "forward" in name)
 sys.exit(bad)
