@@ -300,6 +300,8 @@ typedef struct Layout {
     Setting weights, ffn_chunks; /* Sharding; how many */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* `recompute save(...)`; upper NULL: none, but `recompute tail(f)` has its share here */
+    Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
+    const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
     const char *placement_name[MAX_COORDS + 1];

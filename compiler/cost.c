@@ -34,6 +34,7 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
         for (int b = 0; b < p->attends; b++)
             for (int c = 0; c < COST_CLASS_COUNT; c++)
                 path[c] += p->kind[k].times[b] * p->kind[k].time[b].path[c];
+    path[COST_COPIES] = p->copies;
     double known = 0;
     int most = COST_LINK;
     for (int c = COST_COMPUTE + 1; c < COST_CLASS_COUNT; c++) {

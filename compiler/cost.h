@@ -17,7 +17,8 @@
     X(NIC, "network between the nodes") \
     X(MERGE, "merging partial sums") \
     X(WEIGHTS, "gathering weights and reducing gradients") \
-    X(TENSOR, "gathering tokens and adding up parts of tensor ranks")
+    X(TENSOR, "gathering tokens and adding up parts of tensor ranks") \
+    X(COPIES, "copies to and from the host's memory")
 typedef enum CostClass {
 #define X(id, name) COST_##id,
     COST_CLASSES(X)
@@ -178,6 +179,7 @@ typedef struct StepParts {
     /* a step, from cost_stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
     double tensor;        /* what tensor ranks do among them */
+    double copies; /* waits for copies to and from the host's memory */
     double weight_bytes, weight_nic_bytes, weight_uplink_bytes[MAX_LEVELS]; /* sent by a rank in all but attention; of these, out of its node, and of each level */
     BlockTime block[STEP_BLOCKS];
     const char *block_name[STEP_BLOCKS];

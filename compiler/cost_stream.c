@@ -1,10 +1,10 @@
 /* cost_stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
- * gradients one after the other beside it, and attention as its own simulation has it.
+ * gradients one after the other beside it, copies to and from the host's memory likewise, and attention as its own simulation has it.
  *
  * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
  * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost_links.c); such an
- * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. On a
- * target that copies when it waits, collectives take the rank's own time.
+ * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
+ * the bus to the host alone. On a target that copies when it waits, collectives and copies take the rank's own time.
  */
 #include "cost.h"
 
@@ -12,12 +12,14 @@
 #include <string.h>
 
 typedef struct Queued { const StepOp *op; Collective left; double from; /* since when its time is not recorded */ } Queued;
+typedef struct Copying { const StepOp *op; double left; /* seconds */ } Copying;
 typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
     double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
     Vec(Queued) queue;   /* collectives not done; the first is on the wire */
+    Vec(Copying) copies; /* not done, in their order */
     double now, times;   /* seconds since the sequence began; how many sequences are like this one */
     const StepOp *at;
     bool shared;         /* collectives slow attention, and it them */
@@ -62,10 +64,25 @@ static void drop_done(Streams *s)
     s->queue.n = left;
 }
 
+static void pass_copies(Streams *s, double seconds)
+{
+    int left = 0;
+    for (int i = 0; i < s->copies.n; i++) {
+        Copying *c = &s->copies.at[i];
+        const double moved = fmin(c->left, seconds);
+        c->left -= moved;
+        seconds -= moved;
+        if (c->left > 0)
+            s->copies.at[left++] = *c;
+    }
+    s->copies.n = left;
+}
+
 /* Time in which nothing else is on the wire. */
 static void pass_time(Streams *s, double seconds)
 {
     double at = s->now;
+    pass_copies(s, seconds);
     for (int i = 0; i < s->queue.n && seconds > 0; i++) {
         Queued *q = &s->queue.at[i];
         const bool ends = q->left.seconds <= seconds;
@@ -138,6 +155,41 @@ static bool needs(const Streams *s, const StepOp *x, const StepOp *c)
                 return true;
     return false;
 }
+
+/* ---- copies ---- */
+
+static void wait_for_copies(Streams *s)
+{
+    int last = s->copies.n - 1;
+    double seconds = 0;
+    while (last >= 0 && !needs(s, s->at, s->copies.at[last].op))
+        last--;
+    if (last < 0)
+        return;
+    meet(s);
+    for (int i = 0; i < s->copies.n && i <= last; i++)
+        seconds += s->copies.at[i].left;
+    add_wait(s, BURST_P_WAIT_COPY, seconds);
+    s->parts->copies += s->times * seconds;
+    pass_time(s, seconds);
+}
+
+/* Of the rank with most tokens. */
+static void start_copy(Streams *s)
+{
+    const Step *step = s->model->step;
+    const double bytes = (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
+    const double seconds = bytes / s->model->cluster->pcie;
+    meet(s);
+    *vec_push(s->arena, &s->copies) = (Copying){s->at, seconds};
+    if (!s->model->cluster->target->copies_at_wait)
+        return;
+    add_wait(s, BURST_P_WAIT_COPY, seconds);
+    s->parts->copies += s->times * seconds;
+    pass_time(s, seconds);
+}
+
+/* ---- waits for collectives ---- */
 
 static int last_needed(const Streams *s)
 {
@@ -250,6 +302,7 @@ static void share_time(Streams *s, const AttentionTime *t)
         q->left.seconds = t->beside[i].left;
     }
     s->now += t->seconds;
+    pass_copies(s, t->seconds);
     drop_done(s);
 }
 
@@ -291,7 +344,11 @@ static void run(Streams *s)
     const StepOp *at = s->at;
     const WorkKind k = op_work_kind(at->op->kind);
     wait_for_collectives(s);
-    if (k == WORK_COLLECTIVE)
+    if (op_stream(at->op->kind) == STREAM_COMPUTE)
+        wait_for_copies(s);
+    if (k == WORK_COPY)
+        start_copy(s);
+    else if (k == WORK_COLLECTIVE)
         start_collective(s);
     else if (k == WORK_ATTENTION)
         attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], attend_of(at->op->kind));

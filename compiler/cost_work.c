@@ -6,7 +6,7 @@
  * LOSS        three products, and the passes over a tile of logits
  * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared
  * TENSOR      bytes of all its tokens over the links of the tensor ranks
- * ATTENTION, COLLECTIVE   the simulation of their transfers knows
+ * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
  */
 #include "cost.h"
 

@@ -194,6 +194,8 @@ static void emit_pool_names(Emit *e)
 static void emit_buffers(Emit *e)
 {
     text_add(e->out, "\ntypedef struct PlanBuffers {\n    char *arena; /* the step's values */\n");
+    if (e->draft->memory.staged)
+        text_add(e->out, "    char *host; /* and those in the host's memory */\n");
     for (int i = 0; i < e->draft->memory.n; i++) {
         const Buffer *b = &e->draft->memory.at[i];
         if (!b->type || b->pool)
@@ -206,15 +208,20 @@ static void emit_buffers(Emit *e)
     text_add(e->out, "} PlanBuffers;\n");
 }
 
-static void emit_take(Emit *e, const char *field, const char *index, const char *type, bool device, const char *bytes)
+static void emit_take(Emit *e, const char *field, const char *index, const char *type, const char *call, const char *bytes)
 {
-    emit_line(e, "if (!(s->buffer.%s%s = (%s *)%s, %s)))", field, index, type, device ? "burst_gpu_take(s->exec" : "burst_take(c", bytes);
+    emit_line(e, "if (!(s->buffer.%s%s = (%s *)%s, %s)))", field, index, type, call, bytes);
     emit_line(e, "    return BURST_E_MEMORY;");
 }
 
 static const char *bytes_of(Emit *e, const Buffer *b)
 {
     return arena_printf(e->arena, "(size_t)%" PRId64 " * sizeof(%s)", b->elements, b->type);
+}
+
+static const char *take_call(bool device)
+{
+    return device ? "burst_gpu_take(s->exec" : "burst_take(c";
 }
 
 /* In forward queries travel without dO and the rows' statistics. */
@@ -235,9 +242,9 @@ static void emit_buffer(Emit *e, const Buffer *b)
         emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, in_scratch);
     else if (b->array)
         for (int i = 0; i < b->copies; i++)
-            emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, b->device, bytes_of(e, b));
+            emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, take_call(b->device), bytes_of(e, b));
     else if (b->type)
-        emit_take(e, b->name, "", b->type, b->device, bytes_of(e, b));
+        emit_take(e, b->name, "", b->type, take_call(b->device), bytes_of(e, b));
 }
 
 static void emit_live(Emit *e)
@@ -253,7 +260,9 @@ static void emit_alloc(Emit *e)
 {
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
     emit_line(e, "{");
-    emit_take(e, "arena", "", "char", device(e), "PLAN_ARENA_BYTES");
+    emit_take(e, "arena", "", "char", take_call(device(e)), "PLAN_ARENA_BYTES");
+    if (e->draft->memory.staged)
+        emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c", "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
     emit_step_shards(e);

@@ -55,6 +55,7 @@ typedef struct Printer {
     bool *arrived;     /* [values]: the block has waited for it */
     int part;          /* that was said last; -1: none */
     bool said;         /* what the rank does */
+    bool fetched;      /* the block has waited for what was fetched for its layer */
 } Printer;
 
 /* ---- names ---- */
@@ -93,7 +94,7 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
     const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
     switch (p->step->values.at[x.value].index) {
     case INDEX_LAYER:
-    case INDEX_BOUNDARY: return x.next ? "layer + 1" : "layer";
+    case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
@@ -109,7 +110,7 @@ static const char *place_text(const Printer *p, const Op *o, Operand x)
     if (v->kind == VALUE_STATE)
         return arena_printf(a, "s->weights.%s[%s]", v->name, index_text(p, o, x));
     const char *index = v->index != INDEX_NONE ? arena_printf(a, "(%s)", index_text(p, o, x)) : "";
-    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", at[v->element], upper(a, v->name), index);
+    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element], upper(a, v->name), index);
 }
 
 /* Of this index, of the next, or of the embedding's unit where that is not the block's. */
@@ -197,7 +198,7 @@ static int64_t offset_at(const Flow *f, int value, int index)
         i = flow_item(f, value, k);
     for (int k = index; !i && k >= 0; k--)
         i = flow_item(f, value, k);
-    return i ? i->offset - f->state : 0;
+    return !i ? 0 : item_on_host(f, i) ? i->offset : i->offset - f->state;
 }
 
 static bool a_stride_apart(const Flow *f, int value, int n)
@@ -235,6 +236,9 @@ void emit_step_places(Emit *e)
     const Flow *f = e->draft->memory.flow;
     text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
+    if (f->host)
+        text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
+                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host, step_staged_bytes(f->step));
     if (f->step->chunks > 1)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
     if (f->step->tail)
@@ -423,6 +427,21 @@ static void emit_zero(Printer *p, const Op *o)
               split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
 }
 
+/* Between the memories, of this rank's tokens. */
+static void emit_copy(Printer *p, const Op *o)
+{
+    const bool stage = o->kind == OP_STAGE;
+    const Value *v = &p->step->values.at[o->read[0].value];
+    const bool heads = v->dim[0] != DIM_TOKENS; /* [heads][tokens] */
+    const char *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
+                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
+    const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
+    emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
 /* Only in the first sequence of a step, or the last. */
 static bool emit_when(Printer *p, const Op *o)
 {
@@ -452,6 +471,34 @@ static void emit_arrival(Printer *p, const Op *o)
     p->said = false;
 }
 
+/* Whether a layer finds it where the layer that follows it in backward had it fetched to. */
+static bool is_fetched(const Printer *p, Operand x)
+{
+    for (int i = 0; i < p->block->ops.n; i++) {
+        const Op *o = &p->block->ops.at[i];
+        if (o->kind == OP_FETCH && o->write[0].value == x.value && x.next == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Computing waits for all that was fetched for the layer before it first reads of it. The last layer's was not: it waits for nothing. */
+static void emit_fetched(Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->fetched; i++)
+        if (is_fetched(p, o->read[i])) {
+            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, layer, &s->copies));");
+            p->fetched = true;
+            p->part = -1;
+        }
+}
+
+/* For what was staged of the layer before. */
+static bool waits_for_copies(const Printer *p, const Op *o)
+{
+    return o->kind == OP_WAIT && p->step->values.at[o->read[0].value].host;
+}
+
 static void emit_names(Printer *p, const Op *o)
 {
     static const char *const doing[STEP_BLOCKS] = {"embedding", "layer forward", "head and loss", "layer backward", "layer backward",
@@ -477,8 +524,14 @@ static void emit_op(Printer *p, const Op *o)
     const int indent = p->emit->indent;
     if (is_nothing(p, o))
         return;
+    if (waits_for_copies(p, o)) {
+        emit_line(p->emit, "if (layer > 0)");
+        emit_line(p->emit, "    BURST_TRY(burst_op_staged(e, &s->copies));");
+        return;
+    }
     if (op_stream(o->kind) == STREAM_COMPUTE) {
         emit_arrival(p, o);
+        emit_fetched(p, o);
         emit_names(p, o);
     }
     p->emit->indent += emit_when(p, o);
@@ -490,6 +543,8 @@ static void emit_op(Printer *p, const Op *o)
         emit_sum(p, o, "BURST_TRY(burst_op_all_reduce(e, ");
     else if (o->kind == OP_TENSOR_SUM)
         emit_sum(p, o, "BURST_TRY(burst_op_tensor_sum(e, ");
+    else if (op_stream(o->kind) == STREAM_COPIES)
+        emit_copy(p, o);
     else if (o->kind == OP_ZERO)
         emit_zero(p, o);
     else
@@ -518,7 +573,9 @@ static void emit_variables(Printer *p, int type)
     int n = 0;
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
-        const bool stream = o->kind == OP_REDUCE, none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
+        const bool stream = o->kind == OP_REDUCE;
+        const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM ||
+                   op_stream(o->kind) == STREAM_COPIES;
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
@@ -548,9 +605,14 @@ static void emit_ops(Printer *p)
     const Block *b = p->block;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
+        const bool copies = op_stream(o->kind) == STREAM_COPIES;
         if (o->chunked && (i == 0 || !o[-1].chunked))
             begin_chunks(p);
+        if (copies && (i == 0 || op_stream(o[-1].kind) != STREAM_COPIES))
+            emit_line(p->emit, "if (layer > 0) {");
         emit_op(p, o);
+        if (copies && (i == b->ops.n - 1 || op_stream(o[1].kind) != STREAM_COPIES))
+            emit_line(p->emit, "}");
         if (o->chunked && (i == b->ops.n - 1 || !o[1].chunked))
             end_chunks(p);
     }

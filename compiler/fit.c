@@ -47,7 +47,7 @@ static bool find_layout(Fit *f, Diags *d)
     }
     f->program = p;
     f->base = plan_draft(found.plan)->choice;
-    f->base.spared = 0;
+    f->base.spared = f->base.staged = 0;
     return true;
 }
 
@@ -63,7 +63,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
     if (p) {
         const Choice at = choice_on(p, c);
         const Draft t = draft_make(a, d, p, &at);
-        bytes = t.forward ? (double)(t.memory.total + t.memory.beside) : INFINITY;
+        bytes = t.forward && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
     }
     arena_free(a);
     return bytes;

@@ -330,6 +330,69 @@ static const char *recompute_frees(const Choice *c)
     return c->spared || c->saving.upper ? NULL : less[c->recompute];
 }
 
+/* ---- offload: what of it waits for backward in the host's memory ---- */
+
+static bool offload_open(const Program *p)
+{
+    return p->layout.offload.is_auto && p->model.layers > 1 && !p->tensor;
+}
+
+static int count_offloads(const Program *p)
+{
+    return offload_open(p) ? MOST_STAGED + 1 : 1;
+}
+
+/* By need: none, then more and more of the values that layers save. */
+static bool take_offload(const Program *p, Choice *c, int n)
+{
+    c->staged = offload_open(p) ? n : (int)p->layout.offload.value;
+    c->offload = p->layout.offloaded;
+    return true;
+}
+
+static bool other_offload(const Program *p, Choice *c, int n)
+{
+    c->staged = n ? MOST_STAGED : 0;
+    c->offload = NULL;
+    return n < (p->model.layers > 1 && !p->tensor ? 2 : 1);
+}
+
+static const char *offload_text(Arena *a, const Choice *c)
+{
+    const char *list = NULL;
+    if (!c->offload || !*c->offload)
+        return c->staged ? "activations" : NULL;
+    for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1)
+        list = arena_printf(a, "%s%s%.*s", list ? list : "", list ? ", " : "", (int)strcspn(at, " "), at);
+    return list ? arena_printf(a, "activations(%s)", list) : NULL;
+}
+
+/* Values by their names, where the layout also says what layers save. */
+static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const Saving v = saving_of(c);
+    if (p->tensor && (c->staged || c->offload))
+        return "what tensor ranks split is not staged by this version of burstc; use offload none";
+    if (!p->layout.offloaded || c->spared)
+        return NULL;
+    if (p->model.layers == 1)
+        return "the model has one layer, whose backward follows its forward: there is nothing to stage";
+    const Partition one = {.max_tokens = 1};
+    const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, MOST_STAGED);
+    for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
+        const char *name = arena_copy(a, at, strcspn(at, " "));
+        if (!saves(can, name))
+            return arena_printf(a, "'%s' cannot be staged: with `recompute %s` a layer does not find it as it was left; it finds%.*s", name,
+                                saving_text(a, v), (int)strlen(can) - 1, can);
+    }
+    return NULL;
+}
+
+static const char *offload_frees(const Choice *c)
+{
+    return c->staged || c->offload ? NULL : "`offload activations` keeps what layers save in the host's memory";
+}
+
 /* ---- weights ---- */
 
 /* What a rank holds whole: sharded over all ranks, then over those of a node. */
@@ -444,6 +507,9 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute,
      .other = other_recompute, .fits_each = always, .why_not = recompute_why_not, .text = recompute_text, .frees = recompute_frees},
+    {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
+     .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,
+     .frees = offload_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
 };

@@ -159,5 +159,6 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
 {
     m->flow = f;
     m->total += (size_t)f->packed;
-    m->host += p->target->device_memory ? mirror_bytes(&units) : (size_t)f->packed;
+    m->host += p->target->device_memory ? mirror_bytes(&units) : (size_t)(f->packed + f->host);
+    m->staged = (size_t)f->host;
 }

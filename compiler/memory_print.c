@@ -14,14 +14,15 @@ int memory_spaces(const Draft *d, Space *space)
     const Memory *m = &d->memory;
     const Device *least = cluster_least_memory(&p->cluster);
     const bool device = p->target->device_memory;
-    space[0] = (Space){"device", least->name, least->memory, m->total, m->beside, device, m->flow};
-    space[1] = (Space){"host", "rank's part of a node", 0, m->host, 0, false, NULL};
+    const size_t host = m->staged + (device ? m->host : 0);
+    space[0] = (Space){"device", least->name, least->memory, m->total, m->beside, 0, device, true, m->flow};
+    space[1] = (Space){"host", "rank's part of a node", 0, host, 0, m->staged, false, device, NULL};
     for (int g = 0, most = 0; g < p->cluster.group_count; g++)
         if (p->cluster.groups[g].gpus > most) {
             most = p->cluster.groups[g].gpus;
             space[1].capacity = p->cluster.host_memory / most;
         }
-    return device ? 2 : 1;
+    return device || host ? 2 : 1;
 }
 
 static const char *size(Arena *a, double bytes)
@@ -43,9 +44,12 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
     if (s->flow)
         print_size(a, (double)s->flow->packed, arena_printf(a, "arena of the step's values; live bytes peak at %s", size(a, (double)s->flow->live_peak)), out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
+    if (s->staged)
+        print_size(a, (double)s->staged, arena_printf(a, "arena of what layers stage; live bytes peak at %s", size(a, (double)m->flow->host_peak)), out);
+    rest -= s->staged;
     if (s->beside)
         print_size(a, (double)s->beside, "CUDA's context, NCCL, workspace", out);
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < m->n && s->rows; i++)
         if (m->at[i].at < 0 && m->at[i].device == s->device) {
             print_size(a, (double)m->at[i].bytes, arena_printf(a, "%s %s", m->at[i].name, m->at[i].shape), out);
             rest -= m->at[i].bytes;

@@ -32,6 +32,8 @@ typedef struct Choice {
     int ffn_chunks; /* of the tokens; below 2: none */
     int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: as recompute says, in all layers; tail: of RECOMPUTE_TAIL */
+    int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
+    const char *offload; /* ... or these; NULL: none */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
@@ -56,12 +58,13 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 12 };
+enum { DIMENSIONS = 13 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
     bool if_several;   /* a column only where several values are tried */
     bool by_need;      /* of its values the first that fits into memory, else all are tried */
+    bool need_first;   /* and what fits with it alone, before the other rows of that kind, is another candidate */
     int (*count)(const Program *p); /* of values; NULL: it follows from others */
     /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
      * could make no difference. */
@@ -223,8 +226,9 @@ typedef struct Buffer {
     int64_t at;        /* bytes from the begin of attention's scratch; -1: taken by itself */
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers and libraries.
+ * staged: of the host's memory, what the step's values take there beside all that; of a program for CPUs inside host too.
  * scratch: bytes of attention's. flow: the step's values with their places, which total and host count. */
-typedef struct Memory { int n; const Buffer *at; size_t total, host, beside; int64_t scratch; const struct Flow *flow; } Memory;
+typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, staged; int64_t scratch; const struct Flow *flow; } Memory;
 /* ---- plan/step_model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
@@ -237,6 +241,10 @@ Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 /* ---- plan/step_auto.c: recomputation by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
+Saving saving_of(const Choice *c); /* plan/step_save.c */
+/* ---- plan/step_space.c: values in the host's memory ---- */
+enum { MOST_STAGED = 16 }; /* more than a layer saves */
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int values); /* as names */
 /* Bytes a token of what a pass of t sends of so many heads. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads);
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and whether the first of these is
@@ -252,8 +260,9 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
                    const Schedule *backward);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 
-/* A memory of a rank. flow: the step's values, where they lie in it, else NULL. */
-typedef struct Space { const char *name, *of; double capacity; size_t total, beside; bool device; const struct Flow *flow; } Space;
+/* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow: the step's values, where most of
+ * them lie in it, else NULL. */
+typedef struct Space { const char *name, *of; double capacity; size_t total, beside, staged; bool device, rows; const struct Flow *flow; } Space;
 enum { MOST_SPACES = 2 };
 
 /* ---- Plan: only verify makes one ---- */
@@ -272,6 +281,7 @@ typedef struct Draft {
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
 int memory_spaces(const Draft *d, Space *space); /* [MOST_SPACES]; how many */
 bool memory_fits(const Draft *draft); /* proof 6 */
+bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
 bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask);

@@ -96,6 +96,8 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     if (c->spared)
         t.choice.saving = c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t),
                                                 1 - (double)c->spared / SAVING_LEVELS);
+    if (c->staged)
+        t.choice.offload = c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
     t.memory = memory_make(a, s->program, c, part->partition, forward, backward);
     Flow *flow = step_flow(a, step_make(a, s->program, c, part->partition, t.units, t.memory.scratch));
     step_pack(a, flow, s->program->target->align);
@@ -207,6 +209,7 @@ static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     if (!x->plan)
         x->why_not = arena_printf(s->arena, "%s", diags_first(d));
     x->choice.saving = t.choice.saving;
+    x->choice.offload = t.choice.offload;
     x->tried = true;
     x->too_large = t.forward && !memory_fits(&t);
     x->needs = t.memory.total + t.memory.beside;
@@ -264,17 +267,32 @@ static Candidate least_need(Searcher *s, const Candidate *from, int row)
     return found;
 }
 
-/* Rows that are decided by need go on from their first value where memory is too small, one row after the other. */
+static void try_less(Searcher *s, Candidate *x, int row)
+{
+    if (!x->too_large || !may_need_less(s, x, row))
+        return;
+    s->all.at[s->all.n - 1].less_tried = true;
+    *x = least_need(s, x, row);
+    *vec_push(s->arena, &s->all) = *x;
+}
+
+/* Rows that are decided by need go on from their first value where memory is too small, one row after the other; and again with one
+ * that is worth to be the first. */
 static void try_by_need(Searcher *s, Candidate x)
 {
     try_candidate(s, &x);
     *vec_push(s->arena, &s->all) = x;
-    for (int row = 0; row < DIMENSIONS && x.too_large; row++)
-        if (may_need_less(s, &x, row)) {
-            s->all.at[s->all.n - 1].less_tried = true;
-            x = least_need(s, &x, row);
-            *vec_push(s->arena, &s->all) = x;
-        }
+    Candidate first = x;
+    for (int row = 0; row < DIMENSIONS; row++)
+        try_less(s, &x, row);
+    for (int need = 0; need < DIMENSIONS && first.too_large; need++) {
+        if (!dimensions[need].need_first || !may_need_less(s, &first, need))
+            continue;
+        x = first;
+        try_less(s, &x, need);
+        for (int row = 0; row < DIMENSIONS; row++)
+            try_less(s, &x, row);
+    }
 }
 
 /* What is simpler comes first and wins unless another is faster by more than the tie. */

@@ -73,9 +73,23 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
 
 /* ---- proof 6 ---- */
 
+static double host_bytes(const Draft *t) { return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.host : 0); }
+
+/* The node with most ranks; NULL: the hosts have enough, or the step has nothing there. */
+static const NodeGroup *too_little_host(const Draft *t)
+{
+    const Cluster *c = &t->program->cluster;
+    const NodeGroup *most = &c->groups[0];
+    for (int g = 1; g < c->group_count; g++)
+        most = c->groups[g].gpus > most->gpus ? &c->groups[g] : most;
+    return t->memory.staged && host_bytes(t) * most->gpus > c->host_memory ? most : NULL;
+}
+
+bool host_fits(const Draft *t) { return !too_little_host(t); }
+
 bool memory_fits(const Draft *t)
 {
-    return (double)(t->memory.total + t->memory.beside) <= cluster_least_memory(&t->program->cluster)->memory;
+    return (double)(t->memory.total + t->memory.beside) <= cluster_least_memory(&t->program->cluster)->memory && host_fits(t);
 }
 
 /* With as many digits as show that one is more than the other. */
@@ -108,11 +122,28 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
                       bytes_text(a, (double)t->memory.at[i].bytes, 2));
 }
 
+/* What is staged, and how much of it would fit. */
+static bool check_host(Arena *a, Diags *d, const Draft *t)
+{
+    const Cluster *c = &t->program->cluster;
+    const NodeGroup *g = too_little_host(t);
+    const Span at = t->program->layout.offload.given ? t->program->layout.offload.span : t->program->sequence_span;
+    if (!g)
+        return true;
+    const double rest = host_bytes(t) - (double)t->memory.staged, room = c->host_memory / g->gpus - rest;
+    diag_error(d, at, "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is staged, and a host has %s",
+               PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, g->gpus > 1 ? "s" : "", bytes_text(a, host_bytes(t) * g->gpus, 2),
+               bytes_text(a, (double)t->memory.staged * g->gpus, 2), bytes_text(a, c->host_memory, 2));
+    diag_note(d, c->span, "the memory of a host");
+    diag_note(d, (Span){0}, "%s a rank would fit; stage fewer values, or save fewer with `recompute`", bytes_text(a, room > 0 ? room : 0, 2));
+    return false;
+}
+
 static bool check_memory(Arena *a, Diags *d, const Draft *t)
 {
     const Device *least = cluster_least_memory(&t->program->cluster);
-    if (memory_fits(t))
-        return true;
+    if (memory_fits(t) || !check_host(a, d, t))
+        return memory_fits(t);
     Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;
     report_memory(a, d, at, (double)(t->memory.total + t->memory.beside), least);
     diag_note(d, least->span, "the memory of '%s'", least->name);

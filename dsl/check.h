@@ -96,6 +96,11 @@ void unknown_word(Checker *c, Span at, const char *word, const char *const *name
 void unknown_of(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);
 /* The refusal of what a later version will plan. use: what to write instead. */
 void not_planned(Checker *c, Span at, const char *what, const char *use);
+bool has_value(const Checker *c, const char *name, int n); /* whether a layer of the model has this one of the values that can be saved */
+const char *savable_names(Checker *c);                     /* these, but for x, as a list for messages */
+/* check_offload.c: `offload activations(x, o);`, and, with the whole layout, whether every layer saves what is named. */
+void take_offload(Checker *c, const Ast *s, const Field *f, void *to);
+void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* "what is set twice" */
 
 /* ---- check_range.c: what an operation can give ---- */

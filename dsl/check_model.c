@@ -266,8 +266,7 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
     l->block.value = block->number.whole;
 }
 
-/* Whether a layer of the model has this one of the values that can be saved. */
-static bool has_value(const Checker *c, const char *name, int n)
+bool has_value(const Checker *c, const char *name, int n)
 {
     static const char *const of_norm[] = {"q_raw", "rstd_q", "k_raw", "rstd_k"};
     bool has = saves(recompute_saved[RECOMPUTE_NONE], arena_copy(c->arena, name, (size_t)n));
@@ -276,8 +275,7 @@ static bool has_value(const Checker *c, const char *name, int n)
     return has;
 }
 
-/* Values that can be saved, as a list for messages. */
-static const char *savable_names(Checker *c)
+const char *savable_names(Checker *c)
 {
     const char *names = recompute_saved[RECOMPUTE_NONE], *list = "";
     for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
@@ -378,7 +376,6 @@ static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
 typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
 static const Planned choices[] = {
     {"loss", "fused", {"full"}},
-    {"offload", "none", {"optimizer", "chunks", "outputs"}},
     {"accumulate", "fp32", {"bf16", "fp16"}},
 };
 
@@ -453,7 +450,7 @@ static const Field layout_fields[] = {
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
     {"ffn", take_ffn_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
-    {"offload", take_choice, 0, 0},
+    {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
 };
 #undef AT
@@ -591,7 +588,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
+                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .offload = automatic};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
@@ -600,6 +597,7 @@ void finish_layout(Checker *c)
     }
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
+    check_offload(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
     check_layout(c, &l);

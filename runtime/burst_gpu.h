@@ -4,7 +4,7 @@
  * memory, streams, transfers between GPUs and the layer's kernels. Activations and gathered weights are bf16, statistics,
  * accumulators, gradients and master weights fp32. Arrays are token-major: [n][heads * d], [n][hidden].
  * Streams: one for computing, one for each channel of the plan (a transfer stream with a communicator of its own), one for
- * weights. Nothing here waits on the host unless it says so. Every function returns 0 or a BURST_E_* status with its text
+ * weights, one for copies to and from the host's memory. Nothing here waits on the host unless it says so. Every function returns 0 or a BURST_E_* status with its text
  * in the context.
  */
 #ifndef BURST_GPU_H
@@ -32,9 +32,12 @@ int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **ou
 void burst_gpu_close(BurstGpu *g);
 void *burst_gpu_take(BurstGpu *g, size_t bytes); /* device memory, 256-byte aligned, zeroed; NULL where the plan counted too little */
 size_t burst_gpu_used(const BurstGpu *g);
+/* Pinned memory of the host, once; NULL with an error that says how much there is where that is too little. */
+void *burst_gpu_take_host(BurstGpu *g, size_t bytes);
 cudaStream_t burst_gpu_compute(BurstGpu *g);
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel);
 cudaStream_t burst_gpu_weights(BurstGpu *g);
+cudaStream_t burst_gpu_copies(BurstGpu *g);
 int burst_gpu_sync(BurstGpu *g); /* waits for all streams, with the watchdog and NCCL's asynchronous errors; names rank and operation */
 
 /* ---- order between streams ---- */
@@ -74,6 +77,9 @@ int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, Burs
 int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add);
 /* On the same stream: shard = its sum over the ranks that hold the same one (burst_replica_group). */
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
+
+/* On the stream of copies, between the device's memory and burst_gpu_take_host's, either way. */
+int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes);
 
 /* ---- weights: fp32 masters on the device, a host mirror for checkpoints ---- */
 typedef struct BurstGpuWeights {

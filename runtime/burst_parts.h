@@ -62,7 +62,8 @@ enum {
     X(EXCHANGE, PASS, "exchange of heads and tokens") \
     X(GATHER, GATHER, "gather of unit %d") \
     X(REDUCE, REDUCE, "reduction of unit %d") \
-    X(TENSOR, WAIT, "tokens and sums of tensor ranks")
+    X(TENSOR, WAIT, "tokens and sums of tensor ranks") \
+    X(WAIT_COPY, WAIT, "wait for copies to or from the host")
 enum {
 #define X(id, row, name) BURST_P_##id,
     BURST_PARTS(X)

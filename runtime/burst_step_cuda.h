@@ -1,7 +1,7 @@
 /* burst_step_cuda.h: a step's operations on a device, by the names and parameters of burst_step_host.h.
  *
  * Computing runs on the compute stream in order. A gather or a reduction runs on the weights' stream, after all that computing was
- * given before it; computing waits where it needs what that stream brought. Whose memory they may still use is the packing's matter.
+ * given before it, and so do copies to and from the host's memory on theirs; computing waits where it needs what such a stream brought. Whose memory they may still use is the packing's matter.
  * Rotation and SwiGLU's backward work in place; what is by heads on the host is by tokens here, but for fp32 gradients.
  */
 #ifndef BURST_STEP_H
@@ -15,6 +15,9 @@ typedef int32_t BurstPosition;
 typedef struct BurstOrder { BurstMark from, here; } BurstOrder; /* where computing was, and the end of what followed */
 typedef BurstOrder BurstArrival;
 typedef BurstGpuWeights BurstShards;
+/* Where the stream of copies is: with what it stages, and with what it fetches for two layers, which alternate; bytes of this sequence
+ * so far. */
+typedef struct BurstCopies { BurstOrder staged, fetched[2]; int64_t staged_bytes, fetched_bytes; } BurstCopies;
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
@@ -183,6 +186,43 @@ static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int6
 static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
 {
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
+}
+
+/* The stream of copies goes on when computing is here. */
+static inline int burst_op_copy(BurstExec *e, const void *from, void *to, size_t bytes, BurstOrder *o)
+{
+    BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
+    BURST_TRY(burst_gpu_after(e, burst_gpu_copies(e), &o->from));
+    BURST_TRY(burst_gpu_copy(e, from, to, bytes));
+    return burst_gpu_mark(e, burst_gpu_copies(e), &o->here);
+}
+
+/* Of a layer, to pinned memory of the host. */
+static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)layer;
+    c->staged_bytes += (int64_t)bytes;
+    return burst_op_copy(e, from, to, bytes, &c->staged);
+}
+
+/* Computing goes on when all that was staged is there. */
+static inline int burst_op_staged(BurstExec *e, BurstCopies *c)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    return burst_gpu_after(e, burst_gpu_compute(e), &c->staged.here);
+}
+
+static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    c->fetched_bytes += (int64_t)bytes;
+    return burst_op_copy(e, from, to, bytes, &c->fetched[layer % 2]);
+}
+
+/* Computing goes on when what was fetched for the layer is there. */
+static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    return burst_gpu_after(e, burst_gpu_compute(e), &c->fetched[layer % 2].here);
 }
 
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)

@@ -17,6 +17,7 @@ typedef int64_t BurstPosition;
 typedef BurstGather BurstArrival;  /* of a gathered unit */
 typedef BurstWeights BurstShards;
 typedef struct BurstOrder { int unused; } BurstOrder; /* between computing and reductions: they run one after the other */
+typedef struct BurstCopies { int64_t staged_bytes, fetched_bytes; } BurstCopies; /* of this sequence so far */
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
@@ -268,6 +269,41 @@ static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int6
 static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
 {
     (void)e, (void)o;
+    return BURST_OK;
+}
+
+/* Of a layer, to the arena that stands for the host's memory: copied at once, in the rank's own time. */
+static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)layer;
+    burst_part(e, BURST_P_WAIT_COPY, 0, 0);
+    memcpy(to, from, bytes);
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    c->staged_bytes += (int64_t)bytes;
+    return BURST_OK;
+}
+
+/* All that was staged is there. */
+static inline int burst_op_staged(BurstExec *e, BurstCopies *c)
+{
+    (void)e, (void)c;
+    return BURST_OK;
+}
+
+static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)layer;
+    burst_part(e, BURST_P_WAIT_COPY, 0, 0);
+    memcpy(to, from, bytes);
+    burst_part(e, BURST_P_IDLE, 0, 0);
+    c->fetched_bytes += (int64_t)bytes;
+    return BURST_OK;
+}
+
+/* What was fetched for the layer is there. */
+static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
+{
+    (void)e, (void)layer, (void)c;
     return BURST_OK;
 }
 

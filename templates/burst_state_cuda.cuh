@@ -56,6 +56,7 @@ typedef struct PlanState {
     int sequence;                  /* how many of the step are done */
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
     BurstOrder reduction;
+    BurstCopies copies;            /* to and from the host's memory */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n, own; /* tokens of this rank */

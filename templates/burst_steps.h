@@ -40,6 +40,28 @@ static inline int64_t plan_kept(const PlanState *s)
 }
 #endif
 
+#ifdef PLAN_HOST_ARENA_BYTES
+static inline char *plan_staged(PlanState *s, int64_t at)
+{
+    return s->buffer.host + at;
+}
+#endif
+
+/* A sequence stages what the plan says, and fetches it again. */
+static inline int plan_check_copies(BurstCtx *c, PlanState *s)
+{
+#ifdef PLAN_HOST_ARENA_BYTES
+    const int64_t bytes = (PLAN_LAYERS - 1) * PLAN_COPIED_BYTES * s->n, staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
+    s->copies.staged_bytes = s->copies.fetched_bytes = 0;
+    if (staged != bytes || fetched != bytes)
+        return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld of each", (long long)staged,
+                          (long long)fetched, (long long)bytes);
+#else
+    (void)c, (void)s;
+#endif
+    return BURST_OK;
+}
+
 /* ---- one sequence ---- */
 
 static int plan_sequence(BurstCtx *c, PlanState *s); /* the program's: forward, loss and backward of all layers */
@@ -60,6 +82,7 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
     s->scale = scale;
     BURST_TRY(plan_begin(c, s, b, *loss_sum));
     BURST_TRY(plan_sequence(c, s));
+    BURST_TRY(plan_check_copies(c, s));
     s->sequence++;
     return plan_end(c, s, loss_sum);
 }

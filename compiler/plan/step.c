@@ -77,6 +77,13 @@ bool op_takes_rows(const Step *s, const Op *o, int value)
     return o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
+void op_insert(Step *s, Block *b, int at, Op o)
+{
+    vec_push(s->arena, &b->ops);
+    memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
+    b->ops.at[at] = o;
+}
+
 /* The last operand is always none, so that loops over operands end. */
 static Operand *next_operand(Operand *at, int most)
 {
@@ -177,7 +184,8 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
     const Value *v = &s->values.at[x.value];
     static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
-    text_add(out, x.next < 0 ? "[visit - 1]" : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
+    const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
+    text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
 }
 
 static void print_op(const Step *s, const Op *o, Text *out)
@@ -215,7 +223,7 @@ static void print_value(const Value *v, Text *out)
     if (v->saved && v->saved_from)
         text_printf(out, ", saved from layer %d on\n", v->saved_from);
     else
-        text_add(out, v->saved ? ", saved\n" : "\n");
+        text_add(out, v->host ? ", on the host\n" : v->saved ? ", saved\n" : "\n");
 }
 
 static void print_heading(const Step *s, const Block *b, Text *out)
@@ -272,6 +280,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_backward(s);
     step_save(s, saving_of(c));
     step_chunks(s, c->ffn_chunks);
+    step_space(s, c->offload);
     step_weights(s, c->sharding);
     add_scratch(s, "attention_scratch", attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     const bool device = p->target->device_memory;

@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_weights -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_space -> step_weights -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -45,6 +45,7 @@ typedef struct Value {
     bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
+    bool host;     /* a copy in the host's memory, which copies alone read and write */
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
 } Value;
@@ -84,6 +85,8 @@ typedef struct Value {
     X(REDUCE, "reduce", REDUCE, WEIGHTS, COLLECTIVE) \
     X(ALL_REDUCE, "all_reduce", REDUCE, WEIGHTS, COLLECTIVE) \
     X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) /* of the shard's tensors that no rank has a part of */ \
+    X(STAGE, "stage", IDLE, COPIES, COPY) /* to the host's memory */ \
+    X(FETCH, "fetch", IDLE, COPIES, COPY) /* and back */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -91,9 +94,10 @@ typedef enum OpKind {
 #undef X
     OP_KINDS
 } OpKind;
-typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE, WORK_TENSOR } WorkKind;
-typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAMS } Stream;
-typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit before */
+typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE,
+               WORK_TENSOR, WORK_COPY } WorkKind;
+typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAMS } Stream;
+typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
 enum { OP_READS = 8, OP_WRITES = 5 };
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
 typedef struct Op {
@@ -142,22 +146,25 @@ void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
  * tokens alone, values and the operation that keeps it. */
 void step_save(Step *s, Saving v);
-Saving saving_of(const Choice *c);
 /* Backward of a layer, each operation after what it reads and `set` lacks, made again. */
 void make_again(Step *s, const Block *from, const char *set, Block *to);
 /* The operations of the feed-forward network over so many chunks of the tokens. */
 void step_chunks(Step *s, int chunks);
+/* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
+void step_space(Step *s, const char *set);
+int64_t step_staged_bytes(const Step *s); /* a token and layer */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. */
 void step_weights(Step *s, Sharding sharding);
-/* All four, and scratch of operations; attention: bytes of attention's, one for both directions. */
+/* All of them, and scratch of operations; attention: bytes of attention's, one for both directions. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */
 int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
+void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
 /* Whether the operation's operand is one chunk's rows of a value that has all tokens. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
@@ -197,15 +204,16 @@ typedef struct Flow {
     Item *item;
     const int *same;      /* [values]: the value in whose place it lies, itself where none */
     int *const *item_of;  /* [values][1 + index]: of `item`; -1: none; first the one of all indices without their own */
-    int64_t live_peak, packed; /* bytes: most in use at any operation; what the packing takes */
+    int64_t live_peak, packed; /* bytes on the device: most in use at any operation; what the packing takes */
+    int64_t host_peak, host;   /* the same of the host's memory, an arena of its own */
     int64_t state;             /* of packed, what parameters and moments take: its begin */
     int64_t align;             /* of the packing */
-    int peak_at;               /* the operation of live_peak */
+    int peak_at, host_peak_at; /* the operations of live_peak and host_peak */
 } Flow;
 /* All operations of a sequence in their order, and those of the optimizer; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
-bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come */
+bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come, copies of a layer that is none */
 /* Unrolls, and finds of each value where it is in use. Writes of streams beside compute are in use from where they start;
  * what such a stream reads is free when compute has waited for something later of that stream. */
 Flow *step_flow(Arena *a, const Step *s);
@@ -216,11 +224,13 @@ int first_range_to(const Item *i, int op); /* the first of its ranges that does 
 const Item *flow_item(const Flow *f, int value, int index);
 int value_indices(const Step *s, const Value *v);
 bool value_has_place(const Value *v, int index); /* of its own; else the one of all such indices */
-/* Offsets without overlap in time and place, each a multiple of align. Parameters and moments come first, unit by unit. */
+bool item_on_host(const Flow *f, const Item *i);
+/* Offsets in the arena of its memory without overlap in time and place, each a multiple of align. Parameters and moments come first,
+ * unit by unit. */
 void step_pack(Arena *a, Flow *f, int64_t align);
 
 /* ---- step_alive.c: what is alive ---- */
-/* What is in use at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
+/* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
 typedef struct Alive { int value, count; int64_t bytes; } Alive;
 int step_alive(const Flow *f, Alive *alive);
 void print_lifetimes(const Flow *f, Text *out);
@@ -238,7 +248,7 @@ typedef enum Use {
 typedef struct UseText { const char *column, *what; } UseText;
 extern const UseText use_text[USES];
 Use value_use(const Value *v);
-int64_t *step_uses(Arena *a, const Flow *f); /* [ops][USES] bytes in use at each operation; their sums' most is live_peak */
+int64_t *step_uses(Arena *a, const Flow *f); /* [ops][USES] bytes in use on the device at each operation; their sums' most is live_peak */
 int64_t uses_sum(const int64_t *uses, int op);
 /* Operations of visits that follow each other, both ends included, and the one of them where most is alive. */
 typedef struct Section { int first, last, at; } Section;

@@ -24,7 +24,7 @@ int step_alive(const Flow *f, Alive *alive)
 {
     int n = 0, values = 0;
     for (int i = 0; i < f->items; i++)
-        if (item_live(&f->item[i], f->peak_at))
+        if (item_live(&f->item[i], f->peak_at) && !item_on_host(f, &f->item[i]))
             alive[n++] = (Alive){f->item[i].value, 1, f->item[i].bytes};
     qsort(alive, (size_t)n, sizeof *alive, by_value);
     for (int i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ int64_t *step_uses(Arena *a, const Flow *f)
 {
     int64_t *bytes = NEW_ARRAY(a, int64_t, (f->ops + 1) * USES); /* first what comes into use, less what goes out */
     for (int i = 0; i < f->items; i++)
-        for (int r = 0; r < f->item[i].live.n; r++) {
+        for (int r = 0; r < f->item[i].live.n && !item_on_host(f, &f->item[i]); r++) {
             bytes[f->item[i].live.at[r].first * USES + item_use(f, &f->item[i])] += f->item[i].bytes;
             bytes[(f->item[i].live.at[r].last + 1) * USES + item_use(f, &f->item[i])] -= f->item[i].bytes;
         }

@@ -56,16 +56,26 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     }
 }
 
+/* Of the layer before the first. */
+static bool names_no_layer(const Step *s, const StepOp *o)
+{
+    const Operand x = o->op->read[0];
+    const Index i = x.value >= 0 ? s->values.at[x.value].index : INDEX_NONE;
+    return (i == INDEX_LAYER || i == INDEX_BOUNDARY) && o->layer + x.next < 0;
+}
+
 bool op_follows(const Step *s, const StepOp *o)
 {
     const int last = 2 * s->program->model.layers + 1;
+    if (names_no_layer(s, o))
+        return false;
     return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;
 }
 
 /* ---- items ---- */
 
 /* What a stream beside compute uses from this operation on, until compute waits for it. */
-typedef struct Pending { int item, read_at; } Pending;
+typedef struct Pending { int item, read_at; Stream stream; } Pending;
 
 typedef struct Flower {
     Arena *arena;
@@ -75,7 +85,7 @@ typedef struct Flower {
     Vec(Item) items;
     int **item_of;  /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
     int **since;    /* [values][index]: the operation that last wrote or read it; -1: never */
-    int **written;  /* [values][index]: the operation of the weights' stream that last wrote it; -1: none did */
+    int **written;  /* [values][index]: the operation of a stream beside compute that last wrote it; -1: none did */
     Vec(Pending) pending;
 } Flower;
 
@@ -124,7 +134,7 @@ int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
     static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+    return v->host ? layers - 1 : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
 }
 
 bool value_has_place(const Value *v, int index)
@@ -175,13 +185,13 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     }
 }
 
-/* Compute reads at t what its stream wrote at `used`: all that the stream read until then is free after t. */
-static void waited(Flower *f, int t, int used)
+/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t. */
+static void waited(Flower *f, int t, int used, Stream stream)
 {
     int left = 0;
     for (int i = 0; i < f->pending.n; i++) {
         const Pending p = f->pending.at[i];
-        if (p.read_at <= used)
+        if (p.read_at <= used && p.stream == stream)
             mark_live(f, &f->items.at[p.item], p.read_at, t);
         else
             f->pending.at[left++] = p;
@@ -197,13 +207,15 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     Item *item = item_for(f, value, index);
     mark_live(f, item, fresh || *since < 0 ? t : *since, t);
     *since = t;
-    if (op_stream(o->op->kind) != STREAM_WEIGHTS) {
-        waited(f, t, f->written[value][index]);
+    const int used = f->written[value][index];
+    if (op_stream(o->op->kind) == STREAM_COMPUTE) {
+        if (used >= 0)
+            waited(f, t, used, op_stream(f->flow->op[used % f->flow->ops].op->kind));
         return;
     }
     if (writes)
         f->written[value][index] = t;
-    *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t};
+    *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
 }
 
 static void run(Flower *f, int t, bool adds)
@@ -232,7 +244,8 @@ static void run_all(Flower *f)
         if (op_runs(o, sequence, sequences))
             run(f, t, o->kind == OP_REDUCE && o->when == WHEN_ALWAYS && sequence > 0);
     }
-    waited(f, all - 1, all);
+    for (int stream = STREAM_COMPUTE + 1; stream < STREAMS; stream++)
+        waited(f, all - 1, all, (Stream)stream);
 }
 
 /* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. */
@@ -250,19 +263,23 @@ static void mark_ends(Flower *f)
     }
 }
 
-static void find_peak(Arena *a, Flow *f)
+bool item_on_host(const Flow *f, const Item *i) { return f->step->values.at[i->value].host; }
+
+/* Of one memory: the most bytes in use, and where. */
+static int64_t find_peak(Arena *a, const Flow *f, bool host, int *at)
 {
-    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0; /* [t]: what comes into use at operation t, less what goes out */
+    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0; /* [t]: what comes into use at operation t, less what goes out */
     for (int i = 0; i < f->items; i++)
-        for (int r = 0; r < f->item[i].live.n; r++) {
+        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host; r++) {
             change[f->item[i].live.at[r].first] += f->item[i].bytes;
             change[f->item[i].live.at[r].last + 1] -= f->item[i].bytes;
         }
     for (int t = 0; t < f->ops; t++) {
         bytes += change[t];
-        if (bytes > f->live_peak)
-            f->live_peak = bytes, f->peak_at = t;
+        if (bytes > most)
+            most = bytes, *at = t;
     }
+    return most;
 }
 
 const Item *flow_item(const Flow *f, int value, int index)
@@ -319,6 +336,7 @@ Flow *step_flow(Arena *a, const Step *s)
     flow->item = f.items.at;
     flow->same = f.same;
     flow->item_of = f.item_of;
-    find_peak(a, flow);
+    flow->live_peak = find_peak(a, flow, false, &flow->peak_at);
+    flow->host_peak = find_peak(a, flow, true, &flow->host_peak_at);
     return flow;
 }

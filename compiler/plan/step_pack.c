@@ -1,4 +1,4 @@
-/* step_pack.c: places of all items in one arena, so that no two that are in use at once overlap.
+/* step_pack.c: places of all items in the arena of their memory, so that no two that are in use at once overlap.
  *
  * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The order decides how
  * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the
@@ -13,7 +13,15 @@
 /* Items side by side, each in use only while the one before it is (rising: the one after it). What is in use together with one of
  * them is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all its uses. */
 typedef struct Run { int64_t begin, end; bool rising; Vec(const Item *) item; Item *place; } Run;
-typedef struct Packer { Arena *arena; Flow *flow; int64_t align; int *order; Vec(Run *) run; /* by begin */ int states; } Packer;
+typedef struct Packer {
+    Arena *arena;
+    Flow *flow;
+    int64_t align, begin, packed; /* begin: behind parameters and moments; packed: of the last order */
+    bool host;            /* which memory's items */
+    int items, *order;    /* of `flow` */
+    Vec(Run *) run;       /* by begin */
+    int states;
+} Packer;
 
 static bool together(const Item *a, const Item *b)
 {
@@ -78,7 +86,7 @@ static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
 /* The lowest gap among what is placed and in use with it. */
 static int64_t lowest(const Packer *p, const Item *i)
 {
-    int64_t at = p->flow->state, before;
+    int64_t at = p->begin, before;
     do {
         before = at;
         for (int r = 0; r < p->run.n && p->run.at[r]->begin < at + room(p, i); r++)
@@ -144,9 +152,9 @@ static void insert(Packer *p, const Item *i)
 
 static int64_t place_all(Packer *p)
 {
-    int64_t end = p->flow->state;
+    int64_t end = p->begin;
     p->run.n = 0;
-    for (int j = p->states; j < p->flow->items; j++) {
+    for (int j = p->states; j < p->items; j++) {
         Item *i = &p->flow->item[p->order[j]];
         i->offset = lowest(p, i);
         insert(p, i);
@@ -158,10 +166,10 @@ static int64_t place_all(Packer *p)
 /* Those in use throughout, one after the other; they come first in every order. */
 static void place_states(Packer *p)
 {
-    for (; p->states < p->flow->items && is_state(p, p->order[p->states]); p->states++) {
+    for (; p->states < p->items && is_state(p, p->order[p->states]); p->states++) {
         Item *i = &p->flow->item[p->order[p->states]];
-        i->offset = p->flow->state;
-        p->flow->state += room(p, i);
+        i->offset = p->begin;
+        p->begin += room(p, i);
     }
 }
 
@@ -198,10 +206,12 @@ static double key_of(const Packer *p, int item, int rule)
 static void put_in_order(Packer *p, Key *key, int rule)
 {
     const Flow *f = p->flow;
+    p->items = 0;
     for (int i = 0; i < f->items; i++)
-        key[i] = (Key){key_of(p, i, rule), is_state(p, i), f->item[i].value, f->item[i].index, i};
-    qsort(key, (size_t)f->items, sizeof *key, by_key);
-    for (int i = 0; i < f->items; i++)
+        if (item_on_host(f, &f->item[i]) == p->host)
+            key[p->items++] = (Key){key_of(p, i, rule), is_state(p, i), f->item[i].value, f->item[i].index, i};
+    qsort(key, (size_t)p->items, sizeof *key, by_key);
+    for (int i = 0; i < p->items; i++)
         p->order[i] = key[i].item;
 }
 
@@ -210,53 +220,62 @@ typedef struct Best { int64_t end, *offset; int *order; } Best;
 /* Places all in the order; keeps it where it takes least. */
 static void try_order(Packer *p, Best *best)
 {
-    p->flow->packed = place_all(p);
-    if (p->flow->packed >= best->end)
+    p->packed = place_all(p);
+    if (p->packed >= best->end)
         return;
-    best->end = p->flow->packed;
-    memcpy(best->order, p->order, sizeof(int) * (size_t)p->flow->items);
-    for (int i = 0; i < p->flow->items; i++)
-        best->offset[i] = p->flow->item[i].offset;
+    best->end = p->packed;
+    memcpy(best->order, p->order, sizeof(int) * (size_t)p->items);
+    for (int i = 0; i < p->items; i++)
+        best->offset[i] = p->flow->item[p->order[i]].offset;
 }
 
 static void take(Packer *p, const Best *best)
 {
-    p->flow->packed = best->end;
-    memcpy(p->order, best->order, sizeof(int) * (size_t)p->flow->items);
-    for (int i = 0; i < p->flow->items; i++)
-        p->flow->item[i].offset = best->offset[i];
+    p->packed = best->end;
+    memcpy(p->order, best->order, sizeof(int) * (size_t)p->items);
+    for (int i = 0; i < p->items; i++)
+        p->flow->item[p->order[i]].offset = best->offset[i];
 }
 
 /* The last item in order whose end is the packing's goes half way to the begin. */
 static void raise_top(Packer *p)
 {
-    int top = p->flow->items - 1;
-    while (top > p->states && end_of(p, &p->flow->item[p->order[top]]) < p->flow->packed)
+    int top = p->items - 1;
+    while (top > p->states && end_of(p, &p->flow->item[p->order[top]]) < p->packed)
         top--;
     const int to = (p->states + top) / 2, item = p->order[top];
     memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(top - to));
     p->order[to] = item;
 }
 
-void step_pack(Arena *a, Flow *f, int64_t align)
+/* The items of one memory: what they take; *state: its begin, of parameters and moments. */
+static int64_t pack(Arena *a, Flow *f, bool host, int64_t *state)
 {
     enum { RULES = 3, MANY = 10000, /* of many items the first is tried, which leaves the fewest runs */
            RAISED = 64, FEW = 1000, SHARE = 64, LEAST = 64 << 20 }; /* of few, so many are raised while that much is lost */
-    Packer p = {.arena = a, .flow = f, .align = align, .order = NEW_ARRAY(a, int, f->items)};
+    Packer p = {.arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
-    const int64_t share = f->live_peak / SHARE, enough = f->live_peak + (share > LEAST ? share : LEAST);
-    f->align = align;
-    f->state = 0;
+    const int64_t peak = host ? f->host_peak : f->live_peak, share = peak / SHARE, enough = peak + (share > LEAST ? share : LEAST);
     for (int rule = 0; rule < (f->items < MANY ? RULES : 1); rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
         try_order(&p, &best);
     }
     take(&p, &best);
-    for (int n = 0; n < RAISED && f->items < FEW && best.end > enough; n++) {
+    for (int n = 0; n < RAISED && p.items && f->items < FEW && best.end > enough; n++) {
         raise_top(&p);
         try_order(&p, &best);
     }
     take(&p, &best);
+    *state = p.begin;
+    return p.packed;
+}
+
+void step_pack(Arena *a, Flow *f, int64_t align)
+{
+    int64_t none;
+    f->align = align;
+    f->packed = pack(a, f, false, &f->state);
+    f->host = pack(a, f, true, &none);
 }

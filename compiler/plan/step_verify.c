@@ -7,8 +7,8 @@
  * that one's numbers in the places that it reads, under the names that it reads. Two contents of one number are a fault that is
  * not found; of 64 bits that does not happen.
  *
- * The weights' stream does what is queued at any time until compute has waited for it, or for something later of that stream;
- * compute waits for what its operands name. So nothing that may still be under way is touched, whatever the timing, and an
+ * The streams of weights and of copies each do what is queued at any time until compute has waited for it, or for something later of
+ * that stream; compute waits for what its operands name. What lies in the host's memory, copies alone touch. So nothing that may still be under way is touched, whatever the timing, and an
  * operation writes where it reads only if it works element by element. Where a batch has several sequences, two are replayed:
  * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
  * copies operands out, and keeps no state of the optimizer.
@@ -23,7 +23,15 @@
 
 /* ---- operands ---- */
 
-static bool on_stream(const Doing *d) { return op_stream(d->at->op->kind) == STREAM_WEIGHTS; }
+static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
+
+/* Computing waits for what lies on the host, and neither reads nor writes it. */
+static void check_memory(Machine *m, const Doing *d, int value)
+{
+    const OpKind k = d->at->op->kind;
+    if (m->step->values.at[value].host && k != OP_STAGE && k != OP_FETCH && k != OP_WAIT)
+        reject(m, STEP_VALUES, "%s lies in the host's memory", name_of(m, value));
+}
 
 static Data take(Machine *m, Doing *d, int value, int index)
 {
@@ -31,10 +39,10 @@ static Data take(Machine *m, Doing *d, int value, int index)
     const Record *other = NULL;
     if (m->failed)
         return (Data){.value = value};
-    if (!on_stream(d)) {
+    check_memory(m, d, value);
+    if (stream_of(d) == STREAM_COMPUTE)
         wait_for(m, p);
-        check_apart(m, p, false);
-    }
+    check_apart(m, p, false, stream_of(d));
     const Record *r = held(m, p.item, &other);
     if (r && m->shared[r->value] != m->shared[value])
         other = r, r = NULL;
@@ -81,8 +89,10 @@ static void find_writes(Machine *m, Doing *d)
     const Op *o = d->at->op;
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0 && !m->failed; i++) {
         const Place p = place_at(m, o->write[i].value, index_of(m, d->at, o->write[i]));
-        if (!m->failed && !on_stream(d))
-            check_apart(m, p, true);
+        if (!m->failed)
+            check_memory(m, d, p.value);
+        if (!m->failed)
+            check_apart(m, p, true, stream_of(d));
         if (!m->failed)
             check_own(m, d, p, i);
         d->write[d->writes++] = p;
@@ -222,7 +232,7 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
     store(m, record_of(m, &d->write[0], part, adds));
     for (int i = 0; i <= d->reads; i++) {
         const Place p = i < d->reads ? d->read[i] : d->write[0];
-        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i == d->reads};
+        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i == d->reads, stream_of(d)};
     }
 }
 
@@ -248,6 +258,16 @@ static void run_reduce(Machine *m, Doing *d)
     if (!m->failed) /* spent: neither reduced again nor added to */
         store(m, (Record){.number = number('r', n, 0), .chunk = -1, .op = m->now, .value = d->read[0].value, .begin = d->read[0].item->offset,
                           .end = d->read[0].item->offset + d->read[0].item->bytes});
+}
+
+/* The same content in the other memory. */
+static void run_copy(Machine *m, Doing *d)
+{
+    find_writes(m, d);
+    const bool to_host = d->at->op->kind == OP_STAGE;
+    if (!m->failed && (d->writes != 1 || m->step->values.at[d->data[0].value].host == to_host || m->step->values.at[d->write[0].value].host != to_host))
+        reject(m, STEP_VALUES, to_host ? "it does not copy from the device to the host" : "it does not copy from the host to the device");
+    use_stream(m, d, d->data[0].number, d->at->op->adds[0]);
 }
 
 static bool is_split(const Machine *m, int unit) { return m->step->program->tensor && unit > 0 && unit <= m->layers; }
@@ -332,6 +352,16 @@ static bool is_skipped(const Machine *m, const StepOp *o)
     return o->op->kind == OP_GATHER && !o->op->embedding && o->visit + o->op->write[0].next > 2 * m->layers + 1;
 }
 
+/* Copies of the layer before the first, and waits for them. */
+static bool is_of_no_layer(const Machine *m, const StepOp *o)
+{
+    const Operand *both[] = {&o->op->read[0], &o->op->write[0]};
+    for (int i = 0; i < 2; i++)
+        if (both[i]->value >= 0 && m->step->values.at[both[i]->value].host && o->layer + both[i]->next < 0)
+            return true;
+    return false;
+}
+
 static void run(Machine *m, int t)
 {
     Doing d = {.at = &m->flow->op[t]};
@@ -357,6 +387,10 @@ static void run(Machine *m, int t)
         run_tensor_sum(m, &d);
         return;
     }
+    if ((k == OP_STAGE || k == OP_FETCH) && d.datas == 1) {
+        run_copy(m, &d);
+        return;
+    }
     find_writes(m, &d);
     if (m->failed)
         return;
@@ -379,7 +413,7 @@ static void run_all(Machine *m)
     for (m->sequence = 0; m->sequence < m->sequences; m->sequence++) {
         read_forward(m);
         for (int t = 0; t < m->flow->ops && !m->failed; t++)
-            if (!is_skipped(m, &m->flow->op[t]) && op_runs(m->flow->op[t].op, m->sequence, m->sequences))
+            if (!is_skipped(m, &m->flow->op[t]) && !is_of_no_layer(m, &m->flow->op[t]) && op_runs(m->flow->op[t].op, m->sequence, m->sequences))
                 run(m, t);
     }
     m->now = -1;

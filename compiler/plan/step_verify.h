@@ -31,7 +31,7 @@ typedef struct Record {
     bool anew;
 } Record;
 typedef struct Stretch { int64_t begin, end; const Record *record; } Stretch;
-typedef struct Under { int op, value, index; int64_t begin, end; bool writes; } Under; /* a place that the stream may be using */
+typedef struct Under { int op, value, index; int64_t begin, end; bool writes; Stream stream; } Under; /* a place that a stream may be using */
 typedef struct Place { int value, index; const Item *item; } Place;
 
 typedef Vec(Stretch) Stretches;
@@ -88,11 +88,11 @@ void find_items(Machine *m);
 int unit_at(const Machine *m, int visit);
 int index_of(const Machine *m, const StepOp *o, Operand x);
 Place place_at(Machine *m, int value, int index); /* rejects where there is none */
-/* Items are aligned, as large as their values, and take what the packing claims. */
+/* Items are aligned, as large as their values, and take what the packing of their memory claims. */
 void check_places(Machine *m);
 /* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
 void wait_for(Machine *m, Place p);
-void check_apart(Machine *m, Place p, bool writes);
+void check_apart(Machine *m, Place p, bool writes, Stream stream); /* of an operation of that stream */
 
 /* ---- step_verify_tensor.c ---- */
 /* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have are added up once. */

@@ -1,4 +1,5 @@
-/* step_verify_memory.c: the packed memory as stretches, places, and what the weights' stream may be using. */
+/* step_verify_memory.c: the packed memories as stretches, places, and what the streams beside compute may be using. The host's memory
+ * has addresses of its own, behind those of the device. */
 #include "step_verify.h"
 
 #include <string.h>
@@ -64,13 +65,25 @@ static void share(Machine *m, const bool *placed)
             }
 }
 
+/* At its address. */
+static const Item *addressed(Machine *m, const Item *x)
+{
+    static const int64_t host_at = INT64_C(1) << 60;
+    if (!m->step->values.at[x->value].host)
+        return x;
+    Item *moved = NEW(m->arena, Item);
+    *moved = *x;
+    moved->offset += host_at;
+    return moved;
+}
+
 void find_items(Machine *m)
 {
     bool *placed = NEW_ARRAY(m->arena, bool, m->step->values.n);
     for (int i = 0; i < m->step->values.n; i++)
         m->shared[i] = i;
     for (int i = 0; i < m->flow->items; i++) {
-        const Item *x = &m->flow->item[i];
+        const Item *x = addressed(m, &m->flow->item[i]);
         placed[x->value] = true;
         for (int k = 0; k < m->span; k++) {
             const Item **at = &m->item[x->value * m->span + k];
@@ -110,42 +123,46 @@ Place place_at(Machine *m, int value, int index)
 void check_places(Machine *m)
 {
     const Flow *f = m->flow;
-    int64_t end = 0;
+    int64_t ends[2] = {0};
     m->now = -1;
     for (int i = 0; i < f->items; i++) {
         const Item *x = &f->item[i];
         const Value *v = &m->step->values.at[x->value];
-        const int64_t room = (x->bytes + f->align - 1) / f->align * f->align;
+        const int64_t room = (x->bytes + f->align - 1) / f->align * f->align, packed = v->host ? f->host : f->packed;
+        int64_t *end = &ends[v->host];
         if (x->bytes != step_bytes(m->step, v, v->index == INDEX_VISIT ? unit_at(m, x->index) : x->index < 0 ? 0 : x->index))
             reject(m, STEP_VALUES, "the place of %s[%d] is not as large as the value", v->name, x->index);
-        if (x->offset < 0 || x->offset % f->align || x->offset + room > f->packed)
+        if (x->offset < 0 || x->offset % f->align || x->offset + room > packed)
             reject(m, STEP_VALUES, "the place of %s[%d] at %lld is not aligned, or not inside the %lld bytes of the packing", v->name,
-                   x->index, (long long)x->offset, (long long)f->packed);
-        end = x->offset + room > end ? x->offset + room : end;
+                   x->index, (long long)x->offset, (long long)packed);
+        *end = x->offset + room > *end ? x->offset + room : *end;
     }
-    if (end != f->packed)
-        reject(m, STEP_VALUES, "the packing claims %lld bytes, and its items take %lld", (long long)f->packed, (long long)end);
+    if (ends[0] != f->packed || ends[1] != f->host)
+        reject(m, STEP_VALUES, "the packing claims %lld bytes, and %lld on the host; its items take %lld and %lld", (long long)f->packed,
+               (long long)f->host, (long long)ends[0], (long long)ends[1]);
 }
 
 /* ---- streams ---- */
 
-/* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
+/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it there. */
 void wait_for(Machine *m, Place p)
 {
-    int done = 0;
+    int done = -1, left = 0;
     for (int i = 0; i < m->under.n; i++)
         if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
-            done = i + 1;
-    m->under.n -= done;
-    if (done)
-        memmove(m->under.at, m->under.at + done, sizeof *m->under.at * (size_t)m->under.n);
+            done = i;
+    const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
+    for (int i = 0; i < m->under.n; i++)
+        if (i > done || m->under.at[i].stream != stream)
+            m->under.at[left++] = m->under.at[i];
+    m->under.n = left;
 }
 
-void check_apart(Machine *m, Place p, bool writes)
+void check_apart(Machine *m, Place p, bool writes, Stream stream)
 {
     for (int i = 0; i < m->under.n; i++) {
         const Under *u = &m->under.at[i];
-        if (overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
+        if (u->stream != stream && overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
             reject(m, STEP_STREAMS, "it %s %s[%d], where %s may still be %s %s[%d]", writes ? "writes" : "reads", name_of(m, p.value),
                    p.index, op_text(m, u->op), u->writes ? "writing" : "reading", name_of(m, u->value), u->index);
     }

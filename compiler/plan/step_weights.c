@@ -24,13 +24,6 @@ typedef struct Weights {
     int shard, gathered;        /* gradients after their reduction; what gathers read */
 } Weights;
 
-static void insert(Step *s, Block *b, int at, Op o)
-{
-    vec_push(s->arena, &b->ops);
-    memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
-    b->ops.at[at] = o;
-}
-
 static bool reads_weight(const Op *o)
 {
     return o->weight && o->kind != OP_EMBED_BACK && o->kind != OP_LINEAR_DW && o->kind != OP_BIAS_BACK;
@@ -124,10 +117,10 @@ static void tie_head(const Weights *w)
 {
     Block *b = &w->step->block[BLOCK_HEAD];
     if (!w->sums_last)
-        insert(w->step, b, 2, reduce(w, w->tied_sum, true, false));
-    insert(w->step, b, 1, zero(w, w->tied_sum, true));
+        op_insert(w->step, b, 2, reduce(w, w->tied_sum, true, false));
+    op_insert(w->step, b, 1, zero(w, w->tied_sum, true));
     if (!w->weights_last)
-        insert(w->step, b, 0, gather(w, w->tied, 0, true));
+        op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
 
 /* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what is made again before that, and
@@ -151,9 +144,9 @@ static void visit_block(const Weights *w, int block)
     if (block == BLOCK_HEAD && w->step->program->model.tied)
         tie_head(w);
     if (gradients && !(again && w->sums_last))
-        insert(w->step, b, zero_at(b), zero(w, w->sum, false));
+        op_insert(w->step, b, zero_at(b), zero(w, w->sum, false));
     if (gathers)
-        insert(w->step, b, 0, gather(w, w->weight, 1, false));
+        op_insert(w->step, b, 0, gather(w, w->weight, 1, false));
     if (gradients && w->weights_last && !w->sums_last && block != BLOCK_HEAD)
         *vec_push(w->step->arena, &b->ops) = wait(w);
     if (gradients && !w->alone)
@@ -206,7 +199,7 @@ void step_weights(Step *s, Sharding sharding)
         if (s->block[i].ops.n)
             visit_block(&w, i);
     if (!w.alone)
-        insert(s, &s->block[BLOCK_EMBED], 0, gather(&w, w.weight, 0, false));
+        op_insert(s, &s->block[BLOCK_EMBED], 0, gather(&w, w.weight, 0, false));
     Op o = op_make(OP_OPTIMIZER);
     o.when = WHEN_LAST;
     op_read(&o, w.shard, 0);

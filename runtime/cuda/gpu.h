@@ -29,6 +29,9 @@ static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
 
+/* The lane of marks in the stream of copies, of which nothing is recorded. */
+static constexpr int LANE_COPIES = -1;
+
 /* Steps of opening whose device memory is measured. */
 enum { TAKEN_CONTEXT, TAKEN_NCCL, TAKEN_PLAN, TAKEN_OWN, TAKEN_LINKS, GPU_TAKEN };
 
@@ -51,7 +54,8 @@ struct BurstGpu {
     int rank, world, channels, device;
     bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
-    cudaStream_t compute, weights, *channel;
+    cudaStream_t compute, weights, copies, *channel;
+    void *staged;          /* pinned memory of the host that values are staged to */
     ncclComm_t *comm;  /* [channels + 2]: then of the ranks that share the weights, and of replicas; NULL: nothing moves by it */
     uint8_t *met;      /* [channels + 2][world]: which directions have been used, the last for collectives; transfer.cu */
     Greeting *greeting; /* [2 * world] */

@@ -14,6 +14,7 @@ static int make_streams(BurstGpu *g)
     CUDA_TRY(g, cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->compute, cudaStreamNonBlocking, least));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->weights, cudaStreamNonBlocking, greatest));
+    CUDA_TRY(g, cudaStreamCreateWithPriority(&g->copies, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < g->channels; i++)
         CUDA_TRY(g, cudaStreamCreateWithPriority(&g->channel[i], cudaStreamNonBlocking, greatest));
     return BURST_OK;
@@ -173,10 +174,12 @@ static void release_device(BurstGpu *g)
         cudaStreamDestroy(g->channel[i]);
     cudaStreamDestroy(g->compute);
     cudaStreamDestroy(g->weights);
+    cudaStreamDestroy(g->copies);
     cudaFree(g->memory);
     cudaFree(g->workspace);
     cudaFreeHost(g->staging.slot[0]);
     cudaFreeHost(g->beat);
+    cudaFreeHost(g->staged);
 }
 
 void burst_gpu_close(BurstGpu *g)

@@ -47,13 +47,15 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 /* The n-th stream and its name; false behind the last. */
 static bool nth_stream(BurstGpu *g, int n, cudaStream_t *stream, char *name, size_t size)
 {
-    if (n >= g->channels + 2)
+    static const char *const names[] = {"compute", "weights", "copies"};
+    const cudaStream_t streams[] = {g->compute, g->weights, g->copies};
+    if (n >= g->channels + 3)
         return false;
-    *stream = n == 0 ? g->compute : n == 1 ? g->weights : g->channel[n - 2];
-    if (n < 2)
-        snprintf(name, size, "%s", n == 0 ? "compute" : "weights");
+    *stream = n < 3 ? streams[n] : g->channel[n - 3];
+    if (n < 3)
+        snprintf(name, size, "%s", names[n]);
     else
-        snprintf(name, size, "channel %d", n - 2);
+        snprintf(name, size, "channel %d", n - 3);
     return true;
 }
 

@@ -18,7 +18,7 @@ void world_make(int ranks, int channels, size_t bytes)
     for (int r = 0; r < ranks; r++) {
         auto g = std::make_unique<BurstGpu>();
         g->rank = r;
-        g->stream.resize((size_t)channels + 2);
+        g->stream.resize((size_t)channels + 3);
         g->exchanges.resize((size_t)channels);
         g->memory.assign(bytes, (char)0x7f); /* as bf16 and as fp32 about 3e38 */
         g->used = 0;
@@ -40,6 +40,7 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return &g->stream.back(); }
 cudaStream_t burst_gpu_weights(BurstGpu *g) { return &g->stream[g->stream.size() - 2]; }
+cudaStream_t burst_gpu_copies(BurstGpu *g) { return &g->stream[g->stream.size() - 3]; }
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel) { return &g->stream[(size_t)channel]; }
 
 int burst_gpu_mark(BurstGpu *, cudaStream_t stream, BurstMark *m)
@@ -63,6 +64,18 @@ int burst_gpu_after(BurstGpu *, cudaStream_t stream, const BurstMark *m)
 }
 
 int burst_gpu_part(BurstGpu *, cudaStream_t, int, int, int) { return BURST_OK; }
+
+void *burst_gpu_take_host(BurstGpu *g, size_t bytes)
+{
+    g->host.assign(bytes, (char)0x7f);
+    return g->host.data();
+}
+
+int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes)
+{
+    burst_gpu_copies(g)->queue.push_back(Op{[=] { memcpy(to, from, bytes); }});
+    return BURST_OK;
+}
 
 static void queue_compute(BurstGpu *g, std::function<void()> run)
 {

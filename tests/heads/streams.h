@@ -45,9 +45,10 @@ struct Stream { std::deque<Op> queue; };
 
 struct BurstGpu {
     int rank;
-    std::vector<Stream> stream; /* channels, weights, computing */
+    std::vector<Stream> stream; /* channels, copies, weights, computing */
     std::vector<int> exchanges; /* queued, by channel */
     std::vector<char> memory;   /* alike on all ranks */
+    std::vector<char> host;     /* that values are staged to */
     size_t used;
     std::vector<std::pair<size_t, size_t>> taken; /* guards follow them */
 };

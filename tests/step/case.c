@@ -95,6 +95,13 @@ static Saving random_saving(Arena *a, int layers)
     return s;
 }
 
+/* Nothing, all that layers save, or some of it; other rules of recomputation meet others each time round. */
+static const char *staged(int i)
+{
+    const char *const sets[] = {NULL, recompute_saved[RECOMPUTE_NONE], " x q o gate_up "};
+    return sets[(i + i / (RECOMPUTES + 2)) % countof(sets)];
+}
+
 /* Less than all ranks, and as many in each group, of which the ranks that split layers are in one; 0: none. */
 static int random_part(int world, int tensor)
 {
@@ -114,6 +121,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
+    c.offload = staged(i);
     return c;
 }
 
@@ -164,10 +172,10 @@ void want_last(Case *c)
 }
 
 /* Relative L2 of loss and all gradients; 1e300 where a number is none, or the run was lost. */
-static double error_once(Case *c, const Flow *f, bool late)
+static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 {
     Run r = {.flow = f, .tokens = c->n, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
-             .param = c->param, .grad = c->grad, .late = late};
+             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies}};
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
         memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));
@@ -187,5 +195,5 @@ static double error_once(Case *c, const Flow *f, bool late)
 
 double error_of(Case *c, const Flow *f)
 {
-    return fmax(error_once(c, f, false), error_once(c, f, true));
+    return fmax(error_once(c, f, false, true), error_once(c, f, true, false)); /* each stream early and late */
 }

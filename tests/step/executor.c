@@ -73,9 +73,14 @@ static const Item *find_item(Machine *m, Operand x)
     return i;
 }
 
+static bool on_host(const Machine *m, const Item *i) { return m->step->values.at[i->value].host; }
+
+/* In bytes, of the arena. */
+static int64_t address(const Machine *m, const Item *i) { return i->offset + (on_host(m, i) ? m->device : 0); }
+
 static double *place(const Machine *m, const Item *i, int64_t size, int64_t element)
 {
-    return m->arena + PER_BYTE * (i->offset + element * size);
+    return m->arena + PER_BYTE * (address(m, i) + element * size);
 }
 
 static double *copy_out(Machine *m, Operand x, int64_t *n)
@@ -151,6 +156,14 @@ static void optimizer(Machine *m, const Op *o)
         m->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
         m->y[0][i] = m->param[unit][i];
+}
+
+/* Between the device's memory and the host's. */
+static void copy(Machine *m)
+{
+    m->lost |= m->nx[0] != m->ny[0];
+    for (int64_t i = 0; i < m->ny[0] && !m->lost; i++)
+        m->y[0][i] = m->x[0][i];
 }
 
 /* What a step finds: this rank's shards. */
@@ -232,6 +245,8 @@ static void run_op(Machine *m, const Op *o)
     case OP_REDUCE: reduce(m, o); break;
     case OP_ALL_REDUCE: all_reduce(m); break;
     case OP_OPTIMIZER: optimizer(m, o); break;
+    case OP_STAGE:
+    case OP_FETCH: copy(m); break;
     default: m->lost = true;
     }
 }
@@ -244,7 +259,7 @@ static void spoil(Machine *m)
     const int next = m->t + 1 < f->ops ? m->t + 1 : 0; /* of the next sequence */
     for (int i = 0; i < f->items; i++)
         if (m->t >= 0 && item_live(&f->item[i], next) && item_live(&f->item[i], m->t))
-            memset(used + f->item[i].offset, 1, (size_t)f->item[i].bytes);
+            memset(used + address(m, &f->item[i]), 1, (size_t)f->item[i].bytes);
     for (int r = 0; r < m->ranks; r++)
         for (int64_t i = 0; i < m->bytes; i++)
             if (!used[i])
@@ -255,6 +270,10 @@ static void spoil(Machine *m)
 static bool skipped(const Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
+    const Operand named[] = {o->read[0], o->write[0]};
+    for (int i = 0; i < 2; i++) /* of the layer before the first */
+        if (named[i].value >= 0 && m->step->values.at[named[i].value].host && at->layer + named[i].next < 0)
+            return true;
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
 }
 
@@ -399,12 +418,12 @@ static bool is_among(Machine *m, int t, const Operand *list, int most, Operand x
 }
 
 /* Does what is queued, in its order, up to and with the operation at `last` of the queue. */
-static void flush(Machine *m, int last)
+static void flush(Machine *m, Queue *q, int last)
 {
     const int now = m->t, sequence = m->sequence, ops = m->run->flow->ops;
-    for (; m->begun <= last; m->begun++) {
-        m->t = m->queue[m->begun] % ops;
-        m->sequence = m->queue[m->begun] / ops;
+    for (; q->begun <= last; q->begun++) {
+        m->t = q->at[q->begun] % ops;
+        m->sequence = q->at[q->begun] / ops;
         step_one(m);
     }
     m->t = now;
@@ -412,16 +431,22 @@ static void flush(Machine *m, int last)
 }
 
 /* Compute waits for what it reads. */
-static void wait_for(Machine *m, Operand x)
+static void wait_for(Machine *m, Queue *q, Operand x)
 {
-    for (int j = m->queued - 1; j >= m->begun; j--) {
-        const int t = m->queue[j] % m->run->flow->ops;
+    for (int j = q->n - 1; j >= q->begun; j--) {
+        const int t = q->at[j] % m->run->flow->ops;
         const Op *o = m->run->flow->op[t].op;
         if (is_among(m, t, o->write, OP_WRITES, x)) {
-            flush(m, j);
+            flush(m, q, j);
             return;
         }
     }
+}
+
+static Stream stream_of(const Op *o)
+{
+    const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
+    return weights ? STREAM_WEIGHTS : o->kind == OP_STAGE || o->kind == OP_FETCH ? STREAM_COPIES : STREAM_COMPUTE;
 }
 
 static void advance(Machine *m)
@@ -429,12 +454,14 @@ static void advance(Machine *m)
     const Op *o = m->run->flow->op[m->t].op;
     if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
-    if (m->run->late && (o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM)) {
-        m->queue[m->queued++] = m->sequence * m->run->flow->ops + m->t;
+    const Stream stream = stream_of(o);
+    if (stream != STREAM_COMPUTE && m->run->late[stream]) {
+        m->queue[stream].at[m->queue[stream].n++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        wait_for(m, o->read[i]);
+    for (int i = 0; stream == STREAM_COMPUTE && i < OP_READS && o->read[i].value >= 0; i++)
+        for (int q = 0; q < STREAMS; q++)
+            wait_for(m, &m->queue[q], o->read[i]);
     step_one(m);
 }
 
@@ -520,12 +547,16 @@ bool step_run(Run *r)
 {
     Machine m = {.run = r, .step = r->flow->step, .m = &r->flow->step->program->model, 
                  .ranks = program_tensor(r->flow->step->program)};
+    int64_t host = 0;
     for (int i = 0; i < r->flow->items; i++) {
         const int64_t end = r->flow->item[i].offset + r->flow->item[i].bytes;
-        m.bytes = end > m.bytes ? end : m.bytes;
+        int64_t *bytes = on_host(&m, &r->flow->item[i]) ? &host : &m.device;
+        *bytes = end > *bytes ? end : *bytes;
     }
+    m.bytes = m.device + host;
     open_ranks(&m);
-    m.queue = calloc((size_t)(r->flow->ops * r->sequences), sizeof *m.queue);
+    for (int q = 0; q < STREAMS; q++)
+        m.queue[q].at = calloc((size_t)(r->flow->ops * r->sequences), sizeof *m.queue[q].at);
     r->loss = 0;
     m.t = -1;
     spoil(&m);
@@ -540,6 +571,7 @@ bool step_run(Run *r)
         }
     each_element(&m, give_grad);
     close_ranks(&m);
-    free(m.queue);
+    for (int q = 0; q < STREAMS; q++)
+        free(m.queue[q].at);
     return !m.lost;
 }

@@ -13,7 +13,7 @@ typedef struct Run {
     double scale;                 /* of the loss's gradient */
     double *const *param;         /* [units] -> [elements of the unit, where ranks split it, of all of them together] */
     double **grad;                /* [units] -> added to: zeroed before */
-    bool late;                    /* what the weights' stream does is done when compute waits for it, else at once */
+    bool late[STREAMS];           /* what the stream does is done when compute waits for it, else at once */
     double loss;                  /* written */
 } Run;
 /* What no item holds is NaN after every operation. Operations, operands and places are taken as they are: a wrong one gives

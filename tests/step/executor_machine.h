@@ -6,18 +6,21 @@
 
 enum { PER_BYTE = 2, RANKS = 4 };
 
+/* Operations of a stream beside compute, by their numbers; those before begun are done. */
+typedef struct Queue { int *at, n, begun; } Queue;
+
 typedef struct Machine {
     Run *run;
     const Step *step;
     const Model *m;
     int ranks, rank; /* that split the layers; they do one operation after the other together */
-    double *arenas[RANKS], *arena;
+    double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
-    int64_t bytes, n;
+    int64_t device, bytes, n;
     int t;         /* the operation */
     double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
     int64_t nx[OP_READS], ny[OP_WRITES];
-    int *queue, queued, begun; /* operations of the weights' stream, by their numbers; those before begun are done */
+    Queue queue[STREAMS];
     int sequence;              /* of the operation at t */
     bool lost;
 } Machine;

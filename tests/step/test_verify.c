@@ -286,6 +286,19 @@ static void stream_op(Case *c, Mutant *m, int t)
         how[draw(countof(how))](c, m, t);
 }
 
+/* A copy between the memories, or the wait for one: dropped, early, late, of another layer, or of another value. */
+static void copy_op(Case *c, Mutant *m, int t)
+{
+    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_layer, next_layer, other_value};
+    for (int i = 0; i < m->flow.ops; i++, t = (t + 1) % m->flow.ops) {
+        const Op *o = m->op[t].op;
+        if (op_stream(o->kind) == STREAM_COPIES || (o->kind == OP_WAIT && c->step->values.at[o->read[0].value].host)) {
+            how[draw(countof(how))](c, m, t);
+            return;
+        }
+    }
+}
+
 /* A sum over replicas, of which many steps have none. */
 static void over_replicas(Case *c, Mutant *m, int t)
 {
@@ -324,6 +337,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
     {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
     {"over replicas", over_replicas, 12}, {"over tensor", over_tensor, 60},
+    {"copies", copy_op, 16},
 };
 
 typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;

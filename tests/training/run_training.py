@@ -8,6 +8,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        memory     losses of what is recomputed, sharded and chunked: those of one rank that saves all; a sample, or with --all all
        hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
        tensor     the same of layers that ranks split
+       offload    losses and gradient norms with activations staged to a second arena and without: the same bits
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -47,13 +48,14 @@ class Layout(typing.NamedTuple):
     placement: str = ""
     tensor: int = 1
     fast: int = 0  # of the nodes, so many with devices twice as fast as the others'
+    offload: str = ""
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
         text += f"_{self.weights}_{self.chunks}" if (self.weights, self.chunks) != ("zero3", 1) else ""
         text += f"_shares{self.shares}_{self.fast}" if self.shares else ""
         text += f"_tensor{self.tensor}" if self.tensor > 1 else ""
-        text += f"_{self.placement}"
+        text += f"_{self.placement}_{self.offload}"
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -71,6 +73,7 @@ class Layout(typing.NamedTuple):
         more = more if (self.weights, self.chunks) != ("zero3", 1) else ""
         more += f" shares {self.shares};" if self.shares else ""
         more += f" placement {self.placement};" if self.placement else ""
+        more += f" offload {self.offload};" if self.offload else ""
         return text.replace(" }", more + " }")
 
 
@@ -152,6 +155,9 @@ GRADIENTS = [
     (Layout("ring", "keys", "contiguous", 2, 2, 3, tensor=3, weights="zero3 within node"), Shape(heads=6, kv_heads=3, part=NORM, sinks=True, ffn=42)),
     (Layout("burst", "keys", "striped", 2, 2, 4, tensor=2, weights="zero2 within node", placement="node, data"), Shape(masks=("full", "document"))),
     (Layout("ring", "keys", "contiguous", lanes=6, tensor=2, shares="5, 1, 2", chunks=3), Shape(tied="yes", masks=("document", "causal"))),
+    (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, offload="activations"), Shape(part=NORM, masks=("document", "causal", "full"))),
+    (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", offload="activations(o, lse)"),
+     Shape(sinks=True, masks=("causal", "window(17)", "causal", "full"))),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -166,6 +172,9 @@ TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), TENSOR[1], Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
+DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
+OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
+             Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
 SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))"]
 AGAIN = ["selective", "full"]
 TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "contiguous", lanes=4),
@@ -225,7 +234,7 @@ class Training:
         key = layout, steps, shape
         if key not in self.built:
             train = TRAIN.format(data=self.data, steps=steps, batch=2)
-            name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}" if shape else "")
+            name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
             self.built[key] = self.build(name, layout, shape or TEXT, train)
         return self.built[key]
 
@@ -313,6 +322,16 @@ class Training:
         self.agree(TENSOR)
         self.cut(TENSOR[1], self.folder / "tensor", (ONE, TENSOR[0], TENSOR[3]))
         self.cut(WORLDS[1], self.folder / "whole", (TENSOR[2],))
+    def offload(self):
+        """What is staged comes back as it was: with each rule of recomputation, all that layers save, or some of it."""
+        for layout in OFFLOADED:
+            for rule, some in (("none", "activations(q, k, o, gate_up)"), ("selective", "activations(o, lse)"), ("full", "activations(x)")):
+                plain = layout._replace(recompute=rule)
+                runs = [self.train(self.program(plain._replace(offload=o), NEAR_STEPS, DEEP)) for o in ("none", "activations", some)]
+                rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+                expect(len(set(rows[0])) == NEAR_STEPS, f"{plain}: {len(rows[0])} lines of metrics")
+                expect(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
+                print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
 
     def equality(self):
         right = self.train(self.program(ONE))
@@ -400,7 +419,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "offload", "equality", "failure", "mpi"]
 
 
 def main():

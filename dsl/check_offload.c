@@ -1,0 +1,59 @@
+/* check_offload.c: what of a layer waits for backward in the host's memory. */
+#include "check.h"
+
+#include <string.h>
+
+/* activations, or activations(x, o): of the values that layers save, all or these. */
+static void take_staged(Checker *c, const Ast *value, Layout *l)
+{
+    const bool all = value->kind == A_NAME;
+    l->offload.value = all ? MOST_STAGED : 0;
+    for (const Ast *name = all ? NULL : value->args.first; name; name = name->next) {
+        const char *set = l->offloaded ? l->offloaded : " ";
+        if (name->kind != A_NAME || !has_value(c, name->text, (int)strlen(name->text)))
+            diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s", savable_names(c));
+        else if (saves(set, name->text))
+            diag_error(c->diags, name->span, "'%s' is staged twice", name->text);
+        else
+            l->offloaded = arena_printf(c->arena, "%s%s ", set, name->text);
+    }
+}
+
+static bool is_word(const Ast *value, const char *word)
+{
+    return value && (value->kind == A_NAME || value->kind == A_CALL) && strcmp(value->text, word) == 0;
+}
+
+void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const names[] = {"none", "auto", "activations", "activations(x, o)"}, *const later[] = {"optimizer", "chunks", "outputs"};
+    (void)f;
+    Layout *l = to;
+    Cursor u = cursor_of(c, s);
+    const Ast *value = u.at;
+    l->offload = (Setting){.given = true, .span = s->span};
+    for (int i = 0; i < countof(later); i++)
+        if (is_word(value, later[i])) {
+            not_planned(c, value->span, arena_printf(c->arena, "offload %s", later[i]), "offload activations, auto or none");
+            return;
+        }
+    if (is_word(value, "activations")) {
+        take_staged(c, value, l);
+        u.at = value->next;
+    } else if (cursor_choice(&u, names, countof(names)) == 1) {
+        l->offload.is_auto = true;
+    }
+    cursor_end(&u);
+}
+
+void check_offload(Checker *c, const Layout *l)
+{
+    const int rule = l->recompute.is_auto ? -1 : (int)l->recompute.value;
+    const char *saved = l->saving.upper ? l->saving.lower : rule >= 0 ? recompute_saved[rule] : NULL;
+    for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
+        const char *name = arena_copy(c->arena, at, strcspn(at, " "));
+        if (!saves(saved, name))
+            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: not every layer saves it; each saves%.*s", name,
+                       (int)strlen(saved) - 1, saved);
+    }
+}
