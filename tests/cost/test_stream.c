@@ -85,8 +85,9 @@ static double by_recurrence(const StepParts *p, const Case *k, double tokens)
     const double backward = (p->block[BLOCK_BACKWARD].seconds + p->block[BLOCK_BACKWARD].again) / layers + p->kind[0].time[1].seconds + again;
     const double g_layer = 2 * layer * sent + latency, g_head = 2 * head * sent + latency, g_embed = 2 * table * sent + latency;
     const double r_layer = 4 * layer * sent + latency, r_head = 4 * head * sent + latency, r_embed = 4 * table * sent + latency;
-    /* before weights are read: sums zeroed; and where gate and up are saved, their product and down's gradient */
-    const double zero = 4 * layer / memory, product_down = strcmp(k->recompute, "none") == 0 ? tokens * (3 * 4096 * 2 / memory + 2 * 1024.0 * 4096 / product) : 0;
+    /* Before weights are read, where gate and up are saved: their product, the zeroing of sums and down's gradient. Elsewhere weights are
+     * read first: sums are zeroed just before the first operation that adds to them. */
+    const double before = strcmp(k->recompute, "none") == 0 ? (4 * layer + tokens * 3 * 4096 * 2) / memory + tokens * 2 * 1024.0 * 4096 / product : 0;
     Two t = {0, g_embed};
     double here = g_embed, next = 0;
     visit(&t, &here, &next, g_layer, 0, p->block[BLOCK_EMBED].seconds, 0);
@@ -95,10 +96,10 @@ static double by_recurrence(const StepParts *p, const Case *k, double tokens)
         visit(&t, &here, &next, l + 1 < layers ? g_layer : g_head, 0, forward, 0);
     }
     here = next;
-    visit(&t, &here, &next, g_layer, 4 * head / memory, p->block[BLOCK_HEAD].seconds, r_head);
+    visit(&t, &here, &next, g_layer, 0, p->block[BLOCK_HEAD].seconds, r_head);
     for (int l = layers - 1; l >= 0; l--) {
         here = next;
-        visit(&t, &here, &next, l > 0 ? g_layer : 0, zero + product_down, backward, r_layer);
+        visit(&t, &here, &next, l > 0 ? g_layer : 0, before, backward, r_layer);
     }
     visit(&t, &here, &next, 0, 0, p->block[BLOCK_EMBED_BACK].seconds, r_embed);
     return later(t.now, t.stream) + p->block[BLOCK_OPTIMIZER].seconds;
