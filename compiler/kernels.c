@@ -69,8 +69,8 @@ Kernels kernels_of(const Program *p)
 double kernels_columns(const Program *p, bool backward)
 {
     const int d = p->model.head_dim;
-    const Kernels k = kernels_of(p);
-    if (!p->cluster.target->device_memory || !k.form)
+    const Kernels k = p->cluster.target->device_memory ? kernels_of(p) : (Kernels){0};
+    if (!k.form)
         return d;
     if (!backward || k.tile.backward_form != 80)
         return d / k.share[backward];
