@@ -367,13 +367,13 @@ static const char *offload_text(Arena *a, const Choice *c)
     return list ? arena_printf(a, "activations(%s)", list) : NULL;
 }
 
-/* Values by their names, where the layout also says what layers save. */
+/* Values by their names, where it is decided what layers save. */
 static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);
     if (p->tensor && (c->staged || c->offload))
         return "what tensor ranks split is not staged by this version of burstc; use offload none";
-    if (!p->layout.offloaded || c->spared)
+    if (!c->offload || c->staged || c->spared)
         return NULL;
     if (p->model.layers == 1)
         return "the model has one layer, whose backward follows its forward: there is nothing to stage";

@@ -53,7 +53,8 @@ def write(case, tokens, layout):
 
 def check_row(case, kept, names, line, step, world, matmul):
     *values, longest, of_rank, memory, unit, seconds, _, rate, mfu, _, largest = re.split(r" +", line, maxsplit=len(names) + 9)
-    settings = [f"{n} {1 if v == '-' else v};" for n, v in zip(names, values)]
+    none = {"ffn chunks": "1", "offload": "none"}
+    settings = [f"{n} {none[n] if v == '-' else v};" for n, v in zip(names, values)]
     layout, tokens = kept + " ".join(settings), tokens_of(longest)
     write(case, tokens, layout)
     cost, alive = burstc("c.topo", "at.burst", "--emit=cost"), burstc("c.topo", "at.burst", "--emit=memory")
@@ -80,7 +81,7 @@ def check(case):
     assert lines[0] == "burst-fit 1" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
     world, step = re.search(r": (\d+) ranks, .* multiples of (\S+) tokens", lines[1]).groups()
     kept = re.fullmatch(r"layout \{ (.*)\}, with", lines[2]).group(1)
-    names = [n for n in ("ffn chunks", "recompute", "weights") if n in lines[3]]
+    names = [n for n in ("ffn chunks", "recompute", "offload", "weights") if n in lines[3]]
     matmul = 693e12 if case.get("device") == "h200" else 50e9
     rows = [check_row(case, kept, names, line, tokens_of(step), int(world), matmul) for line in lines[4:]]
     assert len(rows) >= 3 and rows == sorted(rows) or "weights" in names or len(set(rows)) > 2, rows

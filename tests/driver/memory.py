@@ -69,9 +69,10 @@ def check_spaces(text, plan, step):
 
 
 def with_choice(layout, choice):
-    choice = "ffn chunks 1" if choice == "no ffn chunks" else choice
+    choice = {"no ffn chunks": "ffn chunks 1", "no offload": "offload none"}.get(choice, choice)
     name = "ffn chunks" if choice.startswith("ffn") else choice.split()[0]
     kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith(name)]
+    kept += [] if "offload" in layout + choice else ["offload none"]
     return "layout {" + ";".join(kept) + f"; {choice}; }}"
 
 
@@ -86,6 +87,11 @@ def check_others(folder, text, model):
     layout = text.splitlines()[1]
     assert len(rows) > 3
     for row in rows[1:]:
+        if not re.search(r" ms ", row):  # it cannot be
+            other = with_choice(layout, re.split("  +", row.strip())[0])
+            (folder / "other.burst").write_text(model.replace(re.search(r"layout \{.*\}", model).group(0), other))
+            burstc(folder, "c.topo", "other.burst", "--emit=cost", status=1)
+            continue
         what, needs, step = re.match(rf"  (.*?) +{SIZE} +(?:[-+]{SIZE[1:-1]} +)?(\S+) ms", row).groups()
         other = layout if what == "as it is" else with_choice(layout, what)
         (folder / "other.burst").write_text(model.replace(re.search(r"layout \{.*\}", model).group(0), other))

@@ -311,8 +311,8 @@ static bool row_by_row(const Case *c, const Value *a, const Value *b)
     return c->step->chunks > 1 && a->dim[0] == DIM_TOKENS && b->dim[0] == DIM_TOKENS;
 }
 
-/* Of the embedding some rows are read alone, those of the batch's tokens. */
-static bool of_embedding(const Item *i, const Value *v) { return v->kind == VALUE_WEIGHT && i->index == 0; }
+/* Of the embedding some rows are read alone, those of the batch's tokens; one rank alone reads what was rounded. */
+static bool of_embedding(const Item *i, const Value *v) { return (v->kind == VALUE_WEIGHT || v->kind == VALUE_ROUNDED) && i->index == 0; }
 
 /* Weights that last the step are gathered in its first sequence and, where gradients last too, shards are made in the last one:
  * lifetimes are those of any sequence. */
