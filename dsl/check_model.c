@@ -588,7 +588,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .offload = automatic};
+                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);

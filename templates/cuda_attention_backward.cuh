@@ -368,8 +368,10 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
 #if __CUDA_ARCH__ >= 900
         forget(dq_column);
 #else
-        if (D == 64)
+        if (D == 64) /* which ptxas had better not keep is found by trying */
             forget(w.part);
+        else if (D == 128)
+            forget(w.lane);
 #endif
         copies_wait<0>();
         __syncthreads(); /* this stage is here; the other, P and dS are no longer read */

@@ -104,8 +104,8 @@ static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, cons
                                                     int keys)
 {
     constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, ROWS = BurstTileShape<80, D>::FORWARD_ROWS;
-    /* At head_dim 64 ptxas had better not keep the thread; found by trying. */
-    const int thread = D == 64 ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * ROWS, lane = thread % 32;
+    /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by trying. */
+    const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * ROWS, lane = thread % 32;
     int32_t q_position[ROWS / 8];
 #pragma unroll
     for (int row = 0; row < ROWS / 8; row++)
@@ -287,6 +287,8 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, B
         const int entry = next, key0 = entry / 2 * BN;
         next = ++list < end ? *list : -1;
         forget(kv);
+        if (CAPPED && MASK::TABLES)
+            forget(lane), forget(warp_row);
         if (D == 128 && MASK::ALL) /* which of them ptxas had better not keep is found by trying */
             forget(warp_row);
         copies_wait<0>();
