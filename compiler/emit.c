@@ -265,7 +265,7 @@ static void emit_alloc(Emit *e)
         emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c", "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
-    emit_step_shards(e);
+    emit_shards(e);
     emit_live(e);
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
@@ -518,8 +518,8 @@ static void emit_plan_of_step(Emit *e)
     emit_schedule(e, e->draft->forward);
     emit_schedule(e, e->draft->backward);
     text_add(e->out, "/* ---- a step ---- */\n");
-    emit_step_tensors(e);
-    emit_step_places(e);
+    emit_tensors(e);
+    emit_places(e);
     emit_layer_masks(e);
     text_printf(e->out, "\n#include \"%s\"\n\n", language(e)->layer);
     emit_step_blocks(e);

@@ -19,11 +19,13 @@ const char *base_name(const char *path);
 void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward */
 void emit_trace(Emit *e, const Schedule *s);    /* its operations, for runtime/trace.c; by chunks only */
 void emit_chunk(Emit *e);                       /* plan_chunk */
-void emit_step_tensors(Emit *e);                /* where tensors lie in their units */
-void emit_step_places(Emit *e);                 /* where the step's values lie in the arena */
+void emit_tensors(Emit *e);                     /* where tensors lie in their units */
+void emit_places(Emit *e);                      /* where the step's values lie in the arena */
+const char *constant_name(Arena *a, const char *text);    /* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
+const char *weight_constant(Arena *a, const char *tensor); /* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */
 void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
-void emit_step_shards(Emit *e);                 /* of plan_alloc: where gradients lie */
+void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
 const char *channel_name(const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
 

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* Words of a call: n: tokens, own or all as it reads them; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
- * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what
- * a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+ * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
@@ -60,21 +59,6 @@ typedef struct Printer {
 
 /* ---- names ---- */
 
-static const char *upper(Arena *a, const char *text)
-{
-    char *copy = arena_printf(a, "%s", text);
-    for (char *c = copy; *c; c++)
-        *c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
-    return copy;
-}
-
-/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight. */
-static const char *tensor_name_text(Arena *a, const char *tensor)
-{
-    const char *suffix = strstr(tensor, ".weight");
-    return arena_printf(a, "PLAN_W_%s", upper(a, suffix ? arena_copy(a, tensor, (size_t)(suffix - tensor)) : tensor));
-}
-
 static const char *block_function(Arena *a, const Block *b)
 {
     char *name = arena_printf(a, "plan_step_%s", b->name);
@@ -110,7 +94,7 @@ static const char *place_text(const Printer *p, const Op *o, Operand x)
     if (v->kind == VALUE_STATE)
         return arena_printf(a, "s->weights.%s[%s]", v->name, index_text(p, o, x));
     const char *index = v->index != INDEX_NONE ? arena_printf(a, "(%s)", index_text(p, o, x)) : "";
-    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element], upper(a, v->name), index);
+    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element], constant_name(a, v->name), index);
 }
 
 /* Of this index, of the next, or of the embedding's unit where that is not the block's. */
@@ -175,95 +159,6 @@ static void emit_list(Emit *e, const char *begin, const char *const *item, int n
     text_free(&t);
 }
 
-/* ---- places ---- */
-
-static bool used_by_program(const Flow *f, int value)
-{
-    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
-        for (int i = 0; i < f->step->block[b].ops.n; i++) {
-            const Op *o = &f->step->block[b].ops.at[i];
-            for (int j = 0; j < OP_READS; j++)
-                if (o->read[j].value == value || (j < OP_WRITES && o->write[j].value == value))
-                    return true;
-        }
-    return false;
-}
-
-/* Where index i lies; before the first that has a place, as that one does. */
-static int64_t offset_at(const Flow *f, int value, int index)
-{
-    const int n = value_indices(f->step, &f->step->values.at[value]);
-    const Item *i = flow_item(f, value, index);
-    for (int k = index; !i && k < n; k++)
-        i = flow_item(f, value, k);
-    for (int k = index; !i && k >= 0; k--)
-        i = flow_item(f, value, k);
-    return !i ? 0 : item_on_host(f, i) ? i->offset : i->offset - f->state;
-}
-
-static bool a_stride_apart(const Flow *f, int value, int n)
-{
-    const int64_t stride = offset_at(f, value, n > 1) - offset_at(f, value, 0);
-    for (int i = 1; i < n; i++)
-        if (offset_at(f, value, i) - offset_at(f, value, i - 1) != stride)
-            return false;
-    return true;
-}
-
-/* A value of each layer, visit or unit: a stride, or a table in units of the alignment. */
-static void emit_places(Emit *e, const Flow *f, int value, int n)
-{
-    const char *name = upper(e->arena, f->step->values.at[value].name);
-    const int64_t first = offset_at(f, value, 0), stride = offset_at(f, value, n > 1) - first;
-    if (a_stride_apart(f, value, n)) {
-        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n", name, first, stride);
-        return;
-    }
-    text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
-    for (int i = 0; i < n; i++)
-        text_printf(e->out, "%s%" PRId64, i % 16 ? ", " : i ? ",\n    " : "\n    ", offset_at(f, value, i) / f->align);
-    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name, f->step->values.at[value].name);
-}
-
-static bool has_places(const Flow *f, int value)
-{
-    const Value *v = &f->step->values.at[f->same[value]];
-    return value_has_place(v, value_indices(f->step, v) - 1);
-}
-
-void emit_step_places(Emit *e)
-{
-    const Flow *f = e->draft->memory.flow;
-    text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
-                        "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
-    if (f->host)
-        text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
-                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host, step_staged_bytes(f->step));
-    if (f->step->chunks > 1)
-        text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
-    if (f->step->tail)
-        text_printf(e->out, "#define PLAN_TAIL %" PRId64 " /* last tokens of a rank, of which layers keep attention's output */\n", f->step->tail);
-    for (int v = 0; v < f->step->values.n; v++) {
-        const Value *x = &f->step->values.at[v];
-        if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
-            continue;
-        if (has_places(f, v))
-            emit_places(e, f, v, value_indices(f->step, x));
-        else
-            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n", upper(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
-                        offset_at(f, v, 0));
-    }
-}
-
-void emit_step_tensors(Emit *e)
-{
-    text_add(e->out, "\n/* Where tensors lie in their unit of weights, in elements. */\n");
-    for (int u = 0; u < e->draft->units.n; u++)
-        for (int t = 0; t < e->draft->units.at[u].tensors; t++)
-            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", tensor_name_text(e->arena, e->draft->units.at[u].tensor[t].name),
-                        e->draft->units.at[u].tensor[t].offset);
-}
-
 /* ---- operands ---- */
 
 static bool is_weight(const Printer *p, Operand x)
@@ -295,7 +190,7 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     const UnitTensor *t = op_tensor(p->step, o, p->block);
     if (t->offset == 0)
         return variable(p, o, *x);
-    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), tensor_name_text(p->emit->arena, t->name));
+    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), weight_constant(p->emit->arena, t->name));
 }
 
 static bool has_all_tokens(const Printer *p, Operand x)
@@ -702,15 +597,4 @@ void emit_step_sequence(Emit *e)
     emit_line(e, "return BURST_OK;");
     emit_line(e, "}");
     emit_line(e, "%s", "");
-}
-
-/* Where the optimizer finds gradients and leaves rounded parameters. */
-void emit_step_shards(Emit *e)
-{
-    const Step *s = e->draft->memory.flow->step;
-    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
-    emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
-    if (step_value(s, "param_bf16") >= 0)
-        emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
-    emit_line(e, "}");
 }

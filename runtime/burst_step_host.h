@@ -272,15 +272,21 @@ static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
     return BURST_OK;
 }
 
-/* Of a layer, to the arena that stands for the host's memory: copied at once, in the rank's own time. */
-static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+/* Copied at once, in the rank's own time; counted. */
+static inline int burst_copy_now(BurstExec *e, const void *from, void *to, size_t bytes, int64_t *counted)
 {
-    (void)layer;
     burst_part(e, BURST_P_WAIT_COPY, 0, 0);
     memcpy(to, from, bytes);
     burst_part(e, BURST_P_IDLE, 0, 0);
-    c->staged_bytes += (int64_t)bytes;
+    *counted += (int64_t)bytes;
     return BURST_OK;
+}
+
+/* Of a layer, to the arena that stands for the host's memory. */
+static inline int burst_op_stage(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)layer;
+    return burst_copy_now(e, from, to, bytes, &c->staged_bytes);
 }
 
 /* All that was staged is there. */
@@ -293,11 +299,7 @@ static inline int burst_op_staged(BurstExec *e, BurstCopies *c)
 static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void *to, size_t bytes, BurstCopies *c)
 {
     (void)layer;
-    burst_part(e, BURST_P_WAIT_COPY, 0, 0);
-    memcpy(to, from, bytes);
-    burst_part(e, BURST_P_IDLE, 0, 0);
-    c->fetched_bytes += (int64_t)bytes;
-    return BURST_OK;
+    return burst_copy_now(e, from, to, bytes, &c->fetched_bytes);
 }
 
 /* What was fetched for the layer is there. */

@@ -1,0 +1,122 @@
+/* emit_places.c: constants of the emitted program that say where the step's values lie in a rank's arena (step_pack) and where
+ * tensors lie in their units.
+ */
+#include "emit.h"
+#include "plan/step.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+const char *constant_name(Arena *a, const char *text)
+{
+    char *copy = arena_printf(a, "%s", text);
+    for (char *c = copy; *c; c++)
+        *c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
+    return copy;
+}
+
+/* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight. */
+const char *weight_constant(Arena *a, const char *tensor)
+{
+    const char *suffix = strstr(tensor, ".weight");
+    return arena_printf(a, "PLAN_W_%s", constant_name(a, suffix ? arena_copy(a, tensor, (size_t)(suffix - tensor)) : tensor));
+}
+
+static bool used_by_program(const Flow *f, int value)
+{
+    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+        for (int i = 0; i < f->step->block[b].ops.n; i++) {
+            const Op *o = &f->step->block[b].ops.at[i];
+            for (int j = 0; j < OP_READS; j++)
+                if (o->read[j].value == value || (j < OP_WRITES && o->write[j].value == value))
+                    return true;
+        }
+    return false;
+}
+
+/* Where index i lies; before the first that has a place, as that one does. */
+static int64_t offset_at(const Flow *f, int value, int index)
+{
+    const int n = value_indices(f->step, &f->step->values.at[value]);
+    const Item *i = flow_item(f, value, index);
+    for (int k = index; !i && k < n; k++)
+        i = flow_item(f, value, k);
+    for (int k = index; !i && k >= 0; k--)
+        i = flow_item(f, value, k);
+    return !i ? 0 : item_on_host(f, i) ? i->offset : i->offset - f->state;
+}
+
+static bool a_stride_apart(const Flow *f, int value, int n)
+{
+    const int64_t stride = offset_at(f, value, n > 1) - offset_at(f, value, 0);
+    for (int i = 1; i < n; i++)
+        if (offset_at(f, value, i) - offset_at(f, value, i - 1) != stride)
+            return false;
+    return true;
+}
+
+/* A value of each layer, visit or unit: a stride, or a table in units of the alignment. */
+static void emit_place(Emit *e, const Flow *f, int value, int n)
+{
+    const char *name = constant_name(e->arena, f->step->values.at[value].name);
+    const int64_t first = offset_at(f, value, 0), stride = offset_at(f, value, n > 1) - first;
+    if (a_stride_apart(f, value, n)) {
+        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n", name, first, stride);
+        return;
+    }
+    text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
+    for (int i = 0; i < n; i++)
+        text_printf(e->out, "%s%" PRId64, i % 16 ? ", " : i ? ",\n    " : "\n    ", offset_at(f, value, i) / f->align);
+    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name, f->step->values.at[value].name);
+}
+
+static bool has_places(const Flow *f, int value)
+{
+    const Value *v = &f->step->values.at[f->same[value]];
+    return value_has_place(v, value_indices(f->step, v) - 1);
+}
+
+void emit_places(Emit *e)
+{
+    const Flow *f = e->draft->memory.flow;
+    text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
+                        "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
+    if (f->host)
+        text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
+                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host, step_staged_bytes(f->step));
+    if (f->step->chunks > 1)
+        text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
+    if (f->step->tail)
+        text_printf(e->out, "#define PLAN_TAIL %" PRId64 " /* last tokens of a rank, of which layers keep attention's output */\n", f->step->tail);
+    for (int v = 0; v < f->step->values.n; v++) {
+        const Value *x = &f->step->values.at[v];
+        if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
+            continue;
+        if (has_places(f, v))
+            emit_place(e, f, v, value_indices(f->step, x));
+        else
+            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n", constant_name(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
+                        offset_at(f, v, 0));
+    }
+}
+
+void emit_tensors(Emit *e)
+{
+    text_add(e->out, "\n/* Where tensors lie in their unit of weights, in elements. */\n");
+    for (int u = 0; u < e->draft->units.n; u++)
+        for (int t = 0; t < e->draft->units.at[u].tensors; t++)
+            text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
+                        e->draft->units.at[u].tensor[t].offset);
+}
+
+/* Where the optimizer finds gradients and leaves rounded parameters. */
+void emit_shards(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
+    emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
+    if (step_value(s, "param_bf16") >= 0)
+        emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
+    emit_line(e, "}");
+}

@@ -1,0 +1,449 @@
+/* check_layout.c: the layout: factors of the world size, and choices of the plan. */
+#include "check.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* A factor of the world size. */
+static void take_factor(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Setting *setting = to;
+    Cursor u = cursor_of(c, s);
+    *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(&u, "auto")};
+    if (!setting->is_auto)
+        cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
+    cursor_end(&u);
+}
+
+/* `context 64`, or as the coordinates of a schedule: `context 4 x auto x 2`. */
+static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Layout *l = to;
+    Sizes *sizes = &l->sizes;
+    Cursor u = cursor_of(c, s);
+    l->context = (Setting){.value = 1, .span = s->span, .given = true};
+    do {
+        int64_t size = 0;
+        if (cursor_try(&u, "auto"))
+            l->context.is_auto = true;
+        else if (cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &size) && l->context.value <= (int64_t)f->hi)
+            l->context.value *= size;
+        if (sizes->n < MAX_COORDS)
+            sizes->at[sizes->n] = size;
+        sizes->n++;
+    } while (cursor_try(&u, "x"));
+    bool wrong = !cursor_end(&u), many = sizes->n > MAX_COORDS, large = l->context.value > (int64_t)f->hi;
+    if (!wrong && many)
+        diag_error(c->diags, s->span, "a schedule has at most %d coordinates", MAX_COORDS);
+    else if (!wrong && large)
+        diag_error(c->diags, s->span, "'context' must be from %lld to %lld", (long long)f->lo, (long long)f->hi);
+    l->context.is_auto |= wrong || many || large; /* one error is enough */
+    sizes->n = sizes->n == 1 || many ? 0 : sizes->n;
+    sizes->span = s->span;
+}
+
+/* Tensor parallelism is not searched. */
+static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Setting *setting = to;
+    take_factor(c, s, f, to);
+    if (setting->is_auto)
+        not_planned(c, s->span, arena_printf(c->arena, "%s auto", s->text),
+                    arena_printf(c->arena, "a number, such as %s 1", s->text));
+    setting->is_auto = false;
+}
+
+/* A word out of names, or auto. */
+static Cursor choose_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
+{
+    const char **all = NEW_ARRAY(c->arena, const char *, n + 1);
+    memcpy(all, names, sizeof *all * (size_t)n);
+    all[n] = "auto";
+    Cursor u = cursor_of(c, s);
+    int word = cursor_choice(&u, all, n + 1);
+    *setting = (Setting){.value = word == n ? 0 : word, .is_auto = word == n, .given = true, .span = s->span};
+    return u;
+}
+
+static void take_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
+{
+    Cursor u = choose_named(c, s, setting, names, n);
+    cursor_end(&u);
+}
+
+static void take_travel(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    take_named(c, s, &((Layout *)to)->travel, travel_names, TRAVELS);
+}
+
+/* blocks(B): the only value with an argument that is planned. */
+static bool call_value(Checker *c, const Ast *s, const char *name, const Ast **argument)
+{
+    const Ast *call = s->args.first;
+    if (!call || call->kind != A_CALL || strcmp(call->text, name) != 0 || call->next)
+        return false;
+    *argument = call->args.n == 1 && call->args.first->kind == A_NUMBER ? call->args.first : NULL;
+    if (!*argument)
+        diag_error(c->diags, call->span, "'%s' needs one number, such as %s(64)", name, name);
+    return true;
+}
+
+static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Layout *l = to;
+    const Ast *block;
+    if (!call_value(c, s, "blocks", &block)) {
+        take_named(c, s, &l->partition, partition_names, PART_KINDS);
+        if (!l->partition.is_auto && l->partition.value == PART_BLOCKS)
+            diag_error(c->diags, s->span, "'blocks' needs its size in tokens, such as blocks(64)");
+        return;
+    }
+    l->partition = (Setting){.value = PART_BLOCKS, .given = true, .span = s->span};
+    l->block = l->partition;
+    if (!block)
+        return;
+    if (!block->number.is_whole || block->number.whole < 1 || block->number.unit != UNIT_NONE)
+        diag_error(c->diags, block->span, "the block size must be a positive number of tokens");
+    l->block.value = block->number.whole;
+}
+
+bool has_value(const Checker *c, const char *name, int n)
+{
+    static const char *const of_norm[] = {"q_raw", "rstd_q", "k_raw", "rstd_k"};
+    bool has = saves(recompute_saved[RECOMPUTE_NONE], arena_copy(c->arena, name, (size_t)n));
+    for (int i = 0; i < countof(of_norm) && !c->program->model.qk_norm; i++)
+        has &= (int)strlen(of_norm[i]) != n || memcmp(of_norm[i], name, (size_t)n) != 0;
+    return has;
+}
+
+const char *savable_names(Checker *c)
+{
+    const char *names = recompute_saved[RECOMPUTE_NONE], *list = "";
+    for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
+        if (strncmp(at, "x ", 2) != 0 && has_value(c, at, (int)strcspn(at, " ")))
+            list = arena_printf(c->arena, "%s%s%.*s", list, *list ? ", " : "", (int)strcspn(at, " "), at);
+    return list;
+}
+
+/* A name, or name(20): from layer 20 on. All bounds are one: it divides backward into two loops. */
+static void take_saved(Checker *c, const Ast *name, Saving *v)
+{
+    const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
+    if (name->kind != A_NAME && !(name->kind == A_CALL && bound)) {
+        diag_error(c->diags, name->span, "expected the name of a value, or with the first layer that saves it, such as gate_up(20)");
+    } else if (!has_value(c, name->text, (int)strlen(name->text))) {
+        diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text, savable_names(c));
+    } else if (saves(v->upper, name->text) && strcmp(name->text, "x") != 0) {
+        diag_error(c->diags, name->span, "'%s' is saved twice", name->text);
+    } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 || bound->number.whole > 1 << 20)) {
+        diag_error(c->diags, bound->span, "expected the first layer that saves '%s', from 1 on", name->text);
+    } else if (bound && v->from && bound->number.whole != v->from) {
+        diag_error(c->diags, bound->span, "all bounds of one `save` are the same layer; this one is %lld, another %d",
+                   (long long)bound->number.whole, v->from);
+    } else {
+        v->from = bound ? (int)bound->number.whole : v->from;
+        v->upper = arena_printf(c->arena, "%s%s ", v->upper, name->text);
+        v->lower = bound ? v->lower : arena_printf(c->arena, "%s%s ", v->lower, name->text);
+    }
+}
+
+/* save(o, lse, gate_up(20)); a layer's input is always saved. */
+static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
+{
+    Cursor u = cursor_of(c, s);
+    l->recompute = (Setting){.given = true, .span = s->span};
+    l->saving = (Saving){recompute_saved[RECOMPUTE_FULL], recompute_saved[RECOMPUTE_FULL], 0};
+    for (const Ast *name = call->args.first; name; name = name->next)
+        take_saved(c, name, &l->saving);
+    u.at = call->next;
+    cursor_end(&u);
+}
+
+static void take_tail(Checker *c, const Ast *s, Layout *l)
+{
+    const Ast *share = NULL;
+    l->recompute = (Setting){.value = RECOMPUTE_TAIL, .given = true, .span = s->span};
+    if (!call_value(c, s, "tail", &share))
+        diag_error(c->diags, s->span, "'tail' needs the share of a rank's tokens that are kept, such as tail(0.5)");
+    else if (share && (share->number.unit != UNIT_NONE || !(share->number.value >= 0.01 && share->number.value <= 0.99)))
+        diag_error(c->diags, share->span, "expected the share of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
+    l->saving.tail = share ? share->number.value : 0.5;
+}
+
+static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Layout *l = to;
+    const Ast *value = s->args.first;
+    const bool call = value && value->kind == A_CALL;
+    if (value && (call || value->kind == A_NAME) && strcmp(value->text, "tail") == 0)
+        take_tail(c, s, l);
+    else if (call && strcmp(value->text, "save") == 0)
+        take_saving(c, s, value, l);
+    else
+        take_named(c, s, &l->recompute, recompute_names, RECOMPUTES);
+}
+
+/* A path in the text is relative to the file that it stands in. */
+static const SchedText *load_named_schedule(Checker *c, const Ast *path)
+{
+    const char *file = path_beside(c->arena, path->span, path->text);
+    if (is_plain_file(file))
+        return load_schedule(c, file, path->span);
+    diag_error(c->diags, path->span, "cannot read '%s'", file);
+    return NULL;
+}
+
+static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Layout *l = to;
+    Cursor u = cursor_of(c, s);
+    l->schedule_span = u.at ? u.at->span : s->span;
+    if (u.at && u.at->kind == A_STRING) {
+        const Ast *path = cursor_string(&u, "a file");
+        const SchedText *text = cursor_end(&u) ? load_named_schedule(c, path) : NULL;
+        if (text)
+            l->schedule = text->name;
+        return;
+    }
+    const Ast *name = cursor_name(&u, "auto, the name of a schedule, or a file in quotes");
+    cursor_end(&u);
+    if (name && strcmp(name->text, "auto") != 0)
+        l->schedule = name->text;
+}
+
+/* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
+typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
+static const Planned choices[] = {
+    {"loss", "fused", {"full"}},
+    {"accumulate", "fp32", {"bf16", "fp16"}},
+};
+
+static void take_choice(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)to;
+    const Planned *choice = choices;
+    while (strcmp(choice->setting, f->name) != 0)
+        choice++;
+    const char *names[7] = {choice->accepted};
+    int n = 1;
+    for (; n <= 5 && choice->others[n - 1]; n++)
+        names[n] = choice->others[n - 1];
+    Cursor u = cursor_of(c, s);
+    const Ast *value = u.at;
+    for (int i = 1; value && i < n; i++)
+        if (strcmp(value->text, names[i]) == 0) {
+            const char *what = arena_printf(c->arena, "%s %s", s->text, names[i]);
+            not_planned(c, value->span, what, arena_printf(c->arena, "%s %s", s->text, choice->accepted));
+            return;
+        }
+    cursor_choice(&u, names, n);
+    cursor_end(&u);
+}
+
+/* `weights zero3 within node;`: value 0 is a node's ranks. */
+static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Layout *l = to;
+    const Ast *value = s->args.first;
+    const bool hybrid = value && strcmp(value->text, "hybrid") == 0, replicated = value && strcmp(value->text, "replicated") == 0;
+    if (hybrid || replicated) {
+        not_planned(c, value->span, arena_printf(c->arena, "weights %s", value->text), hybrid ? "weights zero3 within node" : "weights zero1 within 1");
+        return;
+    }
+    Cursor u = choose_named(c, s, &l->weights, sharding_names, SHARDINGS);
+    if (l->weights.value >= 0 && cursor_try(&u, "within")) {
+        l->within = (Setting){.given = true, .span = u.at ? u.at->span : s->span};
+        if (!u.at)
+            diag_error(c->diags, s->span, "'within' needs `node`, or how many ranks share the weights");
+        else if (!cursor_try(&u, "node"))
+            cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &l->within.value);
+    }
+    cursor_end(&u);
+}
+
+/* `ffn chunks 4;` */
+static void take_ffn_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Setting *setting = to;
+    Cursor u = cursor_of(c, s);
+    if (!cursor_word(&u, "chunks"))
+        return;
+    *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(&u, "auto")};
+    if (!setting->is_auto)
+        cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
+    cursor_end(&u);
+}
+
+#define AT(member) offsetof(Layout, member)
+static const Field layout_fields[] = {
+    {"data", take_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
+    {"context", take_context, 0, 0, UNIT_NONE, 1, 1 << 20},
+    {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
+    {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
+    {"placement", take_placement, 0, 0},
+    {"partition", take_partition, 0, 0},
+    {"shares", take_shares, 0, 0},
+    {"schedule", take_schedule, 0, 0},
+    {"travel", take_travel, 0, 0},
+    {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
+    {"recompute", take_recompute, 0, 0},
+    {"loss", take_choice, 0, 0},
+    {"ffn", take_ffn_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
+    {"offload", take_offload, 0, 0},
+    {"accumulate", take_choice, 0, 0},
+};
+#undef AT
+
+/* context and heads multiply to the ranks that share a sequence. */
+static void check_group(Checker *c, const Layout *l, int64_t group)
+{
+    const Setting *context = &l->context, *heads = &l->heads;
+    const Setting *one = !context->is_auto ? context : heads, *other = one == context ? heads : context;
+    const char *name = one == context ? "context" : "heads";
+    const char *would_do = arena_printf(c->arena, "context %lld or heads %lld", (long long)group, (long long)group);
+    if (one->is_auto)
+        return;
+    if (other->is_auto && group % one->value != 0)
+        diag_error(c->diags, one->span, "%s %lld does not divide the %lld ranks that share a sequence; use %s", name,
+                   (long long)one->value, (long long)group, would_do);
+    else if (!other->is_auto && one->value * other->value != group)
+        diag_error(c->diags, span_join(one->span, other->span),
+                   "context %lld times heads %lld is not the %lld ranks that share a sequence; use %s",
+                   (long long)context->value, (long long)heads->value, (long long)group, would_do);
+}
+
+/* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
+static void settle_data(Layout *l, int world)
+{
+    const Setting *context = &l->context, *heads = &l->heads;
+    const int64_t group = (context->is_auto ? 1 : context->value) * (heads->is_auto ? 1 : heads->value);
+    const bool both = !context->is_auto && !heads->is_auto;
+    if (l->data.is_auto && (group > 1 || both) && world % group == 0) {
+        l->data.is_auto = false;
+        l->data.value = world / group;
+        l->data.span = context->value > 1 || heads->is_auto ? context->span : heads->span;
+    }
+}
+
+/* The factors of the world size: data, tensor, and the group that shares a sequence. */
+static void check_factors(Checker *c, Layout *l, int world)
+{
+    const char *of = l->tensor.value > 1 ? arena_printf(c->arena, "%d groups of `tensor %lld`", world, (long long)l->tensor.value) :
+                                           arena_printf(c->arena, "%d ranks of the cluster", world);
+    settle_data(l, world);
+    if (world % l->data.value != 0)
+        diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
+    else
+        check_group(c, l, world / l->data.value);
+}
+
+void check_tokens(Checker *c, int64_t group)
+{
+    const Program *p = c->program;
+    if (p->sequence && p->sequence < group)
+        diag_error(c->diags, p->sequence_span, "a sequence of %lld tokens cannot be shared by %lld ranks",
+                   (long long)p->sequence, (long long)group);
+}
+
+static void check_layout(Checker *c, Layout *l)
+{
+    const Program *p = c->program;
+    int world = p->cluster.world;
+    if (!world)
+        return;
+    const int64_t tensor = l->tensor.value;
+    check_tensor(c, l, world);
+    if (world % tensor != 0)
+        return;
+    world /= (int)tensor;
+    check_factors(c, l, world);
+    check_shares(c, l, world);
+    if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
+        diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
+                   (long long)l->heads.value, p->model.heads);
+    if (!l->data.is_auto)
+        check_tokens(c, world / l->data.value * tensor);
+    if (l->within.given)
+        check_within(c, l);
+    if (l->block.given && p->sequence && l->block.value > p->sequence)
+        diag_error(c->diags, l->block.span, "blocks of %lld tokens are longer than the sequence of %lld",
+                   (long long)l->block.value, (long long)p->sequence);
+}
+
+/* As many sizes as the schedule has coordinates. */
+static void check_sizes(Checker *c, const Layout *l, const SchedText *t)
+{
+    if (!l->sizes.n || l->sizes.n == t->rings)
+        return;
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s", l->sizes.n, t->name, t->rings,
+               t->rings == 1 ? "" : "s", t->rings < t->coords ? " beside the one of heads" : "");
+    diag_note(c->diags, t->span, "its coordinates");
+}
+
+static void check_any_sizes(Checker *c, const Layout *l)
+{
+    for (int i = 0; i < c->schedules.n; i++)
+        if (!l->sizes.n || c->schedules.at[i]->rings == l->sizes.n)
+            return;
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has so many coordinates", l->sizes.n);
+}
+
+static void check_schedule_name(Checker *c, const Layout *l)
+{
+    if (!l->schedule) {
+        check_any_sizes(c, l);
+        return;
+    }
+    const char **names = NEW_ARRAY(c->arena, const char *, c->schedules.n + 1);
+    for (int i = 0; i < c->schedules.n; i++) {
+        names[i] = c->schedules.at[i]->name;
+        if (strcmp(names[i], l->schedule) == 0) {
+            check_sizes(c, l, c->schedules.at[i]);
+            return;
+        }
+    }
+    unknown_of(c, l->schedule_span, l->schedule, names, c->schedules.n, "schedule");
+}
+
+/* `travel` chooses between the backwards of a ring: an all-to-all with one for both leaves nothing to choose. */
+static void check_travel(Checker *c, const Layout *l)
+{
+    const SchedText *last = NULL;
+    for (int i = 0; i < c->schedules.n; i++) {
+        const SchedText *t = c->schedules.at[i];
+        const bool exchanges = t->forward->exchanges, both = !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1;
+        const Setting *other = exchanges ? &l->context : &l->heads;
+        bool wanted = l->schedule ? strcmp(t->name, l->schedule) == 0 : t->rings < t->coords ? both : other->is_auto || other->value == 1;
+        if (wanted && (!exchanges || t->backward[TRAVEL_KEYS] != t->backward[TRAVEL_QUERIES]))
+            return;
+        last = wanted ? t : last;
+    }
+    if (last && l->travel.given && !l->travel.is_auto)
+        diag_warn(c->diags, WARN_UNUSED_TRAVEL, l->travel.span, "`travel %s` has no effect: schedule '%s' has one backward for both",
+                  travel_names[l->travel.value], last->name);
+}
+
+void finish_layout(Checker *c)
+{
+    const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
+    Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
+                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
+    if (c->layout) {
+        l.span = c->layout->span;
+        Cursor u = cursor_of(c, c->layout);
+        cursor_end(&u);
+        take_fields(c, c->layout->body, layout_fields, countof(layout_fields), &l, "the layout", l.span);
+    }
+    if (l.saving.from >= c->program->model.layers && l.saving.from)
+        diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
+    check_offload(c, &l);
+    check_schedule_name(c, &l);
+    check_placement(c, &l);
+    check_layout(c, &l);
+    check_travel(c, &l);
+    c->program->layout = l;
+}
