@@ -169,6 +169,15 @@ static void emit_sizes(Emit *e)
         text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n", e->draft->memory.total);
 }
 
+/* Not where a ring has one rank, and never passes any. */
+static bool outputs_travel(const Schedule *forward)
+{
+    for (int p = 0; p < forward->pools; p++)
+        if (forward->pool[p].tensor == T_O && forward->pool[p].slots > 0)
+            return true;
+    return false;
+}
+
 static void emit_pool_names(Emit *e)
 {
     const Schedule *both[2] = {e->draft->forward, e->draft->backward};
@@ -184,7 +193,7 @@ static void emit_pool_names(Emit *e)
     text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
                 both[1]->channels ? both[1]->channels : 1);
     if (device(e))
-        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", both[0]->partial_pool[T_O] >= 0);
+        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", outputs_travel(both[0]));
     text_add(e->out, "};\n");
 }
 

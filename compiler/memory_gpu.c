@@ -68,7 +68,7 @@ void add_device(MemoryMaker *m, const Partition *part)
     add_lists(m);
     if (choice_exchanges(m->choice))
         add_shares(m, part);
-    if (choice_rows(m->choice, false) > 1 || !choice_exchanges(m->choice)) /* else one pair gives the output */
+    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1) /* else one pair gives the output */
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     f->tokens * f->heads * m->program->model.head_dim);
     if (choice_keeps_tail(m->choice))

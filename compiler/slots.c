@@ -212,9 +212,10 @@ static void replay(Slots *z)
 
 /* ---- slots ---- */
 
+/* None of a pool that no operation uses: of passes of a ring of one rank. */
 static int least_slots(const Uses *uses)
 {
-    int slots = 1;
+    int slots = uses->n > 0;
     for (int j = 0, i = 0; j < uses->n; j++) {
         /* i: the earliest use still live; births only grow, so what is dead stays dead */
         while (i < j && uses->at[i].death <= uses->at[j].birth)

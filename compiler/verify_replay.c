@@ -208,6 +208,10 @@ static void check_read(Machine *m, TensorId t, int chunk, unsigned wait, Proof m
 static Held fill_slot(Machine *m, TensorId t, int pool)
 {
     const Pool *p = &m->s->pool[pool];
+    if (p->slots == 0) {
+        reject(m, PROOF_SLOTS, "it fills a slot of %s, which has none", p->name);
+        return (Held){0};
+    }
     int k = m->uses[pool]++ % p->slots;
     if (p->tensor != t)
         reject(m, PROOF_SLOTS, "it fills slot %s[%d], which has the size of %s, with %s", p->name, k, tensor_name(p->tensor),
