@@ -197,3 +197,8 @@ double error_of(Case *c, const Flow *f)
 {
     return fmax(error_once(c, f, false, true), error_once(c, f, true, false)); /* each stream early and late */
 }
+
+bool is_wrong(Case *c, const Flow *f)
+{
+    return error_once(c, f, false, true) >= 1e-9 || error_once(c, f, true, false) >= 1e-9;
+}

@@ -31,5 +31,6 @@ void want_last(Case *c); /* later runs are compared with the gradients that the 
 /* Relative L2 of loss and all gradients, in the worse of two orders of the streams; 1e300 where a number is none, or the run was
  * lost. */
 double error_of(Case *c, const Flow *f);
+bool is_wrong(Case *c, const Flow *f); /* that is 1e-9 or more: the second order runs only where the first is right */
 
 #endif

@@ -347,7 +347,7 @@ static int by_proof[16]; /* rejected mutants */
 static void judge(Case *c, Mutant *m, int kind, int i, int t, Count *n)
 {
     char *why;
-    const bool right = error_of(c, &m->flow) < 1e-9, ok = accepted(c, &m->flow, &why);
+    const bool right = !is_wrong(c, &m->flow), ok = accepted(c, &m->flow, &why);
     n->made++;
     n->wrong += !right;
     n->rejected += !ok;
