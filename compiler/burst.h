@@ -371,6 +371,7 @@ typedef struct Stmt {
     struct Stmt *next, *body;
     int var;                 /* FOR: variable, lo .. hi inclusive */
     const char *var_name;
+    bool each_piece;         /* FOR: of the one statement in it, which names no piece */
     const Expr *lo, *hi;
     const Expr *cond;        /* IF */
     ChunkRef refs[6];        /* ATTEND/GRAD: [0] Q with [1] KV; PASS, RETURN, EXCHANGE: nrefs of them */

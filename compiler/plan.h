@@ -155,6 +155,7 @@ typedef struct Instance {
     int chunk[2]; /* COMPUTE: Q, KV; PASS: the chunk sent; RETURN: the chunk sent home */
     int hop;      /* PASS, RETURN: to rank me + hop, never in a piece; arrives there as chunk - hop */
     int64_t loop[MAX_LOOPS]; /* values of the loop variables, for messages */
+    unsigned inside;         /* which of them: bit i, loop i is around it */
 } Instance;
 typedef struct Trace { int n; const Instance *at; } Trace;
 

@@ -225,12 +225,23 @@ static Node **add_node(Maker *m, Node **end, const Stmt *s)
     return &n->next;
 }
 
+/* Of all pieces of a chunk: a loop, and one statement of the text. */
+static bool is_each_piece(const Node *n)
+{
+    return n->kind == N_LOOP && n->stmt->each_piece;
+}
+
+static bool computes(const Node *n)
+{
+    return n->kind == N_COMPUTE || (is_each_piece(n) && n->body->kind == N_COMPUTE);
+}
+
 /* Whether a node only passes copies on: such a node may move before computing. */
 static bool passes_copies(const Node *n)
 {
     if (n->kind == N_PASS)
         return !tensors[n->ref[0].tensor].accumulator;
-    if (n->kind != N_IF)
+    if (n->kind != N_IF && !is_each_piece(n))
         return false;
     for (const Node *b = n->body; b; b = b->next)
         if (!passes_copies(b))
@@ -244,7 +255,7 @@ static Node *hoist(Node *list)
     for (Node **at = &list; *at; ) {
         Node *first = *at;
         Node *second = first->next;
-        if (first->kind != N_COMPUTE || !second || !passes_copies(second)) {
+        if (!computes(first) || !second || !passes_copies(second)) {
             at = &first->next;
             continue;
         }
@@ -274,6 +285,7 @@ typedef struct Tracer {
     Arena *arena;
     const Choice *choice;
     int64_t var[MAX_SCHED_VARS];
+    unsigned inside; /* loops that run: bit i, loop i */
     int64_t turns;
     const Node *endless; /* the loop that makes too much */
     Vec(Instance) out;
@@ -297,7 +309,7 @@ static int ref_index(const Tracer *t, const ChunkRef *ref)
 static Instance *add_instance(Tracer *t, const Node *n)
 {
     Instance *i = vec_push(t->arena, &t->out);
-    *i = (Instance){.node = n};
+    *i = (Instance){.node = n, .inside = t->inside};
     memcpy(i->loop, t->var + FIRST_LOOP, sizeof i->loop);
     return i;
 }
@@ -332,6 +344,8 @@ static void trace_loop(Tracer *t, const Node *n)
 {
     int64_t last = expr_eval(n->stmt->hi, 0, 0, t->var, NULL);
     int64_t first = expr_eval(n->stmt->lo, 0, 0, t->var, NULL);
+    const unsigned around = t->inside;
+    t->inside |= 1u << (n->stmt->var - FIRST_LOOP);
     for (int64_t i = first; i <= last && !t->endless; i++) {
         t->var[n->stmt->var] = i;
         trace_nodes(t, n->body);
@@ -339,6 +353,7 @@ static void trace_loop(Tracer *t, const Node *n)
         if (much && !t->endless)
             t->endless = n;
     }
+    t->inside = around;
 }
 
 static void trace_nodes(Tracer *t, const Node *n)
@@ -484,7 +499,7 @@ static void add_loops(const Schedule *s, const Instance *i, Text *out)
     const SchedText *t = s->choice->schedule;
     const char *before = ", at ";
     for (int v = FIRST_LOOP; v < t->vars; v++) {
-        if (!t->var_name[v])
+        if (!(i->inside >> (v - FIRST_LOOP) & 1))
             continue;
         text_printf(out, "%s%s = %lld", before, t->var_name[v], (long long)i->loop[v - FIRST_LOOP]);
         before = ", ";

@@ -226,6 +226,13 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
                                            s->text->coord_name[s->exchanged]));
 }
 
+static void returned_late(Scheduler *s, const ChunkRef *ref)
+{
+    const char *name = tensor_names[ref->tensor];
+    fault(s, ref->span, arena_printf(s->c->arena, "%s is exchanged before, and so at home: `return %s;` stands before its exchange", name, name));
+    diag_note(s->c->diags, s->home[ref->tensor], "the exchange");
+}
+
 static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
 {
     chunks(s, out, a->args.first, NULL);
@@ -238,6 +245,8 @@ static void return_statement(Scheduler *s, const Ast *a, Stmt *out)
                                             : "only sums are returned: return O;");
         else if (!ref->all)
             fault(s, ref->span, "return brings all chunks home and takes no index");
+        else if (s->home[ref->tensor].src)
+            returned_late(s, ref);
     }
     if (s->nesting)
         fault(s, a->span, "return stands at the end of a direction, not inside a loop or a condition");
@@ -286,6 +295,9 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
     if (!out->nrefs)
         fault(s, a->span, "exchange what? Write exchange Q, KV tokens -> heads");
     check_exchanged(s, out);
+    for (int i = 0; i < out->nrefs; i++)
+        if (!out->tokens_to_heads)
+            s->home[out->refs[i].tensor] = out->span;
     if (s->nesting)
         fault(s, a->span, "exchange stands outside of loops and conditions");
 }
@@ -322,7 +334,8 @@ static Stmt *each_piece(Scheduler *s, Stmt *stmt)
         fault(s, stmt->span, "this passes all pieces of one tensor, and one piece or the whole of another: by statements of their own");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
-    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .var = new_loop_variable(s, &word), .var_name = word.text, .lo = zero, .hi = last, .body = stmt};
+    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
+                    .body = stmt};
     for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
         if (of_all_pieces(s, &stmt->refs[i]))
             stmt->refs[i].piece = variable_plus(s, NULL, loop->var, stmt->span);
@@ -482,6 +495,7 @@ static const Phase *direction(Scheduler *s, const Ast *phase)
     Phase *out = NEW(s->c->arena, Phase);
     s->backward = phase->kind == A_BACKWARD;
     s->exchanged = find_exchanged(s, phase);
+    memset(s->home, 0, sizeof s->home);
     *out = (Phase){.span = phase->span, .body = statements(s, phase->body), .exchanges = s->exchanged >= 0};
     if (!out->body)
         fault(s, phase->span, "this computes nothing");

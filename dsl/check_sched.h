@@ -14,6 +14,7 @@ typedef struct Scheduler {
     Span loop_at[MAX_SCHED_VARS];
     bool backward;
     int exchanged; /* the coordinate that this direction's exchanges are over; -1: it has none */
+    Span home[TENSOR_COUNT]; /* sums: where this direction's exchange brings them home; src NULL: none does */
     int nesting;
     bool failed;
     bool counted; /* an index with too few or too many coordinates was reported */
