@@ -247,18 +247,15 @@ static bool by_need(const Program *p)
     return p->layout.recompute.is_auto && !p->layout.saving.upper;
 }
 
-static int count_recomputes(const Program *p)
+/* By need: what `none` saves, then less and less of it; or the rules in their order, of tail first those that keep most. */
+static int rules_way(const Program *p)
 {
-    return by_need(p) ? SAVING_LEVELS + 1 : RECOMPUTES;
+    return by_need(p) ? SAVING_LEVELS + 1 : 0;
 }
 
-/* By need: what `none` saves, then less and less of it. */
-static bool take_recompute(const Program *p, Choice *c, int n)
+static int count_recomputes(const Program *p)
 {
-    c->recompute = by_need(p) ? RECOMPUTE_NONE : (Recompute)n;
-    c->spared = by_need(p) ? n : 0;
-    c->saving = p->layout.saving;
-    return by_need(p) || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
+    return by_need(p) ? rules_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1 : RECOMPUTES;
 }
 
 static bool always(const Program *p)
@@ -292,6 +289,25 @@ static const char *tail_why_not(const Program *p, const Choice *c)
         return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
                "that passes KV alone, such as ring, or `recompute selective`";
     return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
+}
+
+static bool take_rule(const Program *p, Choice *c, int n)
+{
+    const int tail = n - (RECOMPUTE_TAIL - 1);
+    c->recompute = (Recompute)(tail < 0 ? n + 1 : RECOMPUTE_TAIL);
+    c->saving = (Saving){.tail = tail < 0 ? 0 : 1 - (1.0 + tail) / TAIL_LEVELS};
+    return tail < 0 || !tail_why_not(p, c);
+}
+
+static bool take_recompute(const Program *p, Choice *c, int n)
+{
+    const int way = rules_way(p);
+    c->spared = way && n < way ? n : 0;
+    if (way && n >= way)
+        return take_rule(p, c, n - way);
+    c->recompute = way ? RECOMPUTE_NONE : (Recompute)n;
+    c->saving = p->layout.saving;
+    return way || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
 }
 
 static const char *recompute_why_not(Arena *a, const Program *p, const Choice *c)
@@ -412,10 +428,10 @@ static int64_t within_at(const Program *p, int n)
     return n == 0 ? 0 : n == 1 && node > 1 && node < world ? node : -1;
 }
 
-/* One rank alone shards nothing, and without a second sequence zero1 is zero2. */
+/* One rank alone shards nothing, and without a second sequence zero1 is zero2, and no_sync zero3. */
 static bool sharding_differs(const Program *p, const Choice *c)
 {
-    return c->sharding == 0 || (p->cluster.world > 1 && (c->sharding != SHARDING_ZERO1 || p->train.batch > c->data));
+    return c->sharding == SHARDING_ZERO3 || (p->cluster.world > 1 && (c->sharding == SHARDING_ZERO2 || p->train.batch > c->data));
 }
 
 bool sharding_take(const Program *p, Choice *c, int n)
@@ -505,7 +521,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .text = choice_shares_text},
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
      .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
-    {.name = "recompute", .column = 9, .by_need = true, .count = count_recomputes, .take = take_recompute,
+    {.name = "recompute", .column = 9, .by_need = true, .other_way = rules_way, .count = count_recomputes, .take = take_recompute,
      .other = other_recompute, .fits_each = always, .why_not = recompute_why_not, .text = recompute_text, .frees = recompute_frees},
     {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
      .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,

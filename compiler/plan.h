@@ -11,7 +11,7 @@
 #define BURST_PLAN_H
 
 /* ---- one point of the search: every setting decided ---- */
-enum { SAVING_LEVELS = 64 };
+enum { SAVING_LEVELS = 64, TAIL_LEVELS = 32 };
 typedef struct Choice {
     int data;  /* data-parallel groups */
     int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
@@ -65,6 +65,9 @@ typedef struct Dimension {
     bool if_several;   /* a column only where several values are tried */
     bool by_need;      /* of its values the first that fits into memory, else all are tried */
     bool need_first;   /* and what fits with it alone, before the other rows of that kind, is another candidate */
+    /* Of a row by need: the number of the first value of another way to need less, whose first that fits is another candidate; values before
+     * it are one way, those from it on the other. 0, or NULL: there is one way. */
+    int (*other_way)(const Program *p);
     int (*count)(const Program *p); /* of values; NULL: it follows from others */
     /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
      * could make no difference. */

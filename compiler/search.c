@@ -233,12 +233,31 @@ static void try_candidate(Searcher *s, Candidate *x)
     arena_free(a);
 }
 
+/* The values of a row of one way to need less, from the one that needs most on. */
+typedef struct Way { int first, last; } Way;
+
+static Way way_from(const Searcher *s, const Candidate *from, int row)
+{
+    const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0;
+    return (Way){from->value[row] + 1, (other ? other : values(s, row)) - 1};
+}
+
+/* Without those that do not work here, which come last. */
+static Way other_way(const Searcher *s, const Candidate *from, int row)
+{
+    Way w = {way_from(s, from, row).last + 1, values(s, row) - 1};
+    Candidate x = {.choice = from->choice};
+    while (w.last >= w.first && !take(s, &x, row, w.last))
+        w.last--;
+    return w;
+}
+
 /* Whether the layout leaves the row open to values that need less. */
 static bool may_need_less(const Searcher *s, const Candidate *x, int row)
 {
     Candidate least = {.choice = x->choice};
-    const int last = values(s, row) - 1;
-    return dimensions[row].by_need && x->value[row] < last && take(s, &least, row, last);
+    const Way w = way_from(s, x, row);
+    return dimensions[row].by_need && w.first <= w.last && take(s, &least, row, w.last);
 }
 
 /* With another value of a row. */
@@ -252,19 +271,28 @@ static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
 }
 
 /* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
-static Candidate least_need(Searcher *s, const Candidate *from, int row)
+static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
 {
-    int low = from->value[row] + 1, high = values(s, row) - 1;
-    Candidate found = try_value(s, from, row, high);
-    while (low < high && !found.too_large) {
-        const int n = (low + high) / 2;
+    Candidate found = try_value(s, from, row, w.last);
+    while (w.first < w.last && !found.too_large) {
+        const int n = (w.first + w.last) / 2;
         const Candidate x = try_value(s, from, row, n);
         if (x.too_large)
-            low = n + 1;
+            w.first = n + 1;
         else
-            high = n, found = x;
+            w.last = n, found = x;
     }
     return found;
+}
+
+static void try_other_way(Searcher *s, const Candidate *from, int row)
+{
+    const Way w = other_way(s, from, row);
+    if (w.first > w.last)
+        return;
+    const Candidate x = least_need(s, from, row, w);
+    if (works(&x))
+        *vec_push(s->arena, &s->all) = x;
 }
 
 static void try_less(Searcher *s, Candidate *x, int row)
@@ -272,8 +300,11 @@ static void try_less(Searcher *s, Candidate *x, int row)
     if (!x->too_large || !may_need_less(s, x, row))
         return;
     s->all.at[s->all.n - 1].less_tried = true;
-    *x = least_need(s, x, row);
+    const Candidate from = *x;
+    *x = least_need(s, &from, row, way_from(s, &from, row));
     *vec_push(s->arena, &s->all) = *x;
+    if (!x->too_large)
+        try_other_way(s, &from, row);
 }
 
 /* Rows that are decided by need go on from their first value where memory is too small, one row after the other; and again with one

@@ -168,6 +168,24 @@ static void need_decides(void **state)
     }
 }
 
+/* All that is spared by saving all is: of models with any parts, attention that takes any share of the time. */
+static void all_saved_spares_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        Case *c = make_split_case(i % 2, 0, i % 3 == 0);
+        on_device(c);
+        const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
+        const Units units = units_make(c->arena, &c->program, 0);
+        set_layout(c, (Choice){.data = c->choice.data, .tensor = c->choice.tensor, .ranks = 1});
+        const Saving all = saving_at(c->arena, &c->program, part, units, 1 + i % 5 * 50, 1);
+        const int least = made_again(c, saving_of(&c->choice)), again = made_again(c, all);
+        if (again != least)
+            fail_msg("case %d: saves%s, and %d operations are made again, not %d", i, all.upper, again, least);
+        arena_free(c->arena);
+    }
+}
+
 /* Where attention takes all the time its outputs are saved first; where it takes none, last. */
 static void time_a_byte_decides(void **state)
 {
@@ -359,7 +377,7 @@ int main(void)
         cmocka_unit_test(layouts_agree),
         cmocka_unit_test(uses_are_what_is_alive),
         cmocka_unit_test(sections_are_the_step),
-        cmocka_unit_test(need_decides),
+        cmocka_unit_test(need_decides), cmocka_unit_test(all_saved_spares_all),
         cmocka_unit_test(time_a_byte_decides),
         cmocka_unit_test(places_are_apart),
         cmocka_unit_test(packing_is_tight),
