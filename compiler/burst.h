@@ -260,7 +260,8 @@ typedef enum Recompute {
 /* What every rank holds whole; parameters and moments are sharded in each (arXiv 1910.02054), over all ranks or over those of a
  * group, which then has a replica of them all (hybrid: AMSP, arXiv 2311.00257). */
 #define SHARDING_ROWS(X) /* id, name, a unit's weights are gathered once a step, its gradients are reduced once a step */ \
-    X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true)
+    X(ZERO3, "zero3", false, false) X(ZERO2, "zero2", true, false) X(ZERO1, "zero1", true, true) \
+    X(NO_SYNC, "zero3_no_sync", false, true) /* as no_sync of PyTorch's FSDP */
 typedef enum Sharding {
 #define X(id, name, weights, gradients) SHARDING_##id,
     SHARDING_ROWS(X)

@@ -20,6 +20,7 @@ typedef struct Case {
     int data;       /* groups, each with one of so many sequences; 0: one */
     int link;       /* GB/s; 0: 300 */
     int batch;      /* sequences of a step; 0: one a group */
+    Sharding sharding;
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

@@ -217,16 +217,23 @@ static void exchange_of_uneven_heads(void **state)
     close_to(seconds, in + back + 4e-6, 0.01);
 }
 
-/* A layer's weights are gathered twice, the embedding's and the head's once, and every gradient is reduced once; of R ranks each
- * sends (R - 1) / R of it. Units are padded to whole shards. */
+/* A layer's weights are gathered twice, the embedding's and the head's once, and every gradient is reduced once, each in every sequence or
+ * once a step; of R ranks each sends (R - 1) / R of it. Units are padded to whole shards. */
 static void weight_bytes(void **state)
 {
     (void)state;
-    Arena *a = arena_new();
-    Draft d = make(a, &usual);
-    double layers = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024), ends = 2 * 1024.0 * 32000 + 1024;
-    close_to(step_parts(a, &d).weight_bytes, (layers * (2 + 2 + 4) + ends * (2 + 4)) * 3 / 4, 1e-5);
-    arena_free(a);
+    static const struct { Sharding sharding; int batch, layer, end, reductions; } cases[] = {
+        {SHARDING_ZERO3, 1, 2, 1, 1}, {SHARDING_ZERO3, 3, 6, 3, 3}, {SHARDING_ZERO2, 3, 1, 1, 3}, {SHARDING_ZERO1, 3, 1, 1, 1}, {SHARDING_NO_SYNC, 3, 6, 3, 1},
+    };
+    const double layers = 4 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024), ends = 2 * 1024.0 * 32000 + 1024;
+    for (int i = 0; i < countof(cases); i++) {
+        Arena *a = arena_new();
+        Case k = usual;
+        k.sharding = cases[i].sharding, k.batch = cases[i].batch;
+        Draft d = make(a, &k);
+        close_to(step_parts(a, &d).weight_bytes, (2 * (layers * cases[i].layer + ends * cases[i].end) + 4 * (layers + ends) * cases[i].reductions) * 3 / 4, 1e-5);
+        arena_free(a);
+    }
 }
 
 /* Pairs of all tiles of so many queries and keys that a causal mask leaves any of. */

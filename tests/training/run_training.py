@@ -49,6 +49,7 @@ class Layout(typing.NamedTuple):
     tensor: int = 1
     fast: int = 0  # of the nodes, so many with devices twice as fast as the others'
     offload: str = ""
+    memory: int = 0  # bytes of a device; 0: more than enough
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -56,10 +57,12 @@ class Layout(typing.NamedTuple):
         text += f"_shares{self.shares}_{self.fast}" if self.shares else ""
         text += f"_tensor{self.tensor}" if self.tensor > 1 else ""
         text += f"_{self.placement}_{self.offload}"
+        text += f"_{self.memory}" if self.memory else ""
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
         text = emitted.topology(self.nodes - self.fast, self.lanes)
+        text = text.replace("memory 4 GB", f"memory {self.memory} B") if self.memory else text
         if not self.fast:
             return text
         text = text.replace("  link", f"  nodes {self.fast} {{ gpus {self.lanes} of fast; nics 1 of lan; }}\n  link")
@@ -144,6 +147,7 @@ GRADIENTS = [
     (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero3 within node"), Shape(masks=("document", "causal"))),
     (Layout("ring", "keys", "striped", nodes=3, lanes=2, weights="zero2 within 2"), Shape(tied="yes")),
     (Layout("ring", "queries", "zigzag", nodes=2, lanes=2, weights="zero1 within 1"), Shape(tied="yes")),
+    (Layout("ring", "keys", "zigzag", 2, 2, 2, "selective", "zero3_no_sync", 3), Shape(tied="yes", masks=("document", "causal"))),
     (Layout("ring", "keys", "zigzag", lanes=4, recompute="tail(0.5)"), Shape(masks=("document", "causal", "window(17)"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="tail(0.9)", weights="zero1", chunks=3), Shape(part=NORM, sinks=True)),
     (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
@@ -164,6 +168,7 @@ HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node")
           Layout("ring", "queries", "striped", 2, 2, 2, weights="zero2 within node", recompute="full"),
           Layout("burst", "keys", "zigzag", nodes=2, lanes=4, weights="zero1 within 2", chunks=3),
           Layout("ulysses", "keys", "contiguous", 2, 4, 2, weights="zero3 within 4"),
+          Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3_no_sync within node"),
           Layout("ring", "keys", "zigzag", 2, 4, 2, weights="zero2 within 1")]
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
@@ -175,17 +180,18 @@ RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "
 DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
-SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))"]
+SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))", "tail(0.5)", "auto"]
 AGAIN = ["selective", "full"]
 TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "contiguous", lanes=4),
           Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2"), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
           Layout("ring", "keys", "blocks(8)", nodes=2, lanes=2, data=2)]
 TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
-SHARDED = ["zero3", "zero2", "zero1"]
+SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
-SAMPLE = 8
+SAMPLE = 11
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 TAIL_STEPS, TAIL_TEXT = 10, Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=533)  # several tiles a rank
+SCARCE_TEXT = Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=1601)  # activations beside a megabyte, the least device
 TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
   optimizer adamw {{ lr 5e-3; betas 0.9 0.95; decay 0.1; clip 0.7; warmup 8; cosine to 5e-4; }} }}
 """
@@ -285,13 +291,31 @@ class Training:
             expect(all(row == rows[0] for row in rows), f"{layout}: losses or norms depend on recomputation\n{rows}")
             print(f"{layout.name()}: {steps} losses and norms are the same bits with {', '.join(again)}")
 
+    def needs(self, layout):
+        """Bytes that a rank needs, as the compiler counts them."""
+        source = self.tools.emit(self.folder, f"needs_{layout.name()}", layout.topology(), model_text(layout, SCARCE_TEXT, "train { batch 2; }\n"))
+        texts = [source.with_suffix(suffix) for suffix in (".topo", ".burst")]
+        text = emitted.run([self.tools.burstc, *texts, "--emit=memory"], 60).stdout
+        number, unit = re.search(r"a rank needs ([0-9.]+) (\w+)", text).groups()
+        return float(number) * {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
+
+    def scarce(self, layout):
+        """On devices that hold more than what `full` saves, and less than what `none` does."""
+        most, least = (self.needs(layout._replace(recompute=r)) for r in ("none", "full"))
+        return layout._replace(memory=int((most + least) / 2))
+
     def memory(self):
-        """A batch of two sequences: on two groups one each, else both one after the other."""
+        """A batch of two sequences: on two groups one each, else both one after the other. A sample has every rule and sharding."""
         worlds = [ONE, *(w._replace(data=1) for w in WORLDS[1:4]), WORLDS[4]]
         layouts = [w._replace(recompute=r, weights=s, chunks=c) for w in worlds for r in SAVED for s in SHARDED for c in CHUNKS]
-        right = self.train(self.program(ONE, NEAR_STEPS))
-        for layout in layouts if self.args.all else random.Random(3).sample(layouts, SAMPLE):
-            is_ = self.train(self.program(layout, NEAR_STEPS))
+        if not self.args.all:
+            layouts = [worlds[2 * i // 5 % 5]._replace(recompute=SAVED[i % 7], weights=SHARDED[i % 5], chunks=CHUNKS[i % 2]) for i in range(SAMPLE)]
+        one = {shape: self.train(self.program(ONE, NEAR_STEPS, shape)) for shape in (None, SCARCE_TEXT)}
+        for layout in layouts:
+            shape = SCARCE_TEXT if layout.recompute == "auto" else None
+            program = self.program(self.scarce(layout) if shape else layout, NEAR_STEPS, shape)
+            expect(not shape or "recompute none;" not in program.with_suffix(".c").read_text(), f"{layout}: all is saved")
+            is_, right = self.train(program), one[shape]
             apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
