@@ -108,8 +108,7 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
 /* The runtime's token, label, weight and table arrays of one sequence. */
 static void add_batch(MemoryMaker *m)
 {
-    const int tensor = program_tensor(m->program);
-    add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", (m->n + tensor - 1) / tensor);
+    add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", m->own);
     if (m->program->table_count)
         add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]", m->program->sequence);
 }
@@ -124,17 +123,19 @@ static size_t mirror_bytes(const Units *units)
     return bytes;
 }
 
-/* Groups that a rank moves weights in: those that share them, those that have replicas. */
-static int weight_groups(const Program *p, const Choice *c)
+/* Groups that a rank moves weights and tokens in, as runtime/cuda/open.cu makes communicators: those that share the weights, those that share
+ * what tensor ranks split, those that have replicas, and tensor ranks. */
+static int rank_groups(const Program *p, const Choice *c)
 {
-    const int ranks = c->within ? c->within : p->cluster.world;
-    return (ranks > 1) + (ranks < p->cluster.world);
+    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p);
+    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0);
 }
 
 Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
                    const Schedule *backward)
 {
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .schedule = {forward, backward}, .n = part->max_tokens};
+    m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
     for (int i = 0; i < 2; i++)
         m.of[i] = row_sizes(p, c, part, i);
     add_chunks(&m);
@@ -152,7 +153,7 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     const int channels = backward->channels ? backward->channels : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
                     .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
-                    .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, weight_groups(p, c), channels) : 0};
+                    .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels) : 0};
 }
 
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)

@@ -12,7 +12,7 @@ typedef struct MemoryMaker {
     const Program *program;
     const Choice *choice;
     const Schedule *schedule[2];
-    int64_t n; /* tokens */
+    int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;
     bool on_device; /* where the rows that are added now lie */

@@ -36,9 +36,9 @@ static void add_inputs(MemoryMaker *m)
 {
     int64_t tables = m->program->table_count, tokens = m->program->sequence;
     const struct { const char *name, *type; size_t size; const char *shape; int64_t elements; } row[] = {
-        {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->n},
-        {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->n},
-        {"device_label_weight", "float", sizeof(float), "[tokens]", m->n},
+        {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->own},
+        {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->own},
+        {"device_label_weight", "float", sizeof(float), "[tokens]", m->own},
         {"device_loss", "double", sizeof(double), "sum of this rank", 1},
         {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens},
         {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables", tables ? tokens : 1},

@@ -36,9 +36,6 @@ void settle_tensor(Checker *c)
     const Setting *tensor = &p->layout.tensor;
     if (tensor->value < 2 || !p->cluster.world)
         return;
-    if (p->target && p->target->device_memory)
-        diag_error(c->diags, tensor->span, "tensor %lld is not planned yet for %s; use `tensor 1`, or write C with `-o FILE%s`",
-                   (long long)tensor->value, p->target->language, targets[TARGET_C].suffix);
     if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
         diag_error(c->diags, p->layout.within.span, "`within %lld` is no multiple of `tensor %lld`: so many ranks split each layer, and share its weights with others",
                    (long long)p->layout.within.value, (long long)tensor->value);

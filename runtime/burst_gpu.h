@@ -24,8 +24,8 @@ typedef struct BurstGpu BurstGpu;
 
 /* ---- set-up ---- */
 /* Takes the local rank's device, checks its architecture (>= 80) and free memory before anything is allocated, makes the
- * streams and, where the world has more than one rank, one NCCL communicator for each channel and one or two for weights, in the
- * same order on all ranks; one cudaMalloc of device_bytes. Ranks of one host open each other's memory as BURST_TRANSPORT (auto,
+ * streams and, where the world has more than one rank, one NCCL communicator for each channel, one or more for weights and one for the
+ * ranks that split layers, in the same order on all ranks; one cudaMalloc of device_bytes. Ranks of one host open each other's memory as BURST_TRANSPORT (auto,
  * nccl, peer) says; a rate to the next rank far below the topology's is reported on stderr. No device: BURST_E_DEVICE with
  * a clear text (errors 35 and 100). */
 int burst_gpu_open(BurstCtx *c, int channels, size_t device_bytes, BurstGpu **out);
@@ -71,12 +71,18 @@ typedef struct BurstPiece { int peer; void *data; size_t width, rows, pitch; voi
  * decided at start-up, so the plan always has it. */
 int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        void *packing, size_t packing_bytes);
-/* On the weights' stream, over the ranks that share the weights (burst_shard_group): full[i*elements ...] = member i's shard, and
+/* On the weights' stream, over the ranks that share the unit (burst_unit_group): full[i*elements ...] = member i's shard, and
  * shard = (add: +=) sum over members of full[me*elements ...], which is spent. */
-int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
-int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add);
+int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
+int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add);
 /* On the same stream: shard = its sum over the ranks that hold the same one (burst_replica_group). */
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
+/* And of a unit's shard, what tensor ranks do not split = its sum over these ranks (burst_tensor_group). */
+int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard);
+/* On the compute stream, over the ranks that split layers: all[i*elements ...] = member i's own, and own = add + sum over members of
+ * parts[me*elements ...]; add: NULL, own, or as many. Parts are spent. Sums are rounded to bf16, once a member. */
+int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all);
+int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own);
 
 /* On the stream of copies, between the device's memory and burst_gpu_take_host's, either way. */
 int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes);

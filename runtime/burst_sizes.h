@@ -66,13 +66,13 @@ enum {
     BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */
     BURST_GPU_CONTEXT_BYTES = 540 << 20, /* the CUDA context, with the kernels of the program and of cublasLt */
     BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
-    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel */
+    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel, or of a second group of ranks */
 };
-/* communicators: of the weights. */
+/* communicators: of groups of ranks. */
 static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int channels)
 {
     return (int64_t)BURST_GPU_OWN_BYTES + BURST_GPU_CONTEXT_BYTES + (communicators > 0 ? BURST_GPU_WEIGHTS_BYTES : 0) +
-           ((communicators > 1) + (nodes > 1 ? channels : 0)) * (int64_t)BURST_GPU_CHANNEL_BYTES;
+           ((communicators > 1 ? communicators - 1 : 0) + (nodes > 1 ? channels : 0)) * (int64_t)BURST_GPU_CHANNEL_BYTES;
 }
 
 /* CUDA: bytes that one piece of an exchange takes of its packing memory: pieces that are contiguous take none. */

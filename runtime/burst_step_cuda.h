@@ -127,6 +127,16 @@ static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, 
     return burst_gpu_sink_back(e, n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
 }
 
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all)
+{
+    return burst_gpu_tensor_gather(e, each * width, own, all);
+}
+
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own)
+{
+    return burst_gpu_tensor_scatter(e, each * width, parts, add, own);
+}
+
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
@@ -156,7 +166,7 @@ static inline int burst_op_end(BurstExec *e, BurstOrder *o)
 static inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full, BurstArrival *a)
 {
     BURST_TRY(burst_op_begin(e, BURST_P_GATHER, unit, a));
-    BURST_TRY(burst_gpu_gather(e, shard, elements, full));
+    BURST_TRY(burst_gpu_gather(e, unit, shard, elements, full));
     return burst_op_end(e, a);
 }
 
@@ -171,7 +181,7 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
-    BURST_TRY(burst_gpu_reduce(e, full, elements, shard, add));
+    BURST_TRY(burst_gpu_reduce(e, unit, full, elements, shard, add));
     return burst_op_end(e, o);
 }
 
@@ -180,6 +190,15 @@ static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int6
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
     BURST_TRY(burst_gpu_all_reduce(e, shard, elements));
+    return burst_op_end(e, o);
+}
+
+static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
+{
+    (void)elements;
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_tensor_sum(e, unit, shard));
     return burst_op_end(e, o);
 }
 

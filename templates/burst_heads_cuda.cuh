@@ -182,7 +182,7 @@ static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *
     if (block->width * block->rows == 0)
         return 0;
     memset(piece, 0, sizeof *piece);
-    piece->peer = plan_rank_of(s->group, peer);
+    piece->peer = plan_peer(s, peer);
     piece->data = block->at;
     piece->width = (size_t)block->width;
     piece->rows = (size_t)block->rows;

@@ -141,9 +141,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
     (void)c, (void)loss;
-    BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->n * sizeof(int32_t), s->buffer.device_token));
-    BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->n * sizeof(int32_t), s->buffer.device_label));
-    BURST_TRY(burst_gpu_upload(s->exec, b->weight, (size_t)s->n * sizeof(float), s->buffer.device_label_weight));
+    BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->own * sizeof(int32_t), s->buffer.device_token));
+    BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->own * sizeof(int32_t), s->buffer.device_label));
+    BURST_TRY(burst_gpu_upload(s->exec, b->weight, (size_t)s->own * sizeof(float), s->buffer.device_label_weight));
     return burst_gpu_zero(s->exec, s->loss, sizeof(double));
 }
 

@@ -121,8 +121,8 @@ static inline int plan_move(PlanState *s, const BurstLive *live, int op, const P
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
-                                 sends ? h->chunk : h->next, plan_rank_of(s->group, sends ? h->to : h->from)));
-        BURST_TRY(burst_gpu_hop(s->exec, h->channel, out, sends, plan_rank_of(s->group, h->to), in, receives, plan_rank_of(s->group, h->from)));
+                                 sends ? h->chunk : h->next, plan_peer(s, sends ? h->to : h->from)));
+        BURST_TRY(burst_gpu_hop(s->exec, h->channel, out, sends, plan_peer(s, h->to), in, receives, plan_peer(s, h->from)));
         BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     }
     if (sends)

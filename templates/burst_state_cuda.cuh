@@ -59,8 +59,10 @@ typedef struct PlanState {
     BurstCopies copies;            /* to and from the host's memory */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
-    int64_t n, own; /* tokens of this rank */
+    int64_t n;  /* tokens of the chunk */
+    int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    int turn;   /* among these ranks */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* on the device */
@@ -92,6 +94,7 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 }
 
 #include "burst_pieces.h"
+#include "burst_turns.h"
 
 /* ---- set-up ---- */
 
@@ -142,7 +145,7 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_chunks(s, i, &side);
         plan_key_tokens(s, i);
     }
-    s->n = s->own = s->chunk[s->me].tokens;
+    plan_own_tokens(c, s);
     return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions);
 }
 

@@ -78,6 +78,7 @@ typedef struct PlanState {
 } PlanState;
 
 #include "burst_pieces.h"
+#include "burst_turns.h"
 
 /* ---- set-up ---- */
 
@@ -99,18 +100,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         side += tiles;
         plan_key_chunks(s, i, &side);
     }
-    s->n = s->chunk[s->me].tokens;
-    const BurstOwn own = burst_own_tokens(&burst_plan, burst_rank(c), s->n);
-    s->own = own.tokens;
-    s->each = own.each;
-    s->turn = burst_rank(c) - plan_rank_of(s->group, s->me);
+    plan_own_tokens(c, s);
     return BURST_OK;
-}
-
-/* The rank of another chunk that this one exchanges with. */
-static inline int plan_peer(const PlanState *s, int chunk)
-{
-    return plan_rank_of(s->group, chunk) + s->turn;
 }
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)

@@ -68,6 +68,28 @@ int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, flo
     return gpu_launched(g, "add_floats");
 }
 
+static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+{
+    const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (i >= count)
+        return;
+    float a[VEC], b[VEC];
+    load(x + i, a);
+    load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(z + i, b);
+}
+
+int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+{
+    BURST_TRY(gpu_aligned(g, "add_activations", count, address(x) | address(y) | address(z)));
+    if (count == 0)
+        return BURST_OK;
+    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(count, x, y, z);
+    return gpu_launched(g, "add_activations");
+}
+
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
 {
     return gpu_add(g, stream, count, x, y);

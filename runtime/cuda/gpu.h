@@ -45,6 +45,15 @@ typedef struct Peer {
     int rank, local;   /* in the world, on the host */
     char *memory;      /* its device_bytes and flags */
 } Peer;
+/* Ranks that gather and add up among them: those that share the weights; of these, those that share a unit that tensor ranks split;
+ * those that hold the same shards; those that split layers. Without a split unit the second are the first, and nothing uses them. */
+enum { GROUP_SHARDS, GROUP_SPLIT, GROUP_REPLICAS, GROUP_TENSOR, GPU_GROUPS };
+typedef struct Members {
+    BurstGroup ranks;
+    ncclComm_t comm; /* NULL: this rank alone */
+    bool peers;      /* every pair of them: all of them agree on that */
+    uint8_t met;     /* which collectives have been used; transfer.cu */
+} Members;
 /* Operations on flags that wait to be queued as one. */
 typedef struct FlagOps { CUstreamBatchMemOpParams at[2 * PEERS_MOST]; unsigned count; } FlagOps;
 typedef struct Greeting { BurstReq req; int peer; Landing mine, theirs; bool compare; } Greeting;
@@ -56,18 +65,18 @@ struct BurstGpu {
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
     cudaStream_t compute, weights, copies, *channel;
     void *staged;          /* pinned memory of the host that values are staged to */
-    ncclComm_t *comm;  /* [channels + 2]: then of the ranks that share the weights, and of replicas; NULL: nothing moves by it */
-    uint8_t *met;      /* [channels + 2][world]: which directions have been used, the last for collectives; transfer.cu */
+    ncclComm_t *comm;  /* [channels]; NULL: nothing moves by it */
+    Members group[GPU_GROUPS];
+    uint8_t *met;      /* [channels + 2][world]: which directions have been used; transfer.cu */
     Greeting *greeting; /* [2 * world] */
     int greetings;     /* under way */
     Peer peer[PEERS_MOST]; /* the next rank of the host first */
     int peers;
     bool all_peers;        /* every pair of the world: all ranks agree on that */
-    bool shard_peers;      /* and every pair of the ranks that share the weights */
     const Peer **peer_of;  /* [world], NULL: NCCL moves what goes to that rank */
     PFN_cuStreamBatchMemOp_v11070 flag_ops;
-    uint32_t *messages;    /* [channels + 1][PEERS_MOST][sent, received]: counted */
-    uint64_t *expected;    /* [channels + 1][PEERS_MOST]: what says that a peer's message has arrived */
+    uint32_t *messages;    /* [channels + 2][PEERS_MOST][sent, received]: counted */
+    uint64_t *expected;    /* [channels + 2][PEERS_MOST]: what says that a peer's message has arrived */
     BurstPiece *pieces;    /* [2 * world]: of a gather */
     char *memory;      /* device_bytes, FLAG_BYTES */
     size_t bytes, used;
@@ -135,10 +144,15 @@ void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received);
 /* Before and after the compute stream's wait for a mark; cut: what it did. */
 int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut);
 /* ---- transfers ---- */
-/* The stream of a channel, or for g->channels of the weights. */
+/* The stream of a channel; behind them those of the weights and of computing. */
 static inline cudaStream_t gpu_stream(const BurstGpu *g, int channel)
 {
-    return channel < g->channels ? g->channel[channel] : g->weights;
+    return channel < g->channels ? g->channel[channel] : channel == g->channels ? g->weights : g->compute;
+}
+/* Of the channels, then of the groups. */
+static inline ncclComm_t gpu_communicator(const BurstGpu *g, int i)
+{
+    return i < g->channels ? g->comm[i] : g->group[i - g->channels].comm;
 }
 /* Where the flags lie in the allocation. */
 static inline size_t gpu_flags_at(const BurstGpu *g) { return (g->bytes + 255) / 256 * 256; }
@@ -169,4 +183,6 @@ void gpu_products_free(BurstGpu *g);
 
 /* y += x; blocks of 16 bytes where x and y allow it. */
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
+/* z = x + y on the compute stream, which may be one; 16 bytes at a time. */
+int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
 #endif

@@ -69,6 +69,12 @@ const struct BurstPlan *host_plan(const BurstCtx *c)
     return c->plan;
 }
 
+HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
+{
+    const Span s = tensor_part(c->plan, c->rank, u, t);
+    return (HostPart){s.begin, s.end, tensor_is_written(c->plan, c->rank, u, t)};
+}
+
 void *host_shared(BurstCtx *c)
 {
     return c->slot->reduce;

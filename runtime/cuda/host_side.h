@@ -24,6 +24,10 @@ bool host_launched(const BurstCtx *c); /* by mpirun, torchrun or srun: each proc
 /* Shows the other ranks of the host which device this one has (a number that tells devices apart). *other: the first of
  * them with the same, -1: none. All ranks call it; waits. */
 int host_claim(BurstCtx *c, uint64_t device, int *other);
+/* Of a unit's shard, what this rank has of a tensor, from `begin` to before `end`; end <= begin: nothing. counts: it is this rank's to
+ * count where several have the same. */
+typedef struct HostPart { int64_t begin, end; bool counts; } HostPart;
+HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
 /* bytes[count] of the group's first rank to all of it; count a multiple of 4, at most 256. Waits. */
 int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for

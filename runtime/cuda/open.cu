@@ -44,19 +44,35 @@ static int make_communicators(BurstGpu *g)
     /* each takes a fifth of a gigabyte: channels have none where all ranks are peers */
     for (int i = 0; i < g->channels && !g->all_peers; i++)
         BURST_TRY(make_communicator(g, BurstGroup{0, 1, g->world}, &g->comm[i]));
-    BURST_TRY(make_communicator(g, burst_shard_group(g->ctx), &g->comm[g->channels]));
-    return make_communicator(g, burst_replica_group(g->ctx), &g->comm[g->channels + 1]);
+    for (int i = 0; i < GPU_GROUPS; i++)
+        if (i != GROUP_SPLIT || g->group[GROUP_TENSOR].ranks.count > 1)
+            BURST_TRY(make_communicator(g, g->group[i].ranks, &g->group[i].comm));
+    return BURST_OK;
 }
 
-/* Whether the ranks that share the weights have each other's memory: all of them agree. */
-static int agree_on_peers(BurstGpu *g)
+/* Whether the ranks of a group have each other's memory: all of them agree. */
+static int agree_on_peers(BurstGpu *g, Members *m)
 {
-    const BurstGroup shards = burst_shard_group(g->ctx);
     double apart = 0;
-    for (int rank = shards.first; rank < shards.first + shards.count; rank++)
+    for (int i = 0; i < m->ranks.count; i++) {
+        const int rank = m->ranks.first + i * m->ranks.stride;
         apart += rank != g->rank && !g->peer_of[rank];
-    BURST_TRY(burst_allreduce(g->ctx, shards, &apart, 1));
-    g->shard_peers = apart == 0;
+    }
+    BURST_TRY(burst_allreduce(g->ctx, m->ranks, &apart, 1));
+    m->peers = apart == 0;
+    return BURST_OK;
+}
+
+/* Layers are what tensor ranks split, and units from the second on. */
+static int make_groups(BurstGpu *g)
+{
+    const BurstGroup tensor = burst_tensor_group(g->ctx), shards = burst_shard_group(g->ctx);
+    g->group[GROUP_SHARDS].ranks = shards;
+    g->group[GROUP_SPLIT].ranks = tensor.count > 1 ? burst_unit_group(g->ctx, 1) : shards;
+    g->group[GROUP_REPLICAS].ranks = burst_replica_group(g->ctx);
+    g->group[GROUP_TENSOR].ranks = tensor;
+    for (Members &m : g->group)
+        BURST_TRY(agree_on_peers(g, &m));
     return BURST_OK;
 }
 
@@ -103,12 +119,12 @@ static int make_own(BurstGpu *g)
 static int open_all(BurstGpu *g)
 {
     g->channel = (cudaStream_t *)calloc((size_t)g->channels + 1, sizeof *g->channel);
-    g->comm = (ncclComm_t *)calloc((size_t)g->channels + 2, sizeof *g->comm);
+    g->comm = (ncclComm_t *)calloc((size_t)g->channels + 1, sizeof *g->comm);
     g->met = (uint8_t *)calloc((size_t)g->channels + 2, (size_t)g->world);
     g->greeting = (Greeting *)calloc(2 * (size_t)g->world, sizeof *g->greeting);
     g->peer_of = (const Peer **)calloc((size_t)g->world, sizeof *g->peer_of);
-    g->messages = (uint32_t *)calloc((size_t)g->channels + 1, PEERS_MOST * 2 * sizeof *g->messages);
-    g->expected = (uint64_t *)calloc((size_t)g->channels + 1, PEERS_MOST * sizeof *g->expected);
+    g->messages = (uint32_t *)calloc((size_t)g->channels + 2, PEERS_MOST * 2 * sizeof *g->messages);
+    g->expected = (uint64_t *)calloc((size_t)g->channels + 2, PEERS_MOST * sizeof *g->expected);
     g->pieces = (BurstPiece *)calloc(2 * (size_t)g->world, sizeof *g->pieces);
     if (!g->channel || !g->comm || !g->met || !g->greeting || !g->peer_of || !g->messages || !g->expected || !g->pieces)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for %d channels", g->channels);
@@ -121,7 +137,7 @@ static int open_all(BurstGpu *g)
     BURST_TRY(make_own(g));
     BURST_TRY(measure(g, TAKEN_OWN, &used));
     BURST_TRY(gpu_peers_open(g));
-    BURST_TRY(agree_on_peers(g));
+    BURST_TRY(make_groups(g));
     BURST_TRY(measure(g, TAKEN_LINKS, &used));
     BURST_TRY(make_communicators(g));
     BURST_TRY(measure(g, TAKEN_NCCL, &used));
@@ -189,9 +205,11 @@ void burst_gpu_close(BurstGpu *g)
     bool orderly = came_to_rest(g) && left_peers(g);
     /* Aborting frees device memory, which waits for the streams; NCCL's kernels end when aborted, but a stream that waits
      * for a lost peer's flag never does. What is left then ends with the process. */
-    for (int i = 0; g->comm && i < g->channels + 2; i++)
-        if (g->comm[i] && (orderly || g->peers == 0))
-            orderly ? ncclCommDestroy(g->comm[i]) : ncclCommAbort(g->comm[i]);
+    for (int i = 0; g->comm && i < g->channels + GPU_GROUPS; i++) {
+        const ncclComm_t comm = gpu_communicator(g, i);
+        if (comm && (orderly || g->peers == 0))
+            orderly ? ncclCommDestroy(comm) : ncclCommAbort(comm);
+    }
     gpu_watch_close(g, orderly);
     if (orderly)
         release_device(g);

@@ -1,5 +1,5 @@
-/* transfer.cu: hops, all-to-all pieces, and the weights' gather and reduce-scatter, on streams of their own: by copy engine
- * where two ranks have each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
+/* transfer.cu: hops, all-to-all pieces, the weights' gather and reduce-scatter, on streams of their own, and those of tensor ranks, which
+ * computing waits for, on its own: by copy engine where two ranks have each other's memory (peer_move.cu), by NCCL elsewhere, and a copy where a rank sends to itself. */
 #include "gpu.h"
 
 #include <string.h>
@@ -54,14 +54,13 @@ static int meet(BurstGpu *g, int channel)
     return BURST_OK;
 }
 
-/* The same for a collective of the weights; direction tells gather, reduction and the sum over replicas apart. */
-static int meet_all(BurstGpu *g, int direction, BurstGroup group)
+/* The same for a group's collectives; direction tells gather, reduction and sum apart. */
+static int meet_all(BurstGpu *g, int direction, Members *m)
 {
-    uint8_t *met = &g->met[(g->channels + 1) * g->world];
-    if (*met & direction)
+    if (m->met & direction)
         return BURST_OK;
-    *met |= (uint8_t)direction;
-    return burst_barrier(g->ctx, group);
+    m->met |= (uint8_t)direction;
+    return burst_barrier(g->ctx, m->ranks);
 }
 
 /* ---- pieces ---- */
@@ -265,43 +264,102 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
     return move_pieces(g, channel, send, sends, receive, receives, Packing{(char *)packing, packing_bytes, 0});
 }
 
-/* ---- weights ---- */
-/* The shard of member i lies in every member's full at the same place. */
-static int gather_over_peers(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+/* ---- groups ---- */
+static int member_of(const BurstGpu *g, const Members *m)
 {
-    const size_t bytes = (size_t)elements * sizeof *shard;
-    const BurstGroup shards = burst_shard_group(g->ctx);
-    BurstPiece *send = g->pieces, *receive = g->pieces + shards.count;
-    for (int i = 0; i < shards.count; i++) {
-        const int rank = shards.first + i;
-        send[i] = BurstPiece{rank, (void *)shard, bytes, 1, bytes, full + burst_shard_of(g->ctx) * elements, bytes};
-        receive[i] = BurstPiece{rank, full + i * elements, bytes, 1, bytes, NULL, 0};
-    }
-    return move_pieces(g, g->channels, send, shards.count, receive, shards.count, Packing{NULL, 0, 0});
+    return (g->rank - m->ranks.first) / m->ranks.stride;
 }
 
-/* Where not all of them are peers NCCL moves everything: its ring sends each shard between two nodes once only. */
-int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+/* Those that share the unit's weights. */
+static Members *unit_group(BurstGpu *g, int unit)
 {
-    if (g->shard_peers)
-        return gather_over_peers(g, shard, elements, full);
-    BURST_TRY(meet_all(g, SENDING, burst_shard_group(g->ctx)));
-    NCCL_TRY(g, ncclAllGather(shard, full, (size_t)elements, ncclBfloat16, g->comm[g->channels], g->weights));
+    return &g->group[burst_unit_group(g->ctx, unit).stride > 1 ? GROUP_SPLIT : GROUP_SHARDS];
+}
+
+/* Member i's part lies in every member's whole at the same place. */
+static int gather_over_peers(BurstGpu *g, int channel, const Members *m, const BurstBf16 *part, int64_t elements, BurstBf16 *whole)
+{
+    const size_t bytes = (size_t)elements * sizeof *part;
+    const int count = m->ranks.count;
+    BurstPiece *send = g->pieces, *receive = g->pieces + count;
+    for (int i = 0; i < count; i++) {
+        const int rank = m->ranks.first + i * m->ranks.stride;
+        send[i] = BurstPiece{rank, (void *)part, bytes, 1, bytes, whole + member_of(g, m) * elements, bytes};
+        receive[i] = BurstPiece{rank, whole + i * elements, bytes, 1, bytes, NULL, 0};
+    }
+    return move_pieces(g, channel, send, count, receive, count, Packing{NULL, 0, 0});
+}
+
+/* Where not all of them are peers NCCL moves everything: its ring sends each part between two nodes once only. */
+static int gather(BurstGpu *g, int channel, Members *m, const BurstBf16 *part, int64_t elements, BurstBf16 *whole)
+{
+    if (m->peers)
+        return gather_over_peers(g, channel, m, part, elements, whole);
+    BURST_TRY(meet_all(g, SENDING, m));
+    NCCL_TRY(g, ncclAllGather(part, whole, (size_t)elements, ncclBfloat16, m->comm, gpu_stream(g, channel)));
     return BURST_OK;
 }
 
-/* What is added to other sequences' gradients is summed in place first, and added as a whole. */
-int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add)
+/* part: this member's of the sum; it may be where it is in whole. */
+static int reduce(BurstGpu *g, int channel, Members *m, const void *whole, int64_t elements, void *part, ncclDataType_t type, size_t size)
 {
-    float *sum = add ? full + burst_shard_of(g->ctx) * elements : shard;
-    BURST_TRY(meet_all(g, RECEIVING, burst_shard_group(g->ctx)));
-    NCCL_TRY(g, ncclReduceScatter(full, sum, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels], g->weights));
-    return add ? gpu_add(g, g->weights, elements, sum, shard) : BURST_OK;
+    if (m->ranks.count > 1) {
+        BURST_TRY(meet_all(g, RECEIVING, m));
+        NCCL_TRY(g, ncclReduceScatter(whole, part, (size_t)elements, type, ncclSum, m->comm, gpu_stream(g, channel)));
+    } else if (part != whole) {
+        CUDA_TRY(g, cudaMemcpyAsync(part, whole, (size_t)elements * size, cudaMemcpyDeviceToDevice, gpu_stream(g, channel)));
+    }
+    return BURST_OK;
+}
+
+static int sum(BurstGpu *g, int channel, Members *m, float *x, int64_t elements)
+{
+    BURST_TRY(meet_all(g, SUMMING, m));
+    NCCL_TRY(g, ncclAllReduce(x, x, (size_t)elements, ncclFloat, ncclSum, m->comm, gpu_stream(g, channel)));
+    return BURST_OK;
+}
+
+/* ---- weights ---- */
+int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+{
+    return gather(g, g->channels, unit_group(g, unit), shard, elements, full);
+}
+
+/* What is added to other sequences' gradients is summed in place first, and added as a whole. */
+int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
+{
+    Members *m = unit_group(g, unit);
+    float *part = add ? full + member_of(g, m) * elements : shard;
+    BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
+    return add ? gpu_add(g, g->weights, elements, part, shard) : BURST_OK;
 }
 
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements)
 {
-    BURST_TRY(meet_all(g, SUMMING, burst_replica_group(g->ctx)));
-    NCCL_TRY(g, ncclAllReduce(shard, shard, (size_t)elements, ncclFloat, ncclSum, g->comm[g->channels + 1], g->weights));
+    return sum(g, g->channels, &g->group[GROUP_REPLICAS], shard, elements);
+}
+
+/* ---- tensor ranks ---- */
+int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
+{
+    return gather(g, g->channels + 1, &g->group[GROUP_TENSOR], own, elements, all);
+}
+
+int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own)
+{
+    Members *m = &g->group[GROUP_TENSOR];
+    BurstBf16 *part = add ? parts + member_of(g, m) * elements : own;
+    BURST_TRY(reduce(g, g->channels + 1, m, parts, elements, part, ncclBfloat16, sizeof *parts));
+    return add ? gpu_add_activations(g, elements, part, add, own) : BURST_OK;
+}
+
+int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
+{
+    const BurstUnit *u = burst_unit(host_plan(g->ctx), unit);
+    for (int i = 0; i < u->tensors; i++) {
+        const HostPart part = host_part(g->ctx, u, &u->tensor[i]);
+        if (u->tensor[i].split == BURST_WHOLE && part.end > part.begin)
+            BURST_TRY(sum(g, g->channels, &g->group[GROUP_TENSOR], shard + part.begin, part.end - part.begin));
+    }
     return BURST_OK;
 }

@@ -86,12 +86,13 @@ static void describe_unfinished(BurstGpu *g, char *text, size_t size)
 
 static int check_communicators(BurstGpu *g)
 {
-    for (int i = 0; i < g->channels + 2; i++) {
+    for (int i = 0; i < g->channels + GPU_GROUPS; i++) {
         ncclResult_t state = ncclSuccess;
-        if (g->comm[i])
-            NCCL_TRY(g, ncclCommGetAsyncError(g->comm[i], &state));
+        const ncclComm_t comm = gpu_communicator(g, i);
+        if (comm)
+            NCCL_TRY(g, ncclCommGetAsyncError(comm, &state));
         if (state != ncclSuccess && state != ncclInProgress)
-            return gpu_nccl_failed(g, state, i < g->channels ? "a channel's transfer" : "weights");
+            return gpu_nccl_failed(g, state, i < g->channels ? "a channel's transfer" : i == g->channels + GROUP_TENSOR ? "tensor ranks" : "weights");
     }
     return BURST_OK;
 }

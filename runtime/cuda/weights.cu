@@ -61,17 +61,18 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 }
 
 /* ---- the norm ---- */
-/* sums[block] += this block's part of the sum of squares; launches follow each other, so the order is fixed. */
-static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t count, const float *x, double *sums)
+/* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups that begin at multiples of eight: tensors may
+ * begin anywhere. Launches follow each other, so the order is fixed. */
+static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t begin, int64_t end, const float *x, double *sums)
 {
     double sum = 0;
-    for (int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < count; i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
+    for (int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < end; i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
         float f[VEC] = {};
-        if (i + VEC <= count)
+        if (i >= begin && i + VEC <= end)
             load(x + i, f);
         else
-            for (int j = 0; j < VEC && i + j < count; j++)
-                f[j] = x[i + j];
+            for (int j = 0; j < VEC; j++)
+                f[j] = i + j >= begin && i + j < end ? x[i + j] : 0;
         for (int j = 0; j < VEC; j++)
             sum += (double)f[j] * f[j];
     }
@@ -87,14 +88,32 @@ static __global__ void __launch_bounds__(SUM_BLOCKS) total_kernel(double *sums)
         sums[SUM_BLOCKS] = total;
 }
 
+static int add_squares(BurstGpu *g, int64_t begin, int64_t end, const float *x)
+{
+    squares_kernel<<<SUM_BLOCKS, THREADS, 0, g->compute>>>(begin, end, x, g->sums);
+    return gpu_launched(g, "the gradient's norm");
+}
+
+/* Of a unit that tensor ranks split, what several of them have counts once. */
+static int unit_squares(BurstGpu *g, const BurstUnit *u, const float *grad)
+{
+    bool all = true;
+    for (int i = 0; i < u->tensors; i++)
+        all &= host_part(g->ctx, u, &u->tensor[i]).counts;
+    for (int i = 0; i < u->tensors && !all; i++) {
+        const HostPart part = host_part(g->ctx, u, &u->tensor[i]);
+        if (part.counts && part.begin < part.end)
+            BURST_TRY(add_squares(g, part.begin, part.end, grad));
+    }
+    return all ? add_squares(g, 0, u->shard, grad) : BURST_OK;
+}
+
 static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, double *norm)
 {
     double squares = 0;
     CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
-    for (int u = 0; u < w->units; u++) {
-        squares_kernel<<<SUM_BLOCKS, THREADS, 0, g->compute>>>(burst_unit(p, u)->shard, w->grad[u], g->sums);
-        BURST_TRY(gpu_launched(g, "the gradient's norm"));
-    }
+    for (int u = 0; u < w->units; u++)
+        BURST_TRY(unit_squares(g, burst_unit(p, u), w->grad[u]));
     total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
     BURST_TRY(gpu_launched(g, "the gradient's norm"));
     BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
@@ -157,15 +176,13 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard s
 /* What lies behind the unit's last element on the last ranks is zero and stays so. */
 static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard &s)
 {
-    const int64_t first = burst_shard_of(g->ctx) * unit->shard, last = first + unit->shard;
     for (int i = 0; i < unit->tensors; i++) {
         const BurstTensor *t = &unit->tensor[i];
-        const int64_t begin = t->offset > first ? t->offset : first, behind = t->offset + t->rows * t->cols;
-        const int64_t end = behind < last ? behind : last;
-        if (begin >= end)
+        const HostPart part = host_part(g->ctx, unit, t);
+        if (part.begin >= part.end)
             continue;
-        const int64_t groups = (end - first + VEC - 1) / VEC - (begin - first) / VEC;
-        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std > 0], s, begin - first, end - first);
+        const int64_t groups = (part.end + VEC - 1) / VEC - part.begin / VEC;
+        adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(which[t->init_std > 0], s, part.begin, part.end);
         BURST_TRY(gpu_launched(g, "AdamW"));
     }
     return BURST_OK;

@@ -145,10 +145,10 @@ static void check_gather(Check *k, int world)
         for (float f : pattern(i % world, i < world ? 6 : 5))
             want[i / world].push_back(to_bf16(f));
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_gather(k->g, shard[0], COUNT, full));
+    MUST(k, burst_gpu_gather(k->g, 0, shard[0], COUNT, full));
     hold_kernel<<<1, 1, 0, burst_gpu_weights(k->g)>>>(1000000 * me);
     cudaMemcpyAsync(first, full, count * sizeof *full, cudaMemcpyDeviceToDevice, burst_gpu_weights(k->g));
-    MUST(k, burst_gpu_gather(k->g, shard[1], COUNT, full));
+    MUST(k, burst_gpu_gather(k->g, 0, shard[1], COUNT, full));
     MUST(k, burst_gpu_sync(k->g));
     compare(k, "gather", down_bf16(k, first, count), want[0], 0);
     compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
@@ -170,7 +170,7 @@ static void check_reduce(Check *k, int world)
     }
     float *shard = up(k, pattern(me, 9)), *from = up(k, full), *scratch = empty(k);
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_reduce(k->g, from, COUNT, shard, scratch));
+    MUST(k, burst_gpu_reduce(k->g, 0, from, COUNT, shard, scratch));
     MUST(k, burst_gpu_sync(k->g));
     compare(k, "reduce", down(k, shard, COUNT), want, FP32);
 }

@@ -157,7 +157,7 @@ def program(text, root):
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               function(text, "plan_part"), "static int plan_chunk_at(int at);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
-              header(root, "burst_pieces.h"), function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
+              header(root, "burst_pieces.h"), header(root, "burst_turns.h"), function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
               header(root, "burst_heads_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),

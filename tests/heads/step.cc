@@ -19,12 +19,14 @@ int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, i
 
 #include "program.inc"
 
+#ifndef PLAN_TENSOR
+#define PLAN_TENSOR 1
+#endif
 enum { UNITS = PLAN_LAYERS + 2 };
-const BurstPlan burst_plan = {};
 const BurstUnit *burst_unit(const BurstPlan *, int unit) { return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1]; }
 
-static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_HEADS, PLAN_KV_HEADS, PLAN_HEAD_DIM, PLAN_FFN, PLAN_VOCAB, PLAN_NORM_EPS,
-                              PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM, PLAN_SINKS};
+static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_HEADS * PLAN_TENSOR, PLAN_KV_HEADS * PLAN_TENSOR, PLAN_HEAD_DIM, PLAN_FFN * PLAN_TENSOR,
+                              PLAN_VOCAB, PLAN_NORM_EPS, PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM, PLAN_SINKS};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
@@ -85,15 +87,58 @@ struct Rank {
     double loss = 0;
 };
 
+/* Of a tensor, the element of the whole that is element i of what a tensor rank has: all of it, its rows or its columns. */
+static int64_t whole_element(const BurstTensor *t, int turn, int64_t i)
+{
+    const int64_t cols = t->split == BURST_BY_COLS ? t->cols / PLAN_TENSOR : t->cols, rows = t->split == BURST_BY_ROWS ? t->rows / PLAN_TENSOR : t->rows;
+    const int64_t row = i / cols + (t->split == BURST_BY_ROWS ? turn * rows : 0), col = i % cols + (t->split == BURST_BY_COLS ? turn * cols : 0);
+    return t->offset + row * t->cols + col;
+}
+
+static bool is_split(int unit) { return PLAN_TENSOR > 1 && unit > 0 && unit <= PLAN_LAYERS; }
+
+/* Elements of the unit in the order in which a tensor rank has them. */
+static std::vector<int64_t> elements_of(int unit, int turn)
+{
+    std::vector<int64_t> out;
+    for (int i = 0; i < burst_unit(&burst_plan, unit)->tensors; i++) {
+        const BurstTensor *t = &burst_unit(&burst_plan, unit)->tensor[i];
+        const int64_t count = t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : PLAN_TENSOR);
+        for (int64_t j = 0; j < count; j++)
+            out.push_back(whole_element(t, is_split(unit) ? turn : 0, j));
+    }
+    return out;
+}
+
+/* The first element, in that order, of the rank's shard. */
+static int64_t shard_begin(int unit, int rank) { return rank / (is_split(unit) ? PLAN_TENSOR : 1) * burst_unit(&burst_plan, unit)->shard; }
+
+/* On the weights' stream: what is not split, of the shard. */
+int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
+{
+    const BurstUnit *u = burst_unit(&burst_plan, unit);
+    int64_t at = -shard_begin(unit, g->rank);
+    for (int i = 0; i < u->tensors; i++) {
+        const BurstTensor *t = &u->tensor[i];
+        const int64_t count = t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : PLAN_TENSOR), end = std::min(at + count, u->shard);
+        const int64_t begin = std::max<int64_t>(at, 0);
+        if (t->split == BURST_WHOLE && begin < end)
+            world_sum(g, shard + begin, end - begin);
+        at += count;
+    }
+    return BURST_OK;
+}
+
 /* The rounded weights lie where the step has them, as the optimizer left them. */
 static void load(Rank *r, const Answer &a)
 {
     PlanState *s = &r->state;
     for (int u = 0; u < UNITS; u++) {
         const BurstUnit *unit = burst_unit(&burst_plan, u);
+        const std::vector<int64_t> element = elements_of(u, r->ctx.rank % PLAN_TENSOR);
         for (int64_t i = 0; i < unit->shard; i++) {
-            const int64_t at = r->ctx.rank * unit->shard + i;
-            plan_act(s, PLAN_AT_PARAM_BF16(u))[i] = rounded(at < unit->elements ? a.weights[(size_t)(unit_begin(u) + at)] : 0);
+            const size_t at = (size_t)(shard_begin(u, r->ctx.rank) + i);
+            plan_act(s, PLAN_AT_PARAM_BF16(u))[i] = rounded(at < element.size() ? a.weights[(size_t)(unit_begin(u) + element[at])] : 0);
         }
     }
 }
@@ -103,7 +148,7 @@ static size_t room(size_t bytes) { return (bytes + 63) / 64 * 64; }
 /* What the runtime and plan_start take of a rank's arena on the host: all kinds of shards, the batch, and what was taken here. */
 static void check_host(const Rank *r)
 {
-    size_t bytes = 3 * room((size_t)PLAN_TOKENS * sizeof(int32_t));
+    size_t bytes = 3 * room((size_t)((PLAN_TOKENS + PLAN_TENSOR - 1) / PLAN_TENSOR) * sizeof(int32_t));
     for (int u = 0; u < UNITS; u++)
         bytes += 4 * room((size_t)burst_unit(&burst_plan, u)->shard * sizeof(float));
     for (auto &m : r->ctx.memory)
@@ -135,10 +180,11 @@ static int steps(Rank *r, const Answer &a)
 {
     PlanState *s = &r->state;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
-        const Sequence &x = a.sequence[(size_t)(r->ctx.rank / PLAN_GROUP * PLAN_SEQUENCES + i)];
+        const Sequence &x = a.sequence[(size_t)(r->ctx.rank / PLAN_TENSOR / PLAN_GROUP * PLAN_SEQUENCES + i)];
         Local *l = &r->local[i];
-        for (int64_t j = 0; j < s->n; j++) {
-            const size_t at = (size_t)s->chunk[s->me].position[j];
+        const BurstOwn own = burst_own_tokens(&burst_plan, r->ctx.rank, s->n);
+        for (int64_t j = 0; j < own.tokens; j++) {
+            const size_t at = (size_t)s->chunk[s->me].position[own.first + j];
             l->token.push_back(x.token[at]), l->label.push_back(x.label[at]), l->weight.push_back((float)x.weight[at]);
         }
         const BurstBatch b = {l->token.data(), l->label.data(), l->weight.data(), {}};
@@ -162,11 +208,15 @@ static double worst_error(const std::vector<std::unique_ptr<Rank>> &rank, const 
     for (int u = 0; u < UNITS; u++) {
         const BurstUnit *unit = burst_unit(&burst_plan, u);
         double off = 0, size = 0;
-        for (int64_t i = 0; i < unit->elements; i++) {
-            const double is = plan_floats(&rank[(size_t)(i / unit->shard)]->state, PLAN_AT_GRAD_SHARD(u))[i % unit->shard];
-            const double should = a.grad[(size_t)(unit_begin(u) + i)];
-            off += (is - should) * (is - should);
-            size += should * should;
+        for (auto &r : rank) {
+            const std::vector<int64_t> element = elements_of(u, r->ctx.rank % PLAN_TENSOR);
+            const int64_t begin = shard_begin(u, r->ctx.rank), end = std::min(begin + unit->shard, (int64_t)element.size());
+            for (int64_t i = begin; i < end; i++) {
+                const double is = plan_floats(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin];
+                const double should = a.grad[(size_t)(unit_begin(u) + element[(size_t)i])];
+                off += (is - should) * (is - should);
+                size += should * should;
+            }
         }
         const double error = std::sqrt(off / size);
         worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
@@ -206,6 +256,7 @@ int main(int argc, char **argv)
     Answer a;
     double worst = 0, loss = 0;
     int failed = 0;
+    world.tensor = PLAN_TENSOR, world.layers = PLAN_LAYERS;
     world.without_waits = argc > 1 && strcmp(argv[1], "--without-waits") == 0;
     solve(&a);
     for (unsigned seed = 0; seed < ORDERS; seed++)

@@ -264,65 +264,131 @@ static bool ended(const Exchange *e)
     return e->started;
 }
 
-/* ---- weights ---- */
+/* ---- groups ---- */
 
-int burst_gpu_gather(BurstGpu *g, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
+static BurstGroup tensor_ranks(int rank) { return BurstGroup{rank / world.tensor * world.tensor, 1, world.tensor}; }
+
+static BurstGroup unit_ranks(int rank, int unit)
 {
-    const Collective c = {false, false, shard, full, nullptr, nullptr, elements};
-    burst_gpu_weights(g)->queue.push_back(Op{nullptr, nullptr, 0, nullptr, std::make_shared<Collective>(c)});
+    const int stride = unit > 0 && unit <= world.layers ? world.tensor : 1;
+    return BurstGroup{rank % stride, stride, (int)world.gpu.size() / stride};
+}
+
+static int together(BurstGpu *g, Collective c)
+{
+    g->stream[c.stream].queue.push_back(Op{nullptr, nullptr, 0, nullptr, std::make_shared<Collective>(c)});
     return BURST_OK;
 }
 
-int burst_gpu_reduce(BurstGpu *g, float *full, int64_t elements, float *shard, bool add)
+static size_t weights_of(BurstGpu *g) { return g->stream.size() - 2; }
+static size_t computing_of(BurstGpu *g) { return g->stream.size() - 1; }
+
+int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    const Collective c = {true, add, nullptr, nullptr, full, shard, elements};
-    burst_gpu_weights(g)->queue.push_back(Op{nullptr, nullptr, 0, nullptr, std::make_shared<Collective>(c)});
-    return BURST_OK;
+    return together(g, {GATHER, weights_of(g), unit_ranks(g->rank, unit), elements, shard, full, nullptr, nullptr, false, nullptr});
 }
 
-/* What the stream of a rank stands at, if that is a collective. */
-static Collective *collective_of(BurstGpu *g)
+int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {
-    std::deque<Op> &queue = burst_gpu_weights(g)->queue;
+    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full, shard, add, nullptr});
+}
+
+int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
+{
+    return together(g, {GATHER, computing_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr, false, nullptr});
+}
+
+int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own)
+{
+    return together(g, {SCATTER, computing_of(g), tensor_ranks(g->rank), elements, add, parts, nullptr, nullptr, false, own});
+}
+
+void world_sum(BurstGpu *g, float *x, int64_t elements)
+{
+    together(g, {SUM, weights_of(g), tensor_ranks(g->rank), elements, nullptr, nullptr, x, nullptr, false, nullptr});
+}
+
+/* What the stream of a rank stands at, if that is one. */
+static Collective *collective_of(int rank, size_t stream)
+{
+    std::deque<Op> &queue = world.gpu[(size_t)rank]->stream[stream].queue;
     return queue.empty() ? nullptr : queue.front().collective.get();
 }
 
-static void sum_shards(int64_t elements)
+static void gather(const std::vector<Collective *> &all, int64_t elements)
 {
-    std::vector<std::vector<float>> sum;
-    for (size_t r = 0; r < world.gpu.size(); r++) {
-        sum.push_back(std::vector<float>((size_t)elements));
-        for (auto &g : world.gpu)
-            for (int64_t i = 0; i < elements; i++)
-                sum[r][(size_t)i] += collective_of(g.get())->sum[(int64_t)r * elements + i];
-    }
-    for (size_t r = 0; r < world.gpu.size(); r++) {
-        const Collective *c = collective_of(world.gpu[r].get());
-        memset(c->sum, 0x7f, (size_t)elements * world.gpu.size() * sizeof *c->sum);
+    for (Collective *to : all)
+        for (size_t i = 0; i < all.size(); i++)
+            memcpy(to->whole + (int64_t)i * elements, all[i]->part, (size_t)elements * sizeof(BurstBf16));
+}
+
+static double value_of(float x) { return x; }
+static double value_of(BurstBf16 x) { return __bfloat162float(x); }
+
+/* sums[i]: element i of the sum. */
+template <class T> static std::vector<double> sums(const std::vector<Collective *> &all, T Collective::*of, int64_t from, int64_t elements)
+{
+    std::vector<double> sum((size_t)elements);
+    for (Collective *c : all)
         for (int64_t i = 0; i < elements; i++)
-            c->shard[i] = sum[r][(size_t)i] + (c->adds ? c->shard[i] : 0);
+            sum[(size_t)i] += value_of((c->*of)[from + i]);
+    return sum;
+}
+
+static void reduce(const std::vector<Collective *> &all, int64_t elements)
+{
+    for (size_t r = 0; r < all.size(); r++) {
+        const std::vector<double> sum = sums(all, &Collective::sum, (int64_t)r * elements, elements);
+        for (int64_t i = 0; i < elements; i++)
+            all[r]->shard[i] = (float)sum[(size_t)i] + (all[r]->adds ? all[r]->shard[i] : 0);
+    }
+    for (Collective *c : all)
+        memset(c->sum, 0x7f, (size_t)elements * all.size() * sizeof *c->sum);
+}
+
+/* The sum is rounded before anything is added to it. */
+static void scatter(const std::vector<Collective *> &all, int64_t elements)
+{
+    std::vector<std::vector<double>> sum;
+    for (size_t r = 0; r < all.size(); r++)
+        sum.push_back(sums(all, &Collective::whole, (int64_t)r * elements, elements));
+    for (size_t r = 0; r < all.size(); r++) {
+        memset((void *)all[r]->whole, 0x7f, (size_t)elements * all.size() * sizeof(BurstBf16));
+        for (int64_t i = 0; i < elements; i++) {
+            const float rounded = __bfloat162float(__float2bfloat16((float)sum[r][(size_t)i]));
+            all[r]->own[i] = __float2bfloat16(rounded + (all[r]->part ? __bfloat162float(all[r]->part[i]) : 0));
+        }
     }
 }
 
-/* When all ranks stand at it: all of them at once. */
-static bool collect()
+static void add_up(const std::vector<Collective *> &all, int64_t elements)
 {
-    const Collective *first = collective_of(world.gpu[0].get());
-    for (auto &g : world.gpu) {
-        const Collective *c = collective_of(g.get());
-        if (!first || !c)
+    const std::vector<double> sum = sums(all, &Collective::sum, 0, elements);
+    for (Collective *c : all)
+        for (int64_t i = 0; i < elements; i++)
+            c->sum[i] = (float)sum[(size_t)i];
+}
+
+/* When all of its ranks stand at it: all of them at once. */
+static bool collect(const Collective *first)
+{
+    static void (*const done[])(const std::vector<Collective *> &, int64_t) = {gather, reduce, scatter, add_up};
+    const BurstGroup ranks = first->ranks;
+    const size_t stream = first->stream;
+    std::vector<Collective *> all;
+    for (int i = 0; i < ranks.count; i++) {
+        Collective *c = collective_of(ranks.first + i * ranks.stride, stream);
+        if (!c || memcmp(&c->ranks, &ranks, sizeof ranks) != 0) /* it stands at one of another group */
             return false;
-        if (c->reduces != first->reduces || c->elements != first->elements)
+        if (c->kind != first->kind || c->elements != first->elements) {
             wrong("ranks meet in different collectives");
+            return false;
+        }
+        all.push_back(c);
     }
-    if (first->reduces)
-        sum_shards(first->elements);
-    for (auto &to : world.gpu)
-        for (size_t r = 0; !first->reduces && r < world.gpu.size(); r++)
-            memcpy(collective_of(to.get())->unit + (int64_t)r * first->elements, collective_of(world.gpu[r].get())->unit_shard,
-                   (size_t)first->elements * sizeof(BurstBf16));
-    for (auto &g : world.gpu)
-        burst_gpu_weights(g.get())->queue.pop_front();
+    done[first->kind](all, first->elements);
+    for (int i = 0; i < ranks.count; i++)
+        world.gpu[(size_t)(ranks.first + i * ranks.stride)]->stream[stream].queue.pop_front();
     return true;
 }
 
@@ -336,7 +402,7 @@ static bool advance(BurstGpu *g, Stream *s)
     if (op.waits && op.waits->done < op.version)
         return false;
     if (op.collective)
-        return collect();
+        return collect(op.collective.get());
     if (op.exchange && !ended(op.exchange.get()))
         return step(g->rank, op.exchange.get());
     if (op.exchange)

@@ -24,13 +24,18 @@ struct Exchange {
     bool started = false;
 };
 
-/* A gather or a reduction of the weights' stream: done when it is next on every rank. */
+/* What a group of ranks does together on the stream of that number: done when it is next there on all of them. */
+enum Together { GATHER, REDUCE, SCATTER, SUM };
 struct Collective {
-    bool reduces, adds;
-    const BurstBf16 *unit_shard; /* gather: of this rank, and where all of the unit goes */
-    BurstBf16 *unit;
-    float *sum, *shard;          /* reduction: spent, and what it becomes */
+    Together kind;
+    size_t stream;
+    BurstGroup ranks;
     int64_t elements;
+    const BurstBf16 *part; /* gather: of this rank. Scatter: what is added to its sum, or null */
+    BurstBf16 *whole;      /* of all. Scatter: spent */
+    float *sum, *shard;    /* reduction: spent, and what it becomes. Sum: in place */
+    bool adds;
+    BurstBf16 *own;        /* scatter: what it becomes */
 };
 
 struct Op {
@@ -58,6 +63,7 @@ struct World {
     std::vector<std::unique_ptr<BurstGpu>> gpu;
     std::vector<std::unique_ptr<Event>> event;
     std::mt19937 random;
+    int tensor = 1, layers = 0; /* ranks that split a layer; layers */
     bool packed;        /* pieces move as by NCCL, else as by copy engines */
     bool without_waits; /* to see that the test notices */
     std::string wrong;  /* the first thing that is */
@@ -65,5 +71,6 @@ struct World {
 extern World world;
 
 void world_make(int ranks, int channels, size_t bytes);
+void world_sum(BurstGpu *g, float *x, int64_t elements); /* over tensor ranks, on the weights' stream */
 void world_run();          /* all that was queued */
 void world_check_guards(); /* nobody wrote behind a buffer */

@@ -39,11 +39,12 @@ struct Group { /* of NCCL: sends that others take, receives */
 enum Outcome { BLOCKED, MOVED, DONE };
 typedef std::function<Outcome()> Op;
 struct CUstream_st { int rank, number; };
-struct ncclComm { int rank, channel; };
+struct ncclComm { int rank, channel; BurstGroup ranks; };
 typedef std::deque<Op> Queue;
 
 static struct World {
     int shards; /* ranks that share the weights */
+    int tensor; /* of these, neighbours that split layers */
     int ranks, queues; /* queues: of the hardware, a rank; streams are dealt out to them */
     std::vector<std::vector<Queue>> queue;
     std::map<std::vector<int>, std::deque<std::shared_ptr<Group::Message>>> letters; /* NCCL's: from, to, channel */
@@ -189,14 +190,15 @@ extern "C" ncclResult_t ncclAllGather(const void *shard, void *full, size_t coun
 {
     const size_t bytes = count * sizeof(BurstBf16);
     ncclGroupStart();
-    for (int i = 0; i < world.ranks; i++) {
+    for (int i = 0; i < comm->ranks.count; i++) {
         char *place = (char *)full + (size_t)i * bytes;
-        if (i == comm->rank) {
+        const int rank = comm->ranks.first + i * comm->ranks.stride;
+        if (rank == comm->rank) {
             cudaMemcpyAsync(place, shard, bytes, cudaMemcpyDeviceToDevice, s);
             continue;
         }
-        add_end(open_group->send, shard, bytes, i, comm, s);
-        add_end(open_group->receive, place, bytes, i, comm, s);
+        add_end(open_group->send, shard, bytes, rank, comm, s);
+        add_end(open_group->receive, place, bytes, rank, comm, s);
     }
     return ncclGroupEnd();
 }
@@ -222,8 +224,17 @@ void *host_shared(BurstCtx *c) { return c->shared; }
 int burst_barrier(BurstCtx *, BurstGroup) { return BURST_OK; }
 BurstGroup burst_shard_group(const BurstCtx *c) { return BurstGroup{c->rank / world.shards * world.shards, 1, world.shards}; }
 BurstGroup burst_replica_group(const BurstCtx *c) { return BurstGroup{c->rank % world.shards, world.shards, world.ranks / world.shards}; }
-int burst_shard_of(const BurstCtx *c) { return c->rank % world.shards; }
+BurstGroup burst_tensor_group(const BurstCtx *c) { return BurstGroup{c->rank / world.tensor * world.tensor, 1, world.tensor}; }
+BurstGroup burst_unit_group(const BurstCtx *c, int unit)
+{
+    const BurstGroup all = burst_shard_group(c);
+    return unit ? BurstGroup{all.first + c->rank % world.tensor, world.tensor, all.count / world.tensor} : all;
+}
+const BurstUnit *burst_unit(const BurstPlan *, int) { abort(); }
+const BurstPlan *host_plan(const BurstCtx *) { abort(); }
+HostPart host_part(const BurstCtx *, const BurstUnit *, const BurstTensor *) { abort(); }
 int gpu_add(BurstGpu *, cudaStream_t, int64_t, const float *, float *) { return BURST_E_PLAN; }
+int gpu_add_activations(BurstGpu *, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *) { return BURST_E_PLAN; }
 void gpu_part_bytes(BurstGpu *, int, size_t, size_t) {}
 int gpu_cuda_failed(BurstGpu *g, cudaError_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "CUDA: %s", call); }
 int gpu_nccl_failed(BurstGpu *g, ncclResult_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "NCCL: %s", call); }
@@ -314,16 +325,16 @@ static void open_rank(Rank *r, int rank, int ranks, int hosts)
     g->ctx = &r->ctx, g->rank = rank, g->world = ranks, g->channels = CHANNELS, g->bytes = MEMORY;
     r->memory.assign((gpu_flags_at(g) + FLAG_BYTES) / sizeof(uint64_t), 0);
     g->memory = (char *)r->memory.data();
-    for (int i = 0; i <= CHANNELS; i++) {
+    for (int i = 0; i < CHANNELS + 2; i++) {
         r->streams.push_back(std::make_unique<CUstream_st>(CUstream_st{rank, i}));
-        r->comms.push_back(std::make_unique<ncclComm>(ncclComm{rank, i}));
+        r->comms.push_back(std::make_unique<ncclComm>(ncclComm{rank, i, BurstGroup{0, 1, ranks}}));
         r->stream.push_back(r->streams.back().get());
         r->comm.push_back(r->comms.back().get());
     }
-    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS], g->comm = r->comm.data();
+    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS], g->compute = r->stream[CHANNELS + 1], g->comm = r->comm.data();
     r->met.assign((size_t)((CHANNELS + 2) * ranks), world.without_greeting ? SENDING | RECEIVING : 0);
     r->greeting.resize((size_t)ranks * 2), r->peer_of.resize((size_t)ranks), r->pieces.resize((size_t)ranks * 2);
-    r->messages.resize((CHANNELS + 1) * PEERS_MOST * 2), r->expected.resize((CHANNELS + 1) * PEERS_MOST);
+    r->messages.resize((CHANNELS + 2) * PEERS_MOST * 2), r->expected.resize((CHANNELS + 2) * PEERS_MOST);
     g->met = r->met.data(), g->greeting = r->greeting.data(), g->peer_of = r->peer_of.data(), g->pieces = r->pieces.data();
     g->messages = r->messages.data(), g->expected = r->expected.data(), g->flag_ops = flag_ops;
 }
@@ -340,7 +351,12 @@ static void connect(std::vector<Rank> &all, int hosts)
             g->peer_of[rank] = &g->peer[g->peers++];
         }
         g->all_peers = hosts == 1;
-        g->shard_peers = world.shards <= on_host;
+        const BurstGroup ranks[GPU_GROUPS] = {burst_shard_group(&r.ctx), burst_unit_group(&r.ctx, 1), burst_replica_group(&r.ctx), burst_tensor_group(&r.ctx)};
+        for (int i = 0; i < GPU_GROUPS; i++) {
+            const int end = ranks[i].first + (ranks[i].count - 1) * ranks[i].stride;
+            r.comms.push_back(std::make_unique<ncclComm>(ncclComm{g->rank, CHANNELS + i, ranks[i]}));
+            g->group[i] = Members{ranks[i], r.comms.back().get(), ranks[i].first / on_host == end / on_host, 0};
+        }
     }
 }
 
@@ -349,6 +365,7 @@ struct Results {
     float *slot[CHANNELS][2];
     std::vector<float *> in;
     BurstBf16 *first, *full;
+    BurstBf16 *own, *all, *split; /* of tensor ranks, computed with before and after; of a split unit */
 };
 
 static void count_up(cudaStream_t s, float *x, int n)
@@ -399,14 +416,34 @@ static BurstBf16 shard_number(int rank, int i, int time)
 static int gathers(Rank *r, Results *out)
 {
     const size_t bytes = (size_t)r->gpu.world * GATHERED * sizeof(BurstBf16);
-    out->full = (BurstBf16 *)take(r, bytes), out->first = (BurstBf16 *)take(r, bytes);
+    out->full = (BurstBf16 *)take(r, bytes), out->first = (BurstBf16 *)take(r, bytes), out->split = (BurstBf16 *)take(r, bytes);
+    out->own = (BurstBf16 *)take(r, GATHERED * sizeof(BurstBf16)), out->all = (BurstBf16 *)take(r, bytes);
     for (int time = 0; time < 2; time++) {
         BurstBf16 *shard = (BurstBf16 *)take(r, GATHERED * sizeof *shard);
         for (int i = 0; i < GATHERED; i++)
             shard[i] = shard_number(r->gpu.rank, i, time);
-        BURST_TRY(burst_gpu_gather(&r->gpu, shard, GATHERED, out->full));
+        BURST_TRY(burst_gpu_gather(&r->gpu, 0, shard, GATHERED, out->full));
         if (time == 0)
             cudaMemcpyAsync(out->first, out->full, bytes, cudaMemcpyDeviceToDevice, r->gpu.weights);
+        if (time == 1)
+            BURST_TRY(burst_gpu_gather(&r->gpu, 1, shard, GATHERED, out->split));
+    }
+    return BURST_OK;
+}
+
+/* Twice into the same memory: what is gathered becomes the next own, so that a gather that does not wait for computing, or computing
+ * that does not wait for a gather, is wrong. */
+static int tensor_gathers(Rank *r, Results *out)
+{
+    const size_t bytes = GATHERED * sizeof(BurstBf16);
+    const int turn = r->gpu.rank % world.tensor, next = (turn + 1) % world.tensor;
+    BurstBf16 *own = out->own, *all = out->all;
+    for (int i = 0; i < GATHERED; i++)
+        own[i] = shard_number(r->gpu.rank, i, 2);
+    for (int time = 0; time < 2; time++) {
+        BURST_TRY(burst_gpu_tensor_gather(&r->gpu, GATHERED, own, all));
+        if (time == 0)
+            cudaMemcpyAsync(own, all + next * GATHERED, bytes, cudaMemcpyDeviceToDevice, r->gpu.compute);
     }
     return BURST_OK;
 }
@@ -421,6 +458,7 @@ static int queue_all(Rank *r, Results *out)
     if (world.spoil == "apart" || world.spoil == "place")
         take(r, r->gpu.rank == 0 ? 4096 : 1);
     BURST_TRY(gathers(r, out));
+    BURST_TRY(tensor_gathers(r, out));
     BURST_TRY(exchange(r, out));
     return hops(r, out);
 }
@@ -466,12 +504,24 @@ static void check_rank(const Rank &r, const Results &is, const std::vector<Slots
             if (memcmp(time ? &is.full[i] : &is.first[i], &should, sizeof should) != 0)
                 wrong("a gather");
         }
+    const int shards = me / world.shards * world.shards, tensor = me / world.tensor * world.tensor;
+    for (int i = 0; i < world.shards / world.tensor * GATHERED; i++) {
+        const BurstBf16 should = shard_number(shards + me % world.tensor + i / GATHERED * world.tensor, i % GATHERED, 1);
+        if (memcmp(&is.split[i], &should, sizeof should) != 0)
+            wrong("a gather of a split unit");
+    }
+    for (int i = 0; i < world.tensor * GATHERED; i++) {
+        const BurstBf16 should = shard_number(tensor + (i / GATHERED + 1) % world.tensor, i % GATHERED, 2);
+        if (memcmp(&is.all[i], &should, sizeof should) != 0)
+            wrong("a gather of tensor ranks");
+    }
 }
 
 static void run_world(int ranks, int hosts, int queues, unsigned seed, const std::vector<Slots> &model)
 {
     world.ranks = ranks;
     world.shards = ranks % hosts == 0 && hosts < ranks && seed % 2 ? ranks / hosts : ranks; /* a host's, every other time */
+    world.tensor = world.shards % 2 == 0 && seed > 0 ? 2 : 1;
     world.queue.assign((size_t)ranks, std::vector<Queue>((size_t)queues));
     world.letters.clear();
     world.greetings.clear();
@@ -506,7 +556,7 @@ static void run_all(int ranks)
             model_round(model.back(), channel, round, ranks);
     }
     for (int hosts : {1, 2, ranks})
-        for (int queues : {1, 2, CHANNELS + 1})
+        for (int queues : {1, 2, CHANNELS + 2})
             for (unsigned seed = 0; seed < 3 && world.wrong.empty(); seed++) {
                 run_world(ranks, hosts, queues, seed, model);
                 if (!world.wrong.empty())

@@ -49,8 +49,9 @@ def gpu_topology(nodes, lanes, more="", device=None, nic=""):
     return f"cluster test {{ nodes {nodes} {{ gpus {lanes} of {device};{nics} }} {link} }}\n{card}"
 
 
-def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none", data=1, sizes=""):
+def layout(ranks, schedule, travel="keys", partition="zigzag", recompute="none", data=1, sizes="", tensor=1):
     sizes = sizes or (f"context 1; heads {ranks};" if schedule == "ulysses" else f"context {ranks}; heads 1;")
+    sizes += f" tensor {tensor};" if tensor > 1 else ""
     return (f"layout {{ data {data}; {sizes} schedule {schedule}; travel {travel}; "
             f"partition {partition}; recompute {recompute}; }}\n")
 

@@ -1,20 +1,26 @@
-"""The demo's model, 300 steps on 1, 2 and 4 GPUs, against the same training by the host backend in fp32.
+"""The demo's model, 300 steps on 1, 2 and 4 GPUs, and on GPUs that split layers by twos, against the same training by the host backend in fp32.
 
 Losses are compared as means over windows of 20 steps: single steps differ by more than one per cent where a small change of
 the weights changes what is learnt next. The greatest single-step difference is printed beside it.
 """
 import concurrent.futures
 import json
+import os
 import re
 
 import machine
 
-STEPS, WINDOW, LIMIT = 300, 20, 0.01
+STEPS, WINDOW, LIMIT = int(os.environ.get("BURST_TRAIN_STEPS", 300)), 20, 0.01
+POINTS = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)]  # GPUs, and of them those that split a layer
 
 
-def demo_text(ranks, schedule="ring"):
+def name_of(point):
+    return f"{point[0]} GPU{'s' if point[0] > 1 else ''}" + (f", tensor {point[1]}" if point[1] > 1 else "")
+
+
+def demo_text(ranks, tensor, schedule="ring"):
     text = (machine.ROOT / "examples/demo.burst").read_text()
-    text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(ranks, schedule).strip(), text)
+    text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(ranks // tensor, schedule, tensor=tensor).strip(), text)
     if count != 1:
         raise machine.Failed("examples/demo.burst has no layout to replace")
     return text
@@ -52,17 +58,15 @@ def compare(m, name, losses, right):
 def run(m):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         host = pool.submit(train_host, m)
-        worlds = [w for w in (1, 2, 4) if w <= m.gpus]
-        programs = {}
-        for world, program in m.all(lambda w: m.link(m.emit(f"train_{w}", machine.gpu_topology(1, w), demo_text(w))), worlds):
-            programs[world] = program
+        points = [p for p in POINTS if p[0] <= m.gpus]
+        programs = dict(m.all(lambda p: m.link(m.emit(f"train_{p[0]}_{p[1]}", machine.gpu_topology(1, p[0]), demo_text(*p))), points))
         losses = {}
-        for world in worlds:
-            if isinstance(programs[world], machine.Failed):
-                m.failed("train", f"{world} GPUs", programs[world])
+        for point in points:
+            if isinstance(programs[point], machine.Failed):
+                m.failed("train", name_of(point), programs[point])
                 continue
-            losses[world] = train(m, programs[world], f"train_{world}", 450 if m.share else 150)
+            losses[point] = train(m, programs[point], programs[point].name, 450 if m.share else 150)
         right = host.result()
     m.add("train", "host backend, 8 ranks", f"loss {right[0]:.4f} to {right[-1]:.4f} in {STEPS} steps")
-    for world, found in losses.items():
-        compare(m, f"{world} GPU{'s' if world > 1 else ''}", found, right)
+    for point, found in losses.items():
+        compare(m, name_of(point), found, right)

@@ -1,0 +1,86 @@
+"""Loss and gradients of whole steps, two sequences a data group, against the float64 model of tests/reference: ranks that split layers, and
+beside them ranks that do not, whose errors are those of bf16 alone.
+
+tests/training/gradients.c is the main of each program, and bounds every tensor's relative L2.
+"""
+import os
+import re
+import sys
+import typing
+
+import machine
+
+HEADS, MASKS = 8, ("causal", "document")
+LOSS_LIMIT, GRADIENT_LIMIT = 1e-3, 3e-2  # those of gradients.c on GPUs; losses are a mean over tokens, and much nearer
+
+
+class Point(typing.NamedTuple):
+    tensor: int = 1
+    context: int = 1
+    data: int = 1
+    heads: int = 1
+    more: str = ""   # of the layout
+    part: str = ""   # of the model
+    kv_heads: int = 4
+
+    def ranks(self):
+        return self.tensor * self.context * self.data * self.heads
+
+    def name(self):
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}"
+        return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
+
+
+POINTS = [
+    Point(), Point(context=2), Point(data=2, more="weights zero2;"),
+    Point(tensor=2), Point(tensor=2, more="recompute full; ffn chunks 3;", part="qkv_bias yes;"),
+    Point(tensor=2, context=2, more="recompute selective;", part="qk_norm yes;"),
+    Point(tensor=2, data=2, more="weights zero3; recompute full;"),
+    Point(tensor=2, data=2, more="weights zero1 within 2;", part="qkv_bias yes;"),
+    Point(tensor=2, heads=2, more="recompute selective;"), Point(tensor=4, more="weights zero2;"),
+]
+
+
+def model_text(p):
+    schedule = "ulysses" if p.heads > 1 else "ring"
+    return (f'import "masks";\nmodel small {{ layers {len(MASKS)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
+            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {MASKS[0]}; layers 1: {MASKS[1]}; }}\nsequence 509;\n'
+            f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel keys; '
+            f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
+
+
+def objects(m):
+    """gradients.c and what it compares with."""
+    numerics, reference = (machine.ROOT / "tests" / name for name in ("numerics", "reference"))
+    made = m.run([sys.executable, numerics / "random_masks.py", "--count", 50, "--seed", 1], "random_masks", 60)[1]
+    (m.work / "random_masks.h").write_text(made)
+    sources = [machine.ROOT / "tests/training/gradients.c", machine.ROOT / "tests/training/whole.c", numerics / "test_masks.c",
+               reference / "model64.c", reference / "attention64.c"]
+    return [m.object(source, f"-I{reference}", f"-I{m.work}") for source in sources]
+
+
+def measure(m, program, name, env):
+    code, text = m.run([program, *MASKS], name, 120, env, check=False)
+    found = re.search(r"^loss (\S+) worst (\S+) (\S+)", text, re.M)
+    if not found:
+        raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
+    loss, worst = float(found[1]), float(found[2])
+    m.add("gradients", name, f"loss {loss:.1e}; worst gradient {worst:.2e} ({found[3]})",
+          f"<= {LOSS_LIMIT:.0e}, {GRADIENT_LIMIT:.0e}", code == 0 and loss <= LOSS_LIMIT and worst <= GRADIENT_LIMIT)
+
+
+def run(m):
+    chosen = [p for p in POINTS if p.ranks() <= m.gpus and re.search(os.environ.get("BURST_GRADIENTS", ""), p.name())]
+    mains = objects(m)
+    programs = dict(m.all(lambda p: m.link(m.emit(f"gradients_{p.name()}", machine.gpu_topology(1, p.ranks()), model_text(p)), mains), chosen))
+    for point in chosen:
+        for way in ("peer", "nccl") if point.ranks() > 1 else (None,):
+            name = f"{point.name()} {way or ''}".strip()
+            try:
+                if isinstance(programs[point], machine.Failed):
+                    raise programs[point]
+                measure(m, programs[point], name, {"BURST_TRANSPORT": way} if way else {})
+            except machine.Failed as error:
+                m.failed("gradients", name, error)
+    if len(chosen) < len(POINTS):
+        m.add("gradients", f"{len(POINTS) - len(chosen)} programs need more GPUs, or were not asked for", f"this run has {m.gpus}")
