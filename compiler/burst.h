@@ -183,7 +183,7 @@ typedef struct AttentionRate { AttentionKind kind; bool backward; int64_t value;
 typedef struct Device {
     const char *name, *arch;
     const Target *target; /* what runs on it */
-    double memory, hbm, passes; /* bytes, bytes/s; passes over activations */
+    double memory, hbm, passes, norms; /* bytes, bytes/s; passes over activations, and those of norms and rotation */
     double matmul, attention_forward, attention_backward; /* FLOP/s; attention over the pairs of tiles that are not empty */
     const AttentionRate *rate; /* [rates] by falling value */
     int rates;

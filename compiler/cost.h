@@ -125,7 +125,7 @@ int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
 /* ---- cost_work.c: what operations take on ranks that are alike ---- */
-typedef struct Work { double flops, bytes; /* a token */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;
+typedef struct Work { double flops, bytes, norms; /* a token; norms: bytes at the rate of norms and rotation */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 Collective tensor_collective(const Step *s, const Op *o); /* of a gather or scatter of tensor ranks, for which computing waits */
 Work op_work(const Step *s, const Op *o, int block, int unit);

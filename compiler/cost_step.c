@@ -51,16 +51,17 @@ static bool mixed(const Cluster *c)
 }
 
 /* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less, since the speed at one
- * operation, 1 / (flops / matmul + bytes / hbm), is concave in both rates. */
+ * operation, 1 / (flops / matmul + bytes / passes), is concave in all rates. */
 static const Device *mean_device(Arena *a, const Cluster *c)
 {
     Device *mean = NEW(a, Device);
     *mean = *c->groups[0].device;
-    mean->matmul = mean->hbm = 0;
+    mean->matmul = mean->passes = mean->norms = 0;
     for (int r = 0; r < c->world; r++) {
         const Device *d = cluster_group_of(c, r)->device;
         mean->matmul += d->matmul * cost_rate_share(c, r) / c->world;
-        mean->hbm += d->hbm / c->world;
+        mean->passes += d->passes / c->world;
+        mean->norms += d->norms / c->world;
     }
     return mean;
 }

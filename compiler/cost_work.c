@@ -1,6 +1,6 @@
 /* cost_work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
  *
- * MEMORY      bytes of the activations that it reads and writes, twice where it adds
+ * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows and the search for tokens
  * CLEAR       bytes of what it writes
  * PRODUCT     2 operations a weight and token; what it adds to is memory
  * LOSS        three products, and the passes over a tile of logits
@@ -35,9 +35,18 @@ static bool moves_nothing(const Step *s, const Op *o)
            s->values.at[o->read[0].value].element == s->values.at[o->write[0].value].element;
 }
 
+/* A token: its row of the embedding, read or added to. On a device each token looks for itself among all, once for every so many columns
+ * (runtime/cuda/embed.cu). */
+static double row_bytes(const Step *s, const Op *o)
+{
+    const Target *t = s->program->target;
+    const double d = s->program->model.hidden, looks = t->device_memory ? ceil(d / BURST_GPU_EMBED_COLUMNS) : 0;
+    return o->kind == OP_EMBED ? t->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d + 4 * looks * (double)s->tokens : 0;
+}
+
 static double memory_bytes(const Step *s, const Op *o)
 {
-    double bytes = 0;
+    double bytes = row_bytes(s, o);
     for (int i = 0; i < OP_READS && !moves_nothing(s, o); i++)
         bytes += operand_bytes(s, o->read[i]);
     for (int i = 0; i < OP_WRITES && !moves_nothing(s, o); i++)
@@ -97,7 +106,7 @@ static double unit_bytes(const Step *s, const Op *o, int unit)
 Work op_work(const Step *s, const Op *o, int block, int unit)
 {
     switch (op_work_kind(o->kind)) {
-    case WORK_MEMORY: return (Work){.bytes = memory_bytes(s, o)};
+    case WORK_MEMORY: return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = memory_bytes(s, o)} : (Work){.bytes = memory_bytes(s, o)};
     case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
     case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block]), .bytes = added_bytes(s, o)};
     case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block]));
@@ -121,6 +130,7 @@ bool rank_kinds_equal(RankKind x, RankKind y)
 
 double work_seconds(RankKind k, Work w)
 {
-    const double memory = k.device->passes;
-    return k.tokens * w.flops / (k.device->matmul * k.share) + (memory > 0 ? (k.tokens * w.bytes + w.fixed) / memory : 0) + w.seconds;
+    const Device *d = k.device;
+    const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) + (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
+    return k.tokens * w.flops / (d->matmul * k.share) + memory + w.seconds;
 }

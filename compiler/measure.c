@@ -52,6 +52,7 @@ typedef struct Figure { const char *name; size_t at; int numbers; double lo, hi;
 static const Figure figures[] = {
     {"product", AT(product), 1, 1e6, 1e18},
     {"passes", AT(passes), 1, 1e6, 1e16, .machine = true},
+    {"norms", AT(norms), 1, 1e6, 1e16, .machine = true},
     {"copy", AT(copy), 1, 1e6, 1e16, .machine = true},
     {"pcie", AT(pcie), 2, 1e6, 1e15, .machine = true},
     {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, .machine = true, .links = true},

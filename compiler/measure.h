@@ -30,7 +30,7 @@ typedef struct Measured {
     double memory;           /* bytes of a device */
     char device[MEASURE_NAME];
     double product;          /* FLOP/s */
-    double passes, copy;     /* bytes/s; 0: not measured, as all that follows */
+    double passes, norms, copy; /* bytes/s; 0: not measured, as all that follows */
     double pcie[2];          /* alone, beside computing */
     MeasuredLink link[LINKS];
     MeasuredAttention attention[MEASURE_MOST];

@@ -107,6 +107,7 @@ static const Field device_fields[] = {
     {"memory", take_double, AT(decl.device.memory), FIELD_REQUIRED, UNIT_BYTES, 1e6, 1e15},
     {"hbm", take_double, AT(decl.device.hbm), 0, UNIT_RATE, 1e6, 1e16},
     {"passes", take_double, AT(decl.device.passes), 0, UNIT_RATE, 1e6, 1e16},
+    {"norms", take_double, AT(decl.device.norms), 0, UNIT_RATE, 1e6, 1e16},
     {"matmul", take_matmul, 0, FIELD_REQUIRED, UNIT_FLOPS, 1e6, 1e18},
     {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
     {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
@@ -131,6 +132,8 @@ static void device_defaults(Checker *c, DeviceFields *f)
         d->hbm = t->memory_rate;
     if (!d->passes)
         d->passes = d->hbm * t->passes_share;
+    if (!d->norms)
+        d->norms = d->passes;
     d->rate = f->rates.at;
     d->rates = f->rates.n;
     if (!f->decl.link)

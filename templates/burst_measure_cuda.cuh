@@ -79,7 +79,7 @@ typedef enum MeasureDirection { MEASURE_FORWARD, MEASURE_BACKWARD, MEASURE_DIREC
 typedef struct MeasureTimes { int n; double at[MEASURE_ROUNDS]; } MeasureTimes;
 
 typedef struct MeasureSpan { cudaEvent_t begin, end; int times; MeasureTimes *to; } MeasureSpan;
-enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 2 }; /* of a round */
+enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 3 }; /* of a round */
 
 typedef struct Measure {
     BurstCtx *c;
@@ -99,7 +99,7 @@ typedef struct Measure {
     char *hop_out, *hop_in;
     double *result;               /* of a clock: cycles, nanoseconds */
     int repeat[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS];
-    MeasureTimes attention[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS], product, passes, copy;
+    MeasureTimes attention[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS], product, passes, norms, copy;
 } Measure;
 
 static size_t measure_most(size_t (*of)(const MeasureKernels *))
@@ -314,15 +314,19 @@ static int measure_products(Measure *m)
 }
 
 /* Rows of `hidden` elements read and written, and of `ffn`: as the step's operations count them. */
-static constexpr double MEASURE_PASS_BYTES = 2.0 * MEASURE_N * (11.0 * MEASURE_HIDDEN + 8.0 * MEASURE_FFN);
+static constexpr double MEASURE_NORM_BYTES = 2.0 * MEASURE_N * 11 * MEASURE_HIDDEN, MEASURE_PASS_BYTES = 2.0 * MEASURE_N * 8 * MEASURE_FFN;
 
 static int measure_passes(Measure *m)
+{
+    BURST_TRY(burst_gpu_swiglu(m->g, MEASURE_N, MEASURE_FFN, m->a, m->out));
+    return burst_gpu_swiglu_back(m->g, MEASURE_N, MEASURE_FFN, m->a, m->b, m->out);
+}
+
+static int measure_norms(Measure *m)
 {
     const int n = MEASURE_N, h = MEASURE_HIDDEN, d = MEASURE_HEAD_DIM;
     BURST_TRY(burst_gpu_rmsnorm(m->g, n, h, m->a, m->w, 1e-5, m->out, m->rstd));
     BURST_TRY(burst_gpu_rope(m->g, n, h / d, d, 5e5, m->position, m->out, m->out));
-    BURST_TRY(burst_gpu_swiglu(m->g, n, MEASURE_FFN, m->a, m->out));
-    BURST_TRY(burst_gpu_swiglu_back(m->g, n, MEASURE_FFN, m->a, m->b, m->out));
     BURST_TRY(burst_gpu_rope_back(m->g, n, h / d, d, 5e5, m->position, m->dw, m->out));
     return burst_gpu_rmsnorm_back(m->g, n, h, m->a, m->w, m->rstd, m->b, m->b, m->out, m->dw, m->scratch);
 }
@@ -413,6 +417,7 @@ static int measure_round(Measure *m)
     }
     if (measure_machine()) {
         BURST_TRY(measure_queue(m, 2, &m->passes, [&] { return measure_passes(m); }));
+        BURST_TRY(measure_queue(m, 4, &m->norms, [&] { return measure_norms(m); }));
         BURST_TRY(measure_queue(m, 8, &m->copy, [&] { return measure_copy(m); }));
     }
     return measure_collect(m);
@@ -572,7 +577,7 @@ static int measure_links(Measure *m)
 static int measure_print_machine(Measure *m)
 {
     if (burst_rank(m->c) == 0)
-        printf("passes %.6g\ncopy %.6g\n", MEASURE_PASS_BYTES / measure_median(&m->passes), 2.0 * MEASURE_HOP / measure_median(&m->copy));
+        printf("passes %.6g\nnorms %.6g\ncopy %.6g\n", MEASURE_PASS_BYTES / measure_median(&m->passes), MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy));
     BURST_TRY(measure_pcie(m));
     return burst_world(m->c) > 1 ? measure_links(m) : BURST_OK;
 }

@@ -4,7 +4,7 @@
 #include "gpu.h"
 #include "vec.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / WARP };
+enum { THREADS = BURST_GPU_EMBED_COLUMNS / VEC, WARPS = THREADS / WARP };
 
 static __global__ void __launch_bounds__(THREADS) embed_kernel(int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
 {
@@ -81,7 +81,7 @@ int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *toke
     BURST_TRY(gpu_aligned(g, "embed_back", hidden, address(dx) | address(dtable)));
     if (n == 0)
         return BURST_OK;
-    const dim3 grid((unsigned)n, (unsigned)((hidden / VEC + THREADS - 1) / THREADS));
+    const dim3 grid((unsigned)n, (unsigned)((hidden + BURST_GPU_EMBED_COLUMNS - 1) / BURST_GPU_EMBED_COLUMNS));
     embed_back_kernel<<<grid, THREADS, 0, g->compute>>>(n, hidden, token, dx, dtable);
     return gpu_launched(g, "embed_back");
 }

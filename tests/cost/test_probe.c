@@ -125,7 +125,7 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
         }
         text_add(out, "\n");
     }
-    text_add(out, "passes 1.5e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
+    text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
     if (gpus > 1)
         text_add(out, "link auto 2.5e11 2.4e11 1.5e-05\nlink nccl 2.3e11 9e10 2.5e-05\n");
     text_add(out, "end\n");
@@ -167,7 +167,7 @@ static void takes_what_it_took(void **state)
         const Device *d = c->groups[0].device;
         assert_string_equal(d->name, "a100_sxm4_80gb");
         assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 && c->groups[0].nic->bandwidth == 25e9);
-        assert_true(d->passes == 1.5e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 && c->pcie == 2.4e10 && c->host_cores == 96);
+        assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 && c->pcie == 2.4e10 && c->host_cores == 96);
         assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6));
         for (int i = 0; i < j.cases; i++)
             for (int b = 0; b < 2; b++) {
@@ -201,7 +201,7 @@ static void hostile(void **state)
         other[i] = (char)drawn(&seed, 1, 255);
         if (measure_read(a, other, &j, &m))
             continue;
-        assert_true(m.gpus >= 1 && m.product > 0 && isfinite(m.product) && m.passes > 0 && m.pcie[1] > 0 && strlen(m.device) < MEASURE_NAME);
+        assert_true(m.gpus >= 1 && m.product > 0 && isfinite(m.product) && m.passes > 0 && m.norms > 0 && m.pcie[1] > 0 && strlen(m.device) < MEASURE_NAME);
         for (int k = 0; k < j.cases; k++)
             assert_true(m.attention[k].seconds[0] > 0 && isfinite(m.attention[k].seconds[1]));
     }

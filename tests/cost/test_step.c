@@ -236,6 +236,25 @@ static void weight_bytes(void **state)
     }
 }
 
+/* A token's rows of the embedding are read and added to, and backward looks for it among all tokens of the rank. Norms and rotation have a
+ * rate of their own: at half of it they take twice as long, and nothing else does. */
+static void passes_by_hand(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    Draft d = make(a, &usual);
+    const double n = 65536.0 / 4, forward = 4 + 2 * 2 * 1024, back = 4 + 2 * 1024 + 2 * 4 * 1024 + 4 * n;
+    Device *device = (Device *)d.program->cluster.groups[0].device;
+    const StepParts whole = step_parts(a, &d);
+    close_to(whole.rows[BURST_ROW_EMBEDDING], n * (forward + back) / device->passes, 1e-9);
+    assert_true(device->norms == device->passes);
+    device->norms /= 2;
+    const StepParts half = step_parts(a, &d);
+    for (int r = 0; r < BURST_ROW_COUNT; r++)
+        close_to(half.rows[r], (r == BURST_ROW_NORMS ? 2 : 1) * whole.rows[r], r == BURST_ROW_WAIT ? 1 : 1e-9);
+    arena_free(a);
+}
+
 /* Pairs of all tiles of so many queries and keys that a causal mask leaves any of. */
 static double pairs_of_tiles(int64_t n, int64_t q, int64_t k)
 {
@@ -429,6 +448,7 @@ int main(void)
         cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
         cmocka_unit_test(exchange_between_nodes), cmocka_unit_test(exchange_of_uneven_heads),
         cmocka_unit_test(weight_bytes),
+        cmocka_unit_test(passes_by_hand),
         cmocka_unit_test(whole_tiles),       cmocka_unit_test(windows_send_less),
         cmocka_unit_test(parts_stand_for_the_whole), cmocka_unit_test(balance_of_groups_in_part),
         cmocka_unit_test(what_is_waited_for), cmocka_unit_test(thousand_ranks_are_quick),

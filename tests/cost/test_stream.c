@@ -32,7 +32,7 @@ static void one_layer_by_hand(void **state)
     Draft d = make(a, &k);
     const StepParts p = step_parts(a, &d);
     const double t = 16384, c = t * 1024 * 2, f = 4 * c, token = 4 * t;
-    const double embed = (c + token) / memory;
+    const double embed = (2 * c + token) / memory;
     const double norm = (2 * c + token) / memory, norm_back = (4 * c + token) / memory;
     const double forward = 2 * t * matrices / product + (2 * norm * memory + 2 * 2 * c /* q, k */ + 2 * c /* residual sums */ + 3 * f) / memory;
     const double tile = 4096; /* of the loss: 512 MiB of fp32 logits, in multiples of 128, at most 4096 */
@@ -41,7 +41,7 @@ static void one_layer_by_hand(void **state)
     const double back = 2 * 2 * t * matrices / product +
                         (3 * f + 5 * f /* swiglu again, backward */ + 2 * c /* dh added for k and v */ + 3 * 3 * c /* q, k, v: fp32 to bf16 */) / memory +
                         2 * norm + 2 * norm_back + 4 * (matrices + norms) / memory;
-    const double embed_back = (c + token) / memory + 4 * table / memory;
+    const double embed_back = (5 * c + token + 4 * t * t /* every token looks for itself */ + 4 * table) / memory;
     const double update = 9.5 * (matrices + norms + 2 * table + 1024); /* 38 bytes, a quarter of a unit each */
     const double shows = ring_seconds(2 * table) + ring_seconds(2 * (matrices + norms)) - embed +
                          fmax(0, ring_seconds(4 * (matrices + norms)) - embed_back) + ring_seconds(4 * table);

@@ -6,8 +6,8 @@
  * The program is included rather than linked, so that attention runs on what is on the device already. Prints one line of
  * JSON: seconds of forward and backward, of the slowest rank, medians; and the same with all transfers left out, where
  * computing goes on with what its buffers happened to hold: what is over that is what transfers cost. Then the rates of the
- * hops by themselves, bytes a second and rank: the same ones once more, with nothing computed, those inside nodes and those
- * between nodes apart; 0 where there are none.
+ * hops by themselves, bytes a second and rank: the same ones once more, one after the other with nothing computed, those inside nodes
+ * and those between nodes apart; 0 where there are none.
  */
 #include "burst_gpu.h"
 
@@ -157,7 +157,8 @@ static bool is_kind(const BurstPlan *p, int rank, int other, int kind)
     return (rank / node == other / node) == (kind == INSIDE);
 }
 
-/* All recorded hops of a kind, one after the other on each channel; what this rank sends in them. */
+/* All recorded hops of a kind, one after the other, whatever their channels: through sockets two at once get more than one, and a
+ * schedule that sends sums behind copies has one at a time. What this rank sends in them. */
 static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double *seconds)
 {
     const int me = burst_rank(t->c);
@@ -169,8 +170,10 @@ static int replay(Timer *t, const BurstPlan *p, int kind, double *bytes, double 
         const TimeHop *h = &time_hops[i];
         const int sends = h->sends && is_kind(p, me, h->to, kind) ? h->sends : 0;
         const int receives = h->receives && is_kind(p, me, h->from, kind) ? h->receives : 0;
-        if (sends || receives)
+        if (sends || receives) {
             BURST_TRY(burst_gpu_hop(h->gpu, h->channel, h->out, sends, h->to, h->in, receives, h->from));
+            BURST_TRY(burst_gpu_sync(t->s->exec));
+        }
         for (int k = 0; k < sends; k++)
             *bytes += (double)h->out[k].bytes;
     }

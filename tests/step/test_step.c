@@ -106,7 +106,7 @@ static void sections_are_the_step(void **state)
 
 static void on_device(Case *c)
 {
-    static Device d = {.target = &targets[TARGET_C], .matmul = 100, .hbm = 10, .passes = 10, .attention_forward = 50};
+    static Device d = {.target = &targets[TARGET_C], .matmul = 100, .hbm = 10, .passes = 10, .norms = 10, .attention_forward = 50};
     static const NodeGroup group = {.nodes = 1, .gpus = 4, .device = &d};
     c->program.cluster.groups = &group;
     c->program.cluster.group_count = 1;
