@@ -411,6 +411,7 @@ typedef struct FrontEnd {
     const Target *target;            /* NULL: that of the cluster's devices */
     bool every_mask; /* also what the user declares and no layer uses */
     int64_t sequence; /* tokens, instead of what the model says; 0: none */
+    int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */

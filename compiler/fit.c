@@ -15,7 +15,7 @@
 typedef struct Row { Choice choice; int64_t tokens; /* 0: none fits */ Judged judged; const char *largest; } Row;
 typedef struct Fit {
     Arena *arena;
-    const FrontEnd *in;
+    FrontEnd in;
     const Program *program; /* of the sequence for which the layout was searched */
     Choice base;
     int64_t step;
@@ -34,19 +34,22 @@ static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t
 /* What is wrong is said of the sequence as written. */
 static bool find_layout(Fit *f, Diags *d)
 {
-    Found found = search(f->arena, diags_new(f->arena), f->program);
+    FrontEnd in = f->in;
+    Found found = search_open(f->arena, diags_new(f->arena), &in, f->program);
     const Program *p = f->program;
     for (int64_t tokens = p->sequence / 2; !found.plan && p && tokens >= p->cluster.world; tokens /= 2) {
-        p = program_of(f->arena, diags_new(f->arena), f->in, tokens);
+        in.sequence = tokens;
+        p = front_end(f->arena, diags_new(f->arena), &in);
         if (p)
-            found = search(f->arena, diags_new(f->arena), p);
+            found = search_open(f->arena, diags_new(f->arena), &in, p);
     }
     if (!found.plan) {
-        search(f->arena, d, f->program);
+        search_open(f->arena, d, &f->in, f->program);
         return false;
     }
-    f->program = p;
+    f->program = plan_draft(found.plan)->program;
     f->base = plan_draft(found.plan)->choice;
+    f->in.tensor = choice_tensor(&f->base);
     f->base.spared = f->base.staged = 0;
     return true;
 }
@@ -58,7 +61,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const Program *p = program_of(a, d, f->in, tokens);
+    const Program *p = program_of(a, d, &f->in, tokens);
     double bytes = INFINITY;
     if (p) {
         const Choice at = choice_on(p, c);
@@ -164,7 +167,7 @@ static bool gains_nothing(const Fit *f, int row)
 /* What the longest takes, or the shortest needs where none fits. */
 static void judge_row(Fit *f, Row *r)
 {
-    const Program *p = program_of(f->arena, diags_new(f->arena), f->in, r->tokens ? r->tokens : f->step);
+    const Program *p = program_of(f->arena, diags_new(f->arena), &f->in, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
         r->judged = judge_choice(f->arena, p, &r->choice, NULL);
@@ -274,7 +277,7 @@ static int64_t step_of(const Choice *c)
 
 bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out)
 {
-    Fit f = {.arena = a, .in = in, .program = p};
+    Fit f = {.arena = a, .in = *in, .program = p};
     if (!find_layout(&f, d))
         return false;
     f.step = step_of(&f.base);

@@ -511,7 +511,7 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "context", .column = 9, .if_several = true, .count = coords_most, .take = take_context, .why_not = context_why_not,
      .text = context_text},
     {.name = "heads", .why_not = heads_why_not, .text = heads_text},
-    {.name = "tensor", .text = tensor_text},
+    {.name = "tensor", .column = 6, .if_several = true, .text = tensor_text},
     {.name = "placement", .column = 16, .if_several = true, .count = placement_count, .take = placement_take,
      .why_not = placement_why_not, .text = placement_text},
     {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .other = other_travel,

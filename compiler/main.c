@@ -373,7 +373,7 @@ static int compile(Arena *a, Diags *d, Options *o)
         return EXIT_DIAGNOSED;
     Found f = {0};
     if (diags_errors(d) == 0)
-        f = search(a, d, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
+        f = search_open(a, d, &in, p); /* mask, partition, schedule, slots, verify, cost of each candidate */
     if (!f.plan || diags_errors(d) > 0)
         return EXIT_DIAGNOSED;
     status = print_found(a, o, &t, &f);
@@ -386,10 +386,10 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
 {
     Found f = {0};
     if (in->topo_path)
-        f = search(a, d, p);
+        f = search_open(a, d, in, p);
     if (in->topo_path && !f.plan)
         return EXIT_DIAGNOSED;
-    explore_page(a, d, p, &f, out);
+    explore_page(a, d, f.plan ? plan_draft(f.plan)->program : p, &f, out);
     return diags_errors(d) ? EXIT_INTERNAL : 0;
 }
 

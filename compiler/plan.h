@@ -344,7 +344,14 @@ typedef struct Found {
     const Tried *tried;
     int tried_count;
 } Found;
+#define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
+/* ---- search_tensor.c ---- */
+/* The same where it may be open over how many ranks layers are split: in is what p was made of. The plan's program then has a number. */
+Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
+const char *search_table(Arena *a, const Found *f); /* for --explain */
+void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
+/* ---- search.c ---- */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forward NULL after errors */
 
 /* ---- others.c: other choices than the search's, compiled ---- */

@@ -326,9 +326,9 @@ static void try_by_need(Searcher *s, Candidate x)
     }
 }
 
-/* What is simpler comes first and wins unless another is faster by more than the tie. */
-static const double tie = 1e-3;
+static const double tie = SEARCH_TIE;
 
+/* What is simpler comes first. */
 static Candidate *best_of(Searcher *s)
 {
     Candidate *best = NULL;
@@ -364,20 +364,6 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     else if (works(x))
         t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
     return t;
-}
-
-static void add_row(const Searcher *s, const Found *f, const Tried *x, Text *out)
-{
-    for (int i = 0; i < DIMENSIONS; i++)
-        if (f->column[i]) {
-            const char *text = dimensions[i].text(s->arena, &x->choice);
-            text_printf(out, "%-*s ", dimensions[i].column, text ? text : "-");
-        }
-    if (x->why_not)
-        text_printf(out, "- %s\n", x->why_not);
-    else
-        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
-                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30), x->verdict);
 }
 
 /* The fastest of so many groups, or, where none works, the last that was tried. */
@@ -438,37 +424,6 @@ static const char *remarks(Searcher *s)
     if (!cost_is_of_program(s->program))
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     return keep_text(s, &t);
-}
-
-static const char *explain(Searcher *s, const Found *f)
-{
-    Text t = {0};
-    for (int i = 0; i < DIMENSIONS; i++)
-        if (f->column[i])
-            text_printf(&t, "%-*s ", dimensions[i].column, dimensions[i].name);
-    text_printf(&t, "%13s\n", "step");
-    for (int i = 0; i < f->tried_count; i++)
-        add_row(s, f, &f->tried[i], &t);
-    text_add(&t, f->remarks);
-    return keep_text(s, &t);
-}
-
-/* A chunk that fills less than one tile is computed as if it filled it. */
-static void warn_of_small_chunks(const Searcher *s, const Choice *c)
-{
-    const Program *p = s->program;
-    const Layout *l = &p->layout;
-    const int64_t tokens = p->sequence / c->ranks, most = p->sequence / BURST_TILE;
-    if (c->ranks == 1 || tokens >= BURST_TILE)
-        return;
-    int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
-    const int world = p->cluster.world / program_tensor(p);
-    while (world % ranks)
-        ranks--;
-    const Span at = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
-    diag_warn(s->diags, WARN_FEW_TOKENS, at, "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
-    diag_note(s->diags, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
-              world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
 }
 
 /* ---- when nothing works ---- */
@@ -612,12 +567,12 @@ Found search(Arena *a, Diags *d, const Program *p)
         report_none(&s);
         return (Found){0};
     }
-    warn_of_small_chunks(&s, &best->choice);
+    search_warn(d, p, &best->choice);
     Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s)};
     for (int i = 0; i < DIMENSIONS; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
-    f.table = explain(&s, &f);
+    f.table = search_table(a, &f);
     return f;
 }
 

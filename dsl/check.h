@@ -125,6 +125,7 @@ TakeField take_placement;                       /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
+void choose_tensor(const Checker *c, Setting *tensor); /* `auto`: the number that the front end is asked for */
 void check_tensor(Checker *c, const Layout *l, int world); /* that ranks, heads and ffn can be split over so many */
 void settle_tensor(Checker *c);                  /* Program.tensor; the model's heads and ffn become one rank's */
 void check_within(Checker *c, Layout *l);        /* that the ranks that share the weights make groups; 0: those of a node */

@@ -42,17 +42,6 @@ static void take_context(Checker *c, const Ast *s, const Field *f, void *to)
     sizes->span = s->span;
 }
 
-/* Tensor parallelism is not searched. */
-static void take_given_factor(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    Setting *setting = to;
-    take_factor(c, s, f, to);
-    if (setting->is_auto)
-        not_planned(c, s->span, arena_printf(c->arena, "%s auto", s->text),
-                    arena_printf(c->arena, "a number, such as %s 1", s->text));
-    setting->is_auto = false;
-}
-
 /* A word out of names, or auto. */
 static Cursor choose_named(Checker *c, const Ast *s, Setting *setting, const char *const *names, int n)
 {
@@ -283,7 +272,7 @@ static const Field layout_fields[] = {
     {"data", take_factor, AT(data), 0, UNIT_NONE, 1, 1 << 20},
     {"context", take_context, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"heads", take_factor, AT(heads), 0, UNIT_NONE, 1, 1 << 20},
-    {"tensor", take_given_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
+    {"tensor", take_factor, AT(tensor), 0, UNIT_NONE, 1, 1 << 20},
     {"placement", take_placement, 0, 0},
     {"partition", take_partition, 0, 0},
     {"shares", take_shares, 0, 0},
@@ -356,6 +345,8 @@ static void check_layout(Checker *c, Layout *l)
     if (!world)
         return;
     const int64_t tensor = l->tensor.value;
+    if (l->tensor.is_auto) /* with each number in turn: search_tensor.c */
+        return;
     check_tensor(c, l, world);
     if (world % tensor != 0)
         return;
@@ -438,6 +429,7 @@ void finish_layout(Checker *c)
         cursor_end(&u);
         take_fields(c, c->layout->body, layout_fields, countof(layout_fields), &l, "the layout", l.span);
     }
+    choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_offload(c, &l);

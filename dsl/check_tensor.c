@@ -2,6 +2,8 @@
  * arXiv 1909.08053 and 2205.05198). */
 #include "check.h"
 
+enum { GRANULE = 8 }; /* elements that a device's kernels read at once */
+
 /* Each rank has whole heads and key heads, and as many columns of the feed-forward network. */
 typedef struct Factor { const char *name; int64_t value; } Factor;
 
@@ -13,6 +15,14 @@ static int64_t largest_divisor(const Factor *s, int n, int64_t most)
             all &= s[i].value % d == 0;
         if (all)
             return d;
+    }
+}
+
+void choose_tensor(const Checker *c, Setting *tensor)
+{
+    if (tensor->is_auto && c->in->tensor) {
+        tensor->value = c->in->tensor;
+        tensor->is_auto = false;
     }
 }
 
@@ -34,8 +44,13 @@ void settle_tensor(Checker *c)
 {
     Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
-    if (tensor->value < 2 || !p->cluster.world)
+    const Model *m = &p->model;
+    if (tensor->is_auto || tensor->value < 2 || !p->cluster.world)
         return;
+    if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 && m->ffn / tensor->value % GRANULE != 0)
+        diag_error(c->diags, tensor->span, "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use `tensor %lld`",
+                   (long long)tensor->value, (long long)(m->ffn / tensor->value),
+                   (long long)largest_divisor(&(Factor){"eights of columns", m->ffn / GRANULE}, 1, tensor->value));
     if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
         diag_error(c->diags, p->layout.within.span, "`within %lld` is no multiple of `tensor %lld`: so many ranks split each layer, and share its weights with others",
                    (long long)p->layout.within.value, (long long)tensor->value);

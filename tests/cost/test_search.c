@@ -28,6 +28,8 @@ typedef struct Case {
     int memory;        /* GB of a device; 0: all that an H200 has */
 } Case;
 
+static const FrontEnd front = {.topo_path = "search_case.topo", .model_path = "search_case.burst", .stock_dir = STOCK_DIR};
+
 static const Program *program(Arena *a, Diags *d, const Case *k)
 {
     Text topo = {0}, model = {0};
@@ -42,14 +44,13 @@ static const Program *program(Arena *a, Diags *d, const Case *k)
     assert_int_equal(text_write_file(&model, "search_case.burst"), 0);
     text_free(&topo);
     text_free(&model);
-    FrontEnd in = {.topo_path = "search_case.topo", .model_path = "search_case.burst", .stock_dir = STOCK_DIR};
-    return front_end(a, d, &in);
+    return front_end(a, d, &front);
 }
 
 static Found found(Arena *a, Diags *d, const Case *k)
 {
     const Program *p = program(a, d, k);
-    Found f = p ? search(a, d, p) : (Found){0};
+    Found f = p ? search_open(a, d, &front, p) : (Found){0};
     if (!f.plan)
         diags_print(d, stdout);
     assert_non_null(f.plan);
@@ -198,6 +199,43 @@ static void data_follows_from_context(void **state)
     }
 }
 
+/* ---- tensor ---- */
+
+/* Left open, layers are split over as many ranks as the best of all texts with a number says, by seconds of a sequence. */
+static void open_tensor_is_the_best_of_all(void **state)
+{
+    (void)state;
+    static const struct { Case k; int tensor; } cases[] = {
+        {{1, 8, "1Ki", "causal", "data 1; recompute none;", "batch 1;", false}, 0}, {{1, 4, "64Ki", "causal", "recompute selective; schedule ring;", "batch 4;", false}, 0},
+        {{2, 4, "16Ki", "window(2Ki)", "context 2;", "", false}, 0},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        double least = INFINITY;
+        int fitting = 0;
+        Arena *a = arena_new();
+        Case open = cases[i].k;
+        char layout[128];
+        for (int tensor = 1; tensor <= 8; tensor *= 2) {
+            Case given = open;
+            snprintf(layout, sizeof layout, "tensor %d; %s", tensor, open.layout);
+            given.layout = layout;
+            const Program *p = program(a, diags_new(a), &given);
+            const Found f = p ? search(a, diags_new(a), p) : (Found){0};
+            least = f.plan ? fmin(least, f.cost.step / (double)p->train.batch) : least;
+            fitting += f.plan != NULL;
+        }
+        snprintf(layout, sizeof layout, "tensor auto; %s", cases[i].k.layout);
+        open.layout = layout;
+        const Found f = found(a, diags_new(a), &open);
+        const Program *p = plan_draft(f.plan)->program;
+        const double is = f.cost.step / (double)p->train.batch;
+        printf("%d: tensor %d, %.3f ms, least of %d: %.3f ms\n%s", i, program_tensor(p), is * 1e3, fitting, least * 1e3, f.table);
+        assert_true(fitting > 1 && is <= least * 1.0011 && is >= least * (1 - 1e-9));
+        assert_int_equal(chosen(&f)->tensor, p->tensor);
+        arena_free(a);
+    }
+}
+
 /* ---- all choices ---- */
 
 /* The least step over layouts that are written out whole, and how many of them work. */
@@ -308,6 +346,7 @@ int main(void)
         cmocka_unit_test(open_data_is_the_best_of_all),
         cmocka_unit_test(batch_is_shared_by_groups),
         cmocka_unit_test(data_follows_from_context),
+        cmocka_unit_test(open_tensor_is_the_best_of_all),
         cmocka_unit_test(open_layout_is_the_best_of_all),
         cmocka_unit_test(need_is_never_slower_than_a_rule),
         cmocka_unit_test(printed_layout_chooses_the_same),

@@ -1,0 +1,171 @@
+/* search_tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried.
+ *
+ * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So each number is a program of its
+ * own, which the front end makes of the same texts, and what else the layout leaves open is searched in each. Those that split a layer
+ * wait for each other several times in it: they are neighbours in one node.
+ */
+#include "burst.h"
+
+#include "burst_rt.h"
+
+#include <string.h>
+
+/* ---- what was tried ---- */
+
+static void add_row(Arena *a, const Found *f, const Tried *x, Text *out)
+{
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (f->column[i]) {
+            const char *text = dimensions[i].text(a, &x->choice);
+            text_printf(out, "%-*s ", dimensions[i].column, text ? text : "-");
+        }
+    if (x->why_not)
+        text_printf(out, "- %s\n", x->why_not);
+    else
+        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30), x->verdict);
+}
+
+const char *search_table(Arena *a, const Found *f)
+{
+    Text t = {0};
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (f->column[i])
+            text_printf(&t, "%-*s ", dimensions[i].column, dimensions[i].name);
+    text_printf(&t, "%13s\n", "step");
+    for (int i = 0; i < f->tried_count; i++)
+        add_row(a, f, &f->tried[i], &t);
+    text_add(&t, f->remarks);
+    const char *table = arena_copy(a, t.at, t.n);
+    text_free(&t);
+    return table;
+}
+
+/* A chunk that fills less than one tile is computed as if it filled it. */
+void search_warn(Diags *d, const Program *p, const Choice *c)
+{
+    const Layout *l = &p->layout;
+    const int64_t tokens = p->sequence / c->ranks, most = p->sequence / BURST_TILE;
+    if (c->ranks == 1 || tokens >= BURST_TILE)
+        return;
+    int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
+    const int world = p->cluster.world / program_tensor(p);
+    while (world % ranks)
+        ranks--;
+    const Span at = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
+    diag_warn(d, WARN_FEW_TOKENS, at, "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
+    diag_note(d, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
+              world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
+}
+
+/* ---- each number of ranks ---- */
+
+typedef struct Try { int tensor; const Program *program; /* NULL: the front end refuses it */ Found found; const char *why_not; } Try;
+
+/* Of whole heads, key heads and columns, on ranks of one node. */
+static bool may_split(const Program *p, int tensor)
+{
+    const Model *m = &p->model;
+    bool may = p->cluster.world % tensor == 0 && m->heads % tensor == 0 && m->kv_heads % tensor == 0 && m->ffn % tensor == 0;
+    for (int g = 0; g < p->cluster.group_count; g++)
+        may &= p->cluster.groups[g].gpus % tensor == 0;
+    return may;
+}
+
+static Try try_split(Arena *a, const FrontEnd *in, int tensor)
+{
+    FrontEnd with = *in;
+    Diags *d = diags_new(a);
+    with.tensor = tensor;
+    Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
+    if (s.program)
+        s.found = search(a, d, s.program);
+    s.why_not = s.found.plan ? NULL : diags_first(d);
+    return s;
+}
+
+/* Seconds of a sequence: where context is given, data and with it the batch follow from the number. */
+static double split_seconds(const Try *s)
+{
+    return s->found.cost.step / (double)s->program->train.batch;
+}
+
+/* Fewer ranks to a layer are simpler. */
+static const Try *best_split(const Try *s, int n)
+{
+    const Try *best = NULL;
+    for (int i = 0; i < n; i++)
+        if (s[i].found.plan && (!best || split_seconds(&s[i]) < split_seconds(best) * (1 - SEARCH_TIE)))
+            best = &s[i];
+    return best;
+}
+
+/* What is wrong, of the number that needs least memory. */
+static Found report_split(Arena *a, Diags *d, const FrontEnd *in, const Try *s, int n)
+{
+    FrontEnd with = *in;
+    while (n > 1 && !s[n - 1].program)
+        n--;
+    with.tensor = s[n - 1].tensor;
+    const Program *p = front_end(a, d, &with);
+    return p ? search(a, d, p) : (Found){0};
+}
+
+/* What a number chose, beside the best. */
+static Tried other_split(Arena *a, const Tried *x, double more)
+{
+    Tried t = *x;
+    t.chosen = false;
+    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, x->cost.critical);
+    return t;
+}
+
+/* Of the best all, of the others what they chose; below them, why others do not work. */
+static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
+{
+    Vec(Tried) all = {0};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < s[i].found.tried_count; k++) {
+            const Tried *x = &s[i].found.tried[k];
+            if (&s[i] == best)
+                *vec_push(a, &all) = *x;
+            else if (x->chosen)
+                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1);
+        }
+    for (int i = 0; i < n; i++)
+        if (s[i].why_not)
+            f->remarks = arena_printf(a, "%stensor %d: %s\n", f->remarks, s[i].tensor, s[i].why_not);
+    f->tried = all.at;
+    f->tried_count = all.n;
+}
+
+static bool has_several(Arena *a, const Found *f, int row)
+{
+    const char *first = dimensions[row].text(a, &f->tried[0].choice);
+    for (int i = 1; i < f->tried_count; i++) {
+        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        if (!text != !first || (text && strcmp(text, first) != 0))
+            return true;
+    }
+    return false;
+}
+
+Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+{
+    Vec(Try) all = {0};
+    if (!p->layout.tensor.is_auto)
+        return search(a, d, p);
+    for (int tensor = 1; tensor <= p->cluster.world; tensor++)
+        if (may_split(p, tensor))
+            *vec_push(a, &all) = try_split(a, in, tensor);
+    const Try *best = best_split(all.at, all.n);
+    if (!best)
+        return report_split(a, d, in, all.at, all.n);
+    Found f = best->found;
+    search_warn(d, best->program, &plan_draft(f.plan)->choice);
+    join(a, &f, best, all.at, all.n);
+    for (int i = 0; i < DIMENSIONS; i++)
+        f.column[i] |= dimensions[i].column > 0 && has_several(a, &f, i);
+    f.table = search_table(a, &f);
+    return f;
+}
