@@ -212,9 +212,13 @@ typedef struct Cluster {
     Level level[MAX_LEVELS]; /* above the nodes, the innermost first */
     int levels;
     double host_memory, pcie; /* bytes a node, bytes/s */
+    double host_bandwidth;    /* of a node's memory: bytes/s; 0: not given */
     int host_cores;
     Span span;
 } Cluster;
+int cluster_most_ranks(const Cluster *c); /* of a node */
+/* Bytes/s of a rank's share of its host's memory. Where the cluster does not say: 5 GB/s a core, at most 200 GB/s. */
+double cluster_host_rate(const Cluster *c);
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 int cluster_crossed(const Cluster *c, int node, int other); /* levels that a message between two nodes leaves, the innermost first */
@@ -303,6 +307,7 @@ typedef struct Layout {
     Saving saving; /* `recompute save(...)`; upper NULL: none, but `recompute tail(f)` has its share here */
     Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
+    bool host_optimizer;   /* `offload optimizer` */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
     const char *placement_name[MAX_COORDS + 1];

@@ -54,6 +54,21 @@ double cluster_uplink(const Cluster *c, int level, int unit)
     return (l->uplink > 0 ? l->uplink : cards) / l->oversubscription;
 }
 
+int cluster_most_ranks(const Cluster *c)
+{
+    int most = 0;
+    for (int g = 0; g < c->group_count; g++)
+        most = c->groups[g].gpus > most ? c->groups[g].gpus : most;
+    return most;
+}
+
+double cluster_host_rate(const Cluster *c)
+{
+    static const double core = 5e9, most = 200e9;
+    const double all = c->host_bandwidth > 0 ? c->host_bandwidth : c->host_cores * core < most ? c->host_cores * core : most;
+    return all / cluster_most_ranks(c);
+}
+
 const Device *cluster_least_memory(const Cluster *c)
 {
     const Device *least = c->groups[0].device;

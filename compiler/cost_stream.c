@@ -156,6 +156,15 @@ static bool needs(const Streams *s, const StepOp *x, const StepOp *c)
     return false;
 }
 
+/* Of the collectives that are queued; -1: none. */
+static int last_needed(const Streams *s)
+{
+    int last = s->queue.n - 1;
+    while (last >= 0 && !needs(s, s->at, s->queue.at[last].op))
+        last--;
+    return last;
+}
+
 /* ---- copies ---- */
 
 static void wait_for_copies(Streams *s)
@@ -179,7 +188,9 @@ static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
     const double bytes = (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
-    const double seconds = bytes / s->model->cluster->pcie;
+    double seconds = bytes / s->model->cluster->pcie;
+    for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
+        seconds += s->queue.at[i].left.seconds;
     meet(s);
     *vec_push(s->arena, &s->copies) = (Copying){s->at, seconds};
     if (!s->model->cluster->target->copies_at_wait)
@@ -190,14 +201,6 @@ static void start_copy(Streams *s)
 }
 
 /* ---- waits for collectives ---- */
-
-static int last_needed(const Streams *s)
-{
-    int last = s->queue.n - 1;
-    while (last >= 0 && !needs(s, s->at, s->queue.at[last].op))
-        last--;
-    return last;
-}
 
 static void wait_through(Streams *s, int last)
 {
@@ -343,7 +346,8 @@ static void run(Streams *s)
     const StepModel *m = s->model;
     const StepOp *at = s->at;
     const WorkKind k = op_work_kind(at->op->kind);
-    wait_for_collectives(s);
+    if (op_stream(at->op->kind) != STREAM_COPIES)
+        wait_for_collectives(s);
     if (op_stream(at->op->kind) == STREAM_COMPUTE)
         wait_for_copies(s);
     if (k == WORK_COPY)
@@ -361,8 +365,8 @@ static void run(Streams *s)
 /* A sequence ends with all that is under way, before the optimizer. */
 static void begin_visit(Streams *s, const StepOp *next)
 {
-    const bool ends = next->block == BLOCK_OPTIMIZER;
-    if (s->at && (next->visit == s->at->visit || (ends && s->at->block == BLOCK_OPTIMIZER)))
+    const bool ends = next->block >= BLOCK_OPTIMIZER;
+    if (s->at && (next->visit == s->at->visit || (ends && s->at->block >= BLOCK_OPTIMIZER)))
         return;
     if (s->at)
         meet(s);

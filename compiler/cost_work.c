@@ -4,7 +4,8 @@
  * CLEAR       bytes of what it writes
  * PRODUCT     2 operations a weight and token; what it adds to is memory
  * LOSS        three products, and the passes over a tile of logits
- * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared
+ * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
+ *             all ranks of a node share its memory, and nothing is cleared
  * TENSOR      bytes of all its tokens over the links of the tensor ranks
  * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
  */
@@ -103,6 +104,12 @@ static double unit_bytes(const Step *s, const Op *o, int unit)
     return bytes;
 }
 
+static Work update_work(const Step *s, const Op *o, int unit)
+{
+    const double bytes = (9 - s->host_optimizer) * (double)step_bytes(s, &s->values.at[o->read[0].value], unit) + unit_bytes(s, o, unit);
+    return s->host_optimizer ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
+}
+
 Work op_work(const Step *s, const Op *o, int block, int unit)
 {
     switch (op_work_kind(o->kind)) {
@@ -111,7 +118,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit)
     case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block]), .bytes = added_bytes(s, o)};
     case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block]));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
-    case WORK_UPDATE: return (Work){.fixed = 9 * (double)step_bytes(s, &s->values.at[o->read[0].value], unit) + unit_bytes(s, o, unit)};
+    case WORK_UPDATE: return update_work(s, o, unit);
     default: return (Work){0};
     }
 }

@@ -159,6 +159,8 @@ static void emit_sizes(Emit *e)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
         text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
+    if (e->draft->choice.host_optimizer)
+        add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory, and its cores update them");
     if (exchanges(e))
         emit_shares(e);
     if (device(e) && exchanges(e)) {
@@ -407,7 +409,8 @@ static void add_plan_values(Emit *e)
     add_field(e, "nic_bandwidth", "%.10g", slowest_nic(&p->cluster));
     add_field(e, "on_gpu", device(e) ? "true" : "false");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
-    add_field(e, "places_gradients", device(e) ? "false" : "true"); /* a device's program keeps all of the host's mirror */
+    const bool mirror = device(e) && !e->draft->choice.host_optimizer; /* all of it */
+    add_field(e, "places_gradients", mirror ? "false" : "true");
 }
 
 static void add_plan_constants(Emit *e)

@@ -25,7 +25,7 @@ const char *weight_constant(Arena *a, const char *tensor)
 
 static bool used_by_program(const Flow *f, int value)
 {
-    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+    for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < f->step->block[b].ops.n; i++) {
             const Op *o = &f->step->block[b].ops.at[i];
             for (int j = 0; j < OP_READS; j++)
@@ -44,7 +44,7 @@ static int64_t offset_at(const Flow *f, int value, int index)
         i = flow_item(f, value, k);
     for (int k = index; !i && k >= 0; k--)
         i = flow_item(f, value, k);
-    return !i ? 0 : item_on_host(f, i) ? i->offset : i->offset - f->state;
+    return !i ? 0 : i->offset - (item_on_host(f, i) ? f->host_state : f->state);
 }
 
 static bool a_stride_apart(const Flow *f, int value, int n)
@@ -84,7 +84,7 @@ void emit_places(Emit *e)
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->host)
         text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
-                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host, step_staged_bytes(f->step));
+                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host - f->host_state, step_staged_bytes(f->step));
     if (f->step->chunks > 1)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
     if (f->step->tail)
@@ -115,8 +115,11 @@ void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
-    emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
-    if (step_value(s, "param_bf16") >= 0)
+    if (s->host_optimizer)
+        emit_line(e, "s->weights.grad[unit] = (float *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));");
+    else
+        emit_line(e, "s->weights.grad[unit] = plan_floats(s, PLAN_AT_GRAD_SHARD(unit));");
+    if (step_value(s, "param_bf16") >= 0 && !s->host_optimizer)
         emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
     emit_line(e, "}");
 }

@@ -1,8 +1,7 @@
 /* emit_step.c: the step's operations as the emitted program: each block a function, each operation a call of the runtime's names
  * for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place that step_pack gave it.
  */
-#include "emit.h"
-#include "plan/step.h"
+#include "emit_step.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -45,18 +44,6 @@ static const Call calls[] = {
     {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB x0 w x1 x2 =s->scale =s->loss y0 g s"},
 };
 
-typedef struct Printer {
-    Emit *emit;
-    const Flow *flow;
-    const Step *step;
-    const Block *block;
-    bool *known;       /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the embedding */
-    bool *arrived;     /* [values]: the block has waited for it */
-    int part;          /* that was said last; -1: none */
-    bool said;         /* what the rank does */
-    bool fetched;      /* the block has waited for what was fetched for its layer */
-} Printer;
-
 /* ---- names ---- */
 
 static const char *block_function(Arena *a, const Block *b)
@@ -67,7 +54,7 @@ static const char *block_function(Arena *a, const Block *b)
     return name;
 }
 
-static const char *type_of(const Value *v)
+const char *type_of(const Value *v)
 {
     static const char *const type[] = {[EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
     return type[v->element];
@@ -86,7 +73,7 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
 }
 
 /* "plan_act(s, PLAN_AT_X(layer))" */
-static const char *place_text(const Printer *p, const Op *o, Operand x)
+const char *place_text(const Printer *p, const Op *o, Operand x)
 {
     static const char *const at[] = {[EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
     const Value *v = &p->step->values.at[x.value];
@@ -103,14 +90,14 @@ static int which(const Printer *p, const Op *o, Operand x)
     return o->embedding && p->step->values.at[x.value].index == INDEX_UNIT ? 2 : x.next;
 }
 
-static const char *variable(const Printer *p, const Op *o, Operand x)
+const char *variable(const Printer *p, const Op *o, Operand x)
 {
     static const char *const form[] = {"%s", "%s_next", "embed_%s"};
     const Value *v = &p->step->values.at[x.value];
     return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
 }
 
-static const char *width_text(const Value *v, bool heads)
+const char *width_text(const Value *v, bool heads)
 {
     switch (v->dim[1]) {
     case DIM_ONE: return "1";
@@ -137,7 +124,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
 enum { WIDTH = 132 };
 
 /* begin, then items with commas, broken where a line is full. */
-static void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end)
+void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end)
 {
     const char *open = strrchr(begin, '(');
     const int column = 4 * e->indent + (int)(open ? (size_t)(open + 1 - begin) : strlen(begin));
@@ -177,7 +164,7 @@ static const Operand *find_write(const Printer *p, const Op *o, bool scratch)
     return NULL;
 }
 
-static const Operand *find_weight(const Printer *p, const Op *o)
+const Operand *find_weight(const Printer *p, const Op *o)
 {
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         if (is_weight(p, o->read[i]))
@@ -270,134 +257,19 @@ static const char *const part_constant[BURST_P_COUNT] = {
 #undef X
 };
 
-/* Which arrival is a gathered unit's: two for those of visits, which alternate, then one for a tied embedding. */
-static const char *arrival_text(const Printer *p, Operand x)
-{
-    if (p->step->values.at[x.value].index == INDEX_NONE)
-        return "&s->arrival[2]";
-    return x.next ? "&s->arrival[(visit + 1) % 2]" : "&s->arrival[visit % 2]";
-}
-
-static void emit_gather(Printer *p, const Op *o)
-{
-    Emit *e = p->emit;
-    const char *unit = o->embedding ? "PLAN_EMBED" : o->write[0].next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
-    const char *shard = o->read[0].value >= 0 ? place_text(p, o, o->read[0]) : arena_printf(e->arena, "s->weights.param[%s]", unit);
-    const char *item[] = {unit, shard, arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
-                          arrival_text(p, o->write[0])};
-    if (p->block->repeat == REPEAT_DOWN && o->write[0].next) {
-        emit_line(e, "if (visit + 1 < PLAN_VISITS)");
-        e->indent++;
-    }
-    emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
-}
-
-static void emit_reduce(Printer *p, const Op *o)
-{
-    Emit *e = p->emit;
-    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
-    const char *item[] = {unit, variable(p, o, o->read[0]), arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
-                          o->adds[0] ? "true" : o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false", "&s->reduction"};
-    emit_list(e, "BURST_TRY(burst_op_reduce(e, ", item, countof(item), "));");
-    p->part = -1;
-    p->said = false;
-}
-
-static void emit_sum(Printer *p, const Op *o, const char *begin)
-{
-    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction"};
-    emit_list(p->emit, begin, item, countof(item), "));");
-    p->part = -1;
-    p->said = false;
-}
-
-/* Sums of a whole unit; or, of one rank alone, the shard itself. */
-static void emit_zero(Printer *p, const Op *o)
-{
-    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
-    const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
-    const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
-    const bool split = p->step->program->tensor && p->block->unit == 1;
-    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %s%s%splan_shard(%s)));", variable(p, o, o->write[0]), shard ? "" : ranks,
-              split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
-}
-
-/* Between the memories, of this rank's tokens. */
-static void emit_copy(Printer *p, const Op *o)
-{
-    const bool stage = o->kind == OP_STAGE;
-    const Value *v = &p->step->values.at[o->read[0].value];
-    const bool heads = v->dim[0] != DIM_TOKENS; /* [heads][tokens] */
-    const char *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
-    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
-                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
-    const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
-    emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
-    p->part = -1;
-    p->said = false;
-}
-
-/* Only in the first sequence of a step, or the last. */
+/* Only in the first sequence of a step, or the last; the optimizer comes after it. */
 static bool emit_when(Printer *p, const Op *o)
 {
-    if (o->when == WHEN_ALWAYS)
+    if (o->when == WHEN_ALWAYS || p->block >= &p->step->block[BLOCK_OPTIMIZER])
         return false;
     emit_line(p->emit, o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
     return true;
 }
 
-/* Computing waits for a unit before the first operation that reads it; where units last the step, forward does in its first
- * sequence. */
-static void emit_arrival(Printer *p, const Op *o)
-{
-    const Operand *w = find_weight(p, o);
-    if (!w || p->step->values.at[w->value].kind != VALUE_WEIGHT || p->arrived[w->value])
-        return;
-    p->arrived[w->value] = true;
-    const bool lasts = p->step->values.at[w->value].index == INDEX_UNIT;
-    if (lasts && (p->block > &p->step->block[BLOCK_HEAD] || o->embedding))
-        return;
-    if (lasts)
-        emit_line(p->emit, "if (s->sequence == 0)");
-    p->emit->indent += lasts;
-    emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));", o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, *w));
-    p->emit->indent -= lasts;
-    p->part = -1;
-    p->said = false;
-}
-
-/* Whether a layer finds it where the layer that follows it in backward had it fetched to. */
-static bool is_fetched(const Printer *p, Operand x)
-{
-    for (int i = 0; i < p->block->ops.n; i++) {
-        const Op *o = &p->block->ops.at[i];
-        if (o->kind == OP_FETCH && o->write[0].value == x.value && x.next == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Computing waits for all that was fetched for the layer before it first reads of it. The last layer's was not: it waits for nothing. */
-static void emit_fetched(Printer *p, const Op *o)
-{
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->fetched; i++)
-        if (is_fetched(p, o->read[i])) {
-            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, layer, &s->copies));");
-            p->fetched = true;
-            p->part = -1;
-        }
-}
-
-/* For what was staged of the layer before. */
-static bool waits_for_copies(const Printer *p, const Op *o)
-{
-    return o->kind == OP_WAIT && p->step->values.at[o->read[0].value].host;
-}
-
 static void emit_names(Printer *p, const Op *o)
 {
     static const char *const doing[STEP_BLOCKS] = {"embedding", "layer forward", "head and loss", "layer backward", "layer backward",
-                                                    "embedding backward"};
+                                                    "embedding backward", "optimizer"};
     const int part = op_part(o);
     if (!p->said)
         emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
@@ -419,30 +291,15 @@ static void emit_op(Printer *p, const Op *o)
     const int indent = p->emit->indent;
     if (is_nothing(p, o))
         return;
-    if (waits_for_copies(p, o)) {
-        emit_line(p->emit, "if (layer > 0)");
-        emit_line(p->emit, "    BURST_TRY(burst_op_staged(e, &s->copies));");
+    if (emit_copies_wait(p, o))
         return;
-    }
     if (op_stream(o->kind) == STREAM_COMPUTE) {
         emit_arrival(p, o);
         emit_fetched(p, o);
         emit_names(p, o);
     }
     p->emit->indent += emit_when(p, o);
-    if (o->kind == OP_GATHER)
-        emit_gather(p, o);
-    else if (o->kind == OP_REDUCE)
-        emit_reduce(p, o);
-    else if (o->kind == OP_ALL_REDUCE)
-        emit_sum(p, o, "BURST_TRY(burst_op_all_reduce(e, ");
-    else if (o->kind == OP_TENSOR_SUM)
-        emit_sum(p, o, "BURST_TRY(burst_op_tensor_sum(e, ");
-    else if (op_stream(o->kind) == STREAM_COPIES)
-        emit_copy(p, o);
-    else if (o->kind == OP_ZERO)
-        emit_zero(p, o);
-    else
+    if (!emit_stream_op(p, o))
         emit_call(p, o);
     p->emit->indent = indent;
     if (attention)
@@ -470,7 +327,7 @@ static void emit_variables(Printer *p, int type)
         const Op *o = &p->block->ops.at[i];
         const bool stream = o->kind == OP_REDUCE;
         const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM ||
-                   op_stream(o->kind) == STREAM_COPIES;
+                   o->kind == OP_OPTIMIZER || op_stream(o->kind) == STREAM_COPIES;
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
@@ -495,18 +352,21 @@ static void end_chunks(Printer *p)
     p->part = -1;
 }
 
+/* Of the layer before, which the first has not. */
+static bool is_of_layer(const Op *o) { return o->kind == OP_STAGE || o->kind == OP_FETCH; }
+
 static void emit_ops(Printer *p)
 {
     const Block *b = p->block;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        const bool copies = op_stream(o->kind) == STREAM_COPIES;
+        const bool copies = is_of_layer(o);
         if (o->chunked && (i == 0 || !o[-1].chunked))
             begin_chunks(p);
-        if (copies && (i == 0 || op_stream(o[-1].kind) != STREAM_COPIES))
+        if (copies && (i == 0 || !is_of_layer(&o[-1])))
             emit_line(p->emit, "if (layer > 0) {");
         emit_op(p, o);
-        if (copies && (i == b->ops.n - 1 || op_stream(o[1].kind) != STREAM_COPIES))
+        if (copies && (i == b->ops.n - 1 || !is_of_layer(&o[1])))
             emit_line(p->emit, "}");
         if (o->chunked && (i == b->ops.n - 1 || !o[1].chunked))
             end_chunks(p);
@@ -531,7 +391,8 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->out = &body;
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
-    emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;", b->unit == 1 ? ", all = s->n" : "");
+    if (b < &f->step->block[BLOCK_OPTIMIZER])
+        emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;", b->unit == 1 ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_BYTE);
@@ -551,7 +412,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
 void emit_step_blocks(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+    for (int b = 0; b < (f->step->host_optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
         if (f->step->block[b].ops.n)
             emit_block(e, f, &f->step->block[b]);
 }

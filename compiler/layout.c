@@ -346,34 +346,56 @@ static const char *recompute_frees(const Choice *c)
     return c->spared || c->saving.upper ? NULL : less[c->recompute];
 }
 
-/* ---- offload: what of it waits for backward in the host's memory ---- */
+/* ---- offload: what lies in the host's memory ---- */
 
 static bool offload_open(const Program *p)
 {
-    return p->layout.offload.is_auto && p->model.layers > 1 && !p->tensor;
+    return p->layout.offload.is_auto && !p->tensor;
+}
+
+/* Parameters, moments and gradients of the ranks of a node. */
+static bool optimizer_fits_host(const Program *p)
+{
+    Arena *a = arena_new();
+    const Units u = units_make(a, p, 0);
+    double bytes = 0;
+    for (int i = 0; i < u.n; i++)
+        bytes += 16 * (double)u.at[i].repeat * (double)u.at[i].shard;
+    arena_free(a);
+    return bytes * cluster_most_ranks(&p->cluster) <= p->cluster.host_memory;
+}
+
+static int most_staged(const Program *p)
+{
+    return p->model.layers > 1 ? MOST_STAGED : 0;
 }
 
 static int count_offloads(const Program *p)
 {
-    return offload_open(p) ? MOST_STAGED + 1 : 1;
+    return offload_open(p) ? most_staged(p) + 1 + optimizer_fits_host(p) : 1;
 }
 
-/* By need: none, then more and more of the values that layers save. */
+/* By need: none, then more and more of the values that layers save, at last the optimizer too. */
 static bool take_offload(const Program *p, Choice *c, int n)
 {
-    c->staged = offload_open(p) ? n : (int)p->layout.offload.value;
+    const int most = most_staged(p);
+    c->staged = !offload_open(p) ? (int)p->layout.offload.value : n < most ? n : most;
     c->offload = p->layout.offloaded;
+    c->host_optimizer = offload_open(p) ? n > most : p->layout.host_optimizer;
     return true;
 }
 
+/* None, all activations, the optimizer, both. */
 static bool other_offload(const Program *p, Choice *c, int n)
 {
-    c->staged = n ? MOST_STAGED : 0;
+    const int ways = most_staged(p) ? 2 : 1; /* to stage activations */
+    c->staged = n % ways ? MOST_STAGED : 0;
     c->offload = NULL;
-    return n < (p->model.layers > 1 && !p->tensor ? 2 : 1);
+    c->host_optimizer = n / ways;
+    return n < (p->tensor ? 1 : 2 * ways);
 }
 
-static const char *offload_text(Arena *a, const Choice *c)
+static const char *staged_text(Arena *a, const Choice *c)
 {
     const char *list = NULL;
     if (!c->offload || !*c->offload)
@@ -383,11 +405,17 @@ static const char *offload_text(Arena *a, const Choice *c)
     return list ? arena_printf(a, "activations(%s)", list) : NULL;
 }
 
+static const char *offload_text(Arena *a, const Choice *c)
+{
+    const char *staged = staged_text(a, c);
+    return !c->host_optimizer ? staged : staged ? arena_printf(a, "%s, optimizer", staged) : "optimizer";
+}
+
 /* Values by their names, where it is decided what layers save. */
 static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);
-    if (p->tensor && (c->staged || c->offload))
+    if (p->tensor && (c->staged || c->offload || c->host_optimizer))
         return "what tensor ranks split is not staged by this version of burstc; use offload none";
     if (!c->offload || c->staged || c->spared)
         return NULL;
@@ -406,7 +434,10 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
 
 static const char *offload_frees(const Choice *c)
 {
-    return c->staged || c->offload ? NULL : "`offload activations` keeps what layers save in the host's memory";
+    const bool staged = c->staged || c->offload;
+    return c->host_optimizer ? (staged ? NULL : "`offload activations, optimizer` keeps what layers save in the host's memory too") :
+           staged ? "`offload activations, optimizer` keeps parameters and moments in the host's memory too" :
+           "`offload activations` keeps what layers save in the host's memory, `offload optimizer` parameters and moments";
 }
 
 /* ---- weights ---- */

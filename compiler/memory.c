@@ -113,13 +113,13 @@ static void add_batch(MemoryMaker *m)
         add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]", m->program->sequence);
 }
 
-/* A device's program has parameters, moments and gradients on the host too. */
-static size_t mirror_bytes(const Units *units)
+/* A device's program has parameters, moments and gradients on the host too; where the optimizer is there, its values have the gradients. */
+static size_t mirror_bytes(const Units *units, bool optimizer)
 {
-    enum { KINDS = 4 };
+    const size_t kinds = optimizer ? 3 : 4;
     size_t bytes = 0;
     for (int i = 0; i < units->n; i++)
-        bytes += KINDS * (size_t)units->at[i].repeat * round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
+        bytes += kinds * (size_t)units->at[i].repeat * round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
     return bytes;
 }
 
@@ -160,6 +160,7 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
 {
     m->flow = f;
     m->total += (size_t)f->packed;
-    m->host += p->target->device_memory ? mirror_bytes(&units) : (size_t)(f->packed + f->host);
-    m->staged = (size_t)f->host;
+    const bool device = p->target->device_memory;
+    m->host += device ? mirror_bytes(&units, f->step->host_optimizer) : (size_t)(f->packed + f->host);
+    m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }

@@ -44,8 +44,10 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
     if (s->flow)
         print_size(a, (double)s->flow->packed, arena_printf(a, "arena of the step's values; live bytes peak at %s", size(a, (double)s->flow->live_peak)), out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
+    const bool optimizer = m->flow->step->host_optimizer;
     if (s->staged)
-        print_size(a, (double)s->staged, arena_printf(a, "arena of what layers stage; live bytes peak at %s", size(a, (double)m->flow->host_peak)), out);
+        print_size(a, (double)s->staged, arena_printf(a, "arena of what %s; live bytes peak at %s", optimizer ? "is offloaded" : "layers stage",
+                                                      size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))), out);
     rest -= s->staged;
     if (s->beside)
         print_size(a, (double)s->beside, "CUDA's context, NCCL, workspace", out);
@@ -55,7 +57,7 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
             rest -= m->at[i].bytes;
         }
     if (rest)
-        print_size(a, (double)rest, "parameters, moments and gradients on their way to files", out);
+        print_size(a, (double)rest, optimizer ? "parameters and moments" : "parameters, moments and gradients on their way to files", out);
 }
 
 /* ---- over the step ---- */

@@ -34,6 +34,7 @@ typedef struct Choice {
     Saving saving; /* upper NULL: as recompute says, in all layers; tail: of RECOMPUTE_TAIL */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
+    bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */

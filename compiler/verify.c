@@ -122,7 +122,13 @@ static void note_alive(Arena *a, Diags *d, const Draft *t)
                       bytes_text(a, (double)t->memory.at[i].bytes, 2));
 }
 
-/* What is staged, and how much of it would fit. */
+/* Where the optimizer is there, with parameters and moments, which a device's program has there beside the staged values. */
+static double offloaded_bytes(const Draft *t)
+{
+    return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.flow->host_state : 0);
+}
+
+/* What is offloaded, and how much of it would fit. */
 static bool check_host(Arena *a, Diags *d, const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
@@ -130,12 +136,12 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
     const Span at = t->program->layout.offload.given ? t->program->layout.offload.span : t->program->sequence_span;
     if (!g)
         return true;
-    const double rest = host_bytes(t) - (double)t->memory.staged, room = c->host_memory / g->gpus - rest;
-    diag_error(d, at, "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is staged, and a host has %s",
+    const double rest = host_bytes(t) - offloaded_bytes(t), room = c->host_memory / g->gpus - rest;
+    diag_error(d, at, "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is offloaded, and a host has %s",
                PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, g->gpus > 1 ? "s" : "", bytes_text(a, host_bytes(t) * g->gpus, 2),
-               bytes_text(a, (double)t->memory.staged * g->gpus, 2), bytes_text(a, c->host_memory, 2));
+               bytes_text(a, offloaded_bytes(t) * g->gpus, 2), bytes_text(a, c->host_memory, 2));
     diag_note(d, c->span, "the memory of a host");
-    diag_note(d, (Span){0}, "%s a rank would fit; stage fewer values, or save fewer with `recompute`", bytes_text(a, room > 0 ? room : 0, 2));
+    diag_note(d, (Span){0}, "%s a rank would fit; offload less, or save fewer values with `recompute`", bytes_text(a, room > 0 ? room : 0, 2));
     return false;
 }
 

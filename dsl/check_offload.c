@@ -1,4 +1,4 @@
-/* check_offload.c: what of a layer waits for backward in the host's memory. */
+/* check_offload.c: what lies in the host's memory: of what layers save, and of the optimizer. */
 #include "check.h"
 
 #include <string.h>
@@ -19,29 +19,48 @@ static void take_staged(Checker *c, const Ast *value, Layout *l)
     }
 }
 
-static bool is_word(const Ast *value, const char *word)
+static bool is_word(const Ast *value, AstKind kind, const char *word)
 {
-    return value && (value->kind == A_NAME || value->kind == A_CALL) && strcmp(value->text, word) == 0;
+    return value && value->kind == kind && strcmp(value->text, word) == 0;
+}
+
+static bool is_later(Checker *c, const Ast *value)
+{
+    static const char *const later[] = {"chunks", "outputs"};
+    for (int i = 0; i < countof(later); i++)
+        if (is_word(value, A_NAME, later[i]) || is_word(value, A_CALL, later[i])) {
+            not_planned(c, value->span, arena_printf(c->arena, "offload %s", later[i]), "offload activations, optimizer, auto or none");
+            return true;
+        }
+    return false;
+}
+
+/* activations, activations(x, o) or optimizer; false: none of them. */
+static bool take_item(Checker *c, const Ast *value, Layout *l)
+{
+    const bool activations = is_word(value, A_NAME, "activations") || is_word(value, A_CALL, "activations"), optimizer = is_word(value, A_NAME, "optimizer");
+    if ((activations && (l->offload.value || l->offloaded)) || (optimizer && l->host_optimizer))
+        diag_error(c->diags, value->span, "'%s' stands twice", value->text);
+    else if (activations)
+        take_staged(c, value, l);
+    l->host_optimizer |= optimizer;
+    return activations || optimizer;
 }
 
 void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    static const char *const names[] = {"none", "auto", "activations", "activations(x, o)"}, *const later[] = {"optimizer", "chunks", "outputs"};
+    static const char *const names[] = {"activations", "activations(x, o)", "optimizer", "none", "auto"};
     (void)f;
     Layout *l = to;
     Cursor u = cursor_of(c, s);
-    const Ast *value = u.at;
     l->offload = (Setting){.given = true, .span = s->span};
-    for (int i = 0; i < countof(later); i++)
-        if (is_word(value, later[i])) {
-            not_planned(c, value->span, arena_printf(c->arena, "offload %s", later[i]), "offload activations, auto or none");
+    for (bool first = true; first || cursor_try(&u, ","); first = false) {
+        if (is_later(c, u.at))
             return;
-        }
-    if (is_word(value, "activations")) {
-        take_staged(c, value, l);
-        u.at = value->next;
-    } else if (cursor_choice(&u, names, countof(names)) == 1) {
-        l->offload.is_auto = true;
+        if (take_item(c, u.at, l))
+            u.at = u.at->next;
+        else if (cursor_choice(&u, names, first ? countof(names) : 3) == 4)
+            l->offload.is_auto = true;
     }
     cursor_end(&u);
 }

@@ -343,6 +343,7 @@ static const Field fabric_fields[] = {
 static const Field host_fields[] = {
     {"memory", take_double, offsetof(Cluster, host_memory), 0, UNIT_BYTES, 1e6, 1e16},
     {"pcie", take_double, offsetof(Cluster, pcie), 0, UNIT_RATE, 1e6, 1e15},
+    {"bandwidth", take_double, offsetof(Cluster, host_bandwidth), 0, UNIT_RATE, 1e6, 1e15},
     {"cores", take_int, offsetof(Cluster, host_cores), 0, UNIT_NONE, 1, 65536},
 };
 

@@ -189,6 +189,7 @@ typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /
 /* param, m, v updated in place from grad * grad_scale; decoupled decay where decays. */
 void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
 double burst_sum_squares(int64_t count, const float *x);
+void burst_round_bf16(int64_t count, const float *x, uint16_t *y); /* to the nearest, of two to the even one */
 
 /* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
  * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks. Neighbouring ranks may split a layer's tensors by
@@ -230,6 +231,10 @@ int burst_weights_make(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w);
 size_t burst_weights_bytes(const struct BurstPlan *p); /* of the arena */
 /* Clips by the global norm, applies AdamW to every shard, zeroes the gradients; norm (before clipping) comes back. */
 int burst_weights_update(BurstCtx *c, const struct BurstPlan *p, BurstWeights *w, int64_t step, double *norm);
+/* Its parts, on the rank's share of the host's cores: the norm, and what AdamW needs of this step; then each unit. There o NULL updates
+ * nothing, and bf16, where it is not NULL, is [shard] of the parameters, rounded. Gradients stay. */
+int burst_update_begin(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o);
+void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, uint16_t *bf16);
 /* Elements of a tensor that follow each other both in the rank's shard of its unit and in the whole tensor: `count` from shard[at] and
  * from tensor element `from` on. The next run; begins with {0}; false: there are no more. */
 typedef struct BurstRun { int64_t at, from, count; } BurstRun;

@@ -15,9 +15,9 @@ typedef int32_t BurstPosition;
 typedef struct BurstOrder { BurstMark from, here; } BurstOrder; /* where computing was, and the end of what followed */
 typedef BurstOrder BurstArrival;
 typedef BurstGpuWeights BurstShards;
-/* Where the stream of copies is: with what it stages, and with what it fetches for two layers, which alternate; bytes of this sequence
- * so far. */
-typedef struct BurstCopies { BurstOrder staged, fetched[2]; int64_t staged_bytes, fetched_bytes; } BurstCopies;
+/* Where the stream of copies is: with what it stages, with what it fetches for two layers, which alternate, and with units, down and up;
+ * bytes of this sequence so far, and of units of this step. */
+typedef struct BurstCopies { BurstOrder staged, fetched[2], down, up; int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
@@ -242,6 +242,51 @@ static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));
     return burst_gpu_after(e, burst_gpu_compute(e), &c->fetched[layer % 2].here);
+}
+
+/* A unit's gradients, to pinned memory of the host, after what the weights' stream was given, which reduces them. */
+static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    c->down_bytes += (int64_t)bytes;
+    BURST_TRY(burst_gpu_mark(e, burst_gpu_weights(e), &c->down.here));
+    BURST_TRY(burst_gpu_after(e, burst_gpu_copies(e), &c->down.here));
+    return burst_op_copy(e, from, to, bytes, &c->down);
+}
+
+/* Computing goes on when the last download is done. */
+static inline int burst_op_downloaded(BurstExec *e, BurstCopies *c)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    return burst_gpu_after(e, burst_gpu_compute(e), &c->down.here);
+}
+
+static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    c->up_bytes += (int64_t)bytes;
+    return burst_op_copy(e, from, to, bytes, &c->up);
+}
+
+/* Computing and gathers go on when all that was uploaded is there. */
+static inline int burst_op_uploaded(BurstExec *e, BurstCopies *c)
+{
+    BURST_TRY(burst_gpu_after(e, burst_gpu_weights(e), &c->up.here));
+    return burst_gpu_after(e, burst_gpu_compute(e), &c->up.here);
+}
+
+/* Waits until all gradients are on the host: their norm, and what AdamW needs of this step. */
+static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+{
+    BURST_TRY(burst_gpu_sync(e));
+    return burst_update_begin(c, p, w, step, norm, o);
+}
+
+/* A unit in the host's memory; o NULL: as it is. to: its parameters, rounded. */
+static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, void *to)
+{
+    burst_update_unit(c, p, w, unit, o, (uint16_t *)to);
+    return BURST_OK;
 }
 
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)

@@ -17,7 +17,8 @@ typedef int64_t BurstPosition;
 typedef BurstGather BurstArrival;  /* of a gathered unit */
 typedef BurstWeights BurstShards;
 typedef struct BurstOrder { int unused; } BurstOrder; /* between computing and reductions: they run one after the other */
-typedef struct BurstCopies { int64_t staged_bytes, fetched_bytes; } BurstCopies; /* of this sequence so far */
+/* Bytes of this sequence so far; of units, of this step. */
+typedef struct BurstCopies { int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
@@ -306,6 +307,48 @@ static inline int burst_op_fetch(BurstExec *e, int layer, const void *from, void
 static inline int burst_op_fetched(BurstExec *e, int layer, BurstCopies *c)
 {
     (void)e, (void)layer, (void)c;
+    return BURST_OK;
+}
+
+/* A unit's gradients, to the arena that stands for the host's memory. */
+static inline int burst_op_download(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    return burst_copy_now(e, from, to, bytes, &c->down_bytes);
+}
+
+/* The last download is done. */
+static inline int burst_op_downloaded(BurstExec *e, BurstCopies *c)
+{
+    (void)e, (void)c;
+    return BURST_OK;
+}
+
+static inline int burst_op_upload(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    return burst_copy_now(e, from, to, bytes, &c->up_bytes);
+}
+
+/* All that was uploaded is there. */
+static inline int burst_op_uploaded(BurstExec *e, BurstCopies *c)
+{
+    (void)e, (void)c;
+    return BURST_OK;
+}
+
+/* All gradients are on the host: their norm, and what AdamW needs of this step. */
+static inline int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+{
+    (void)e;
+    return burst_update_begin(c, p, w, step, norm, o);
+}
+
+/* A unit in the host's memory; o NULL: as it is. to: its parameters as products read them. */
+static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, void *to)
+{
+    burst_update_unit(c, p, w, unit, o, NULL);
+    memcpy(to, w->param[unit], (size_t)burst_unit(p, unit)->shard * sizeof(float));
     return BURST_OK;
 }
 

@@ -42,6 +42,7 @@ int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *lo
 void context_close(BurstCtx *c)
 {
     data_close(c);
+    pool_close(c);
     weights_close(c);
     messages_close(c);
     spans_free(c->spans);

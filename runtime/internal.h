@@ -107,6 +107,7 @@ typedef struct Remote {
 } Remote;
 
 /* ---- context of one rank ---- */
+typedef struct Pool Pool;
 struct BurstCtx {
     const BurstPlan *plan;
     const BurstTrain *train; /* with the options of the command line in place */
@@ -133,6 +134,7 @@ struct BurstCtx {
     char error[ERROR_TEXT];
     struct Data *data;
     float **weight_tables;
+    Pool *pool;              /* of threads; NULL: none were needed yet */
     Spans *spans;            /* --trace; NULL: never */
     Spans *watching;         /* the same while a step is traced, else NULL */
     HostDevice device;       /* what the rank computes on, where that is not the host */
@@ -165,6 +167,10 @@ void describe_rank(const Region *r, int rank, int local, char *text, size_t size
 
 /* This rank's share of the host's processors, at least 1. */
 int host_threads(const BurstCtx *c);
+/* Calls run(what, part, parts) for each part from 0, on as many threads; returns when all are done. */
+typedef void Parts(const void *what, int part, int parts);
+void in_parts(BurstCtx *c, Parts *run, const void *what);
+void pool_close(BurstCtx *c); /* ends these threads */
 int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote);
 void context_close(BurstCtx *c);
 
@@ -187,7 +193,7 @@ void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
-void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w);
+void weights_fill(BurstCtx *c, const BurstPlan *p, BurstWeights *w);
 /* Where a rank's shard of a unit has elements of this tensor; end <= begin: nowhere. */
 typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);

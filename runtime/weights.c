@@ -1,14 +1,13 @@
-/* weights.c: the shards of all weights: first values, optimizer step, learning rate. Rank i of those that share a unit holds elements
+/* weights.c: the shards of all weights: first values, learning rate. Rank i of those that share a unit holds elements
  * [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays so. Where tensor ranks split a unit, it is what
  * a tensor rank has of the tensors, one after the other. */
 #include "internal.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 4, FILLERS = 32 }; /* param, m, v, grad; threads that draw first values, at most */
+enum { KINDS = 4 }; /* param, m, v, grad */
 
 int burst_unit_count(const BurstPlan *p)
 {
@@ -158,34 +157,26 @@ static float normal_of(uint64_t seed, int unit, int64_t element)
     return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * w));
 }
 
-/* One thread's share of every tensor: billions of numbers take minutes otherwise. */
-typedef struct Filler {
-    const BurstCtx *c;
-    const BurstPlan *p;
-    const BurstWeights *w;
-    int part, parts;
-    pthread_t thread;
-    bool runs;
-} Filler;
+typedef struct Filler { const BurstCtx *c; const BurstPlan *p; const BurstWeights *w; } Filler;
 
-static void fill_unit(const Filler *f, const BurstUnit *u, int unit)
+static void fill_unit(const Filler *f, int unit, int part, int parts)
 {
-    const BurstCtx *c = f->c;
+    const BurstUnit *u = burst_unit(f->p, unit);
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
-        for (BurstRun r = {0}; burst_next_run(f->p, c->rank, u, t, &r);) {
+        for (BurstRun r = {0}; burst_next_run(f->p, f->c->rank, u, t, &r);) {
             float *at = f->w->param[unit] + r.at;
             const int64_t first = t->offset + r.from;
-            for (int64_t i = r.count * f->part / f->parts; i < r.count * (f->part + 1) / f->parts; i++)
-                at[i] = t->init_std <= 0 ? 1 + t->init_std : t->init_std * normal_of((uint64_t)c->train->seed, unit, first + i);
+            for (int64_t i = r.count * part / parts; i < r.count * (part + 1) / parts; i++)
+                at[i] = t->init_std <= 0 ? 1 + t->init_std : t->init_std * normal_of((uint64_t)f->c->train->seed, unit, first + i);
         }
 }
 
-static void *fill_part(void *argument)
+/* A share of every tensor: billions of numbers take minutes otherwise. */
+static void fill_part(const void *what, int part, int parts)
 {
-    const Filler *f = argument;
+    const Filler *f = what;
     for (int u = 0; u < f->w->units; u++)
-        fill_unit(f, burst_unit(f->p, u), u);
-    return NULL;
+        fill_unit(f, u, part, parts);
 }
 
 int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
@@ -206,20 +197,9 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
     return BURST_OK;
 }
 
-void weights_fill(const BurstCtx *c, const BurstPlan *p, BurstWeights *w)
+void weights_fill(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
-    Filler f[FILLERS];
-    const int threads = host_threads(c), parts = threads < FILLERS ? threads : FILLERS;
-    for (int i = 0; i < parts; i++) {
-        f[i] = (Filler){.c = c, .p = p, .w = w, .part = i, .parts = parts};
-        f[i].runs = i > 0 && pthread_create(&f[i].thread, NULL, fill_part, &f[i]) == 0;
-    }
-    for (int i = 0; i < parts; i++) {
-        if (f[i].runs)
-            pthread_join(f[i].thread, NULL);
-        else
-            fill_part(&f[i]);
-    }
+    in_parts(c, fill_part, &(Filler){c, p, w});
 }
 
 int burst_weights_make(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
@@ -246,46 +226,4 @@ double burst_learning_rate(const BurstPlan *p, int64_t step)
     double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
     done = done > 1 ? 1 : done;
     return t->lr_end + 0.5 * (t->lr - t->lr_end) * (1 + cos(3.14159265358979323846 * done));
-}
-
-static void update_unit(const BurstCtx *c, const BurstUnit *u, const BurstAdamW *o, const BurstWeights *w, int unit)
-{
-    for (int t = 0; t < u->tensors; t++) {
-        const Span s = tensor_part(c->plan, c->rank, u, &u->tensor[t]);
-        if (s.begin < s.end)
-            burst_adamw(o, s.end - s.begin, u->tensor[t].init_std > 0, w->param[unit] + s.begin, w->grad[unit] + s.begin,
-                        w->m[unit] + s.begin, w->v[unit] + s.begin);
-    }
-    memset(w->grad[unit], 0, (size_t)u->shard * sizeof(float));
-}
-
-/* What several ranks have counts once. */
-static double unit_squares(const BurstPlan *p, int rank, const BurstUnit *u, const float *grad)
-{
-    double squares = 0;
-    if (!unit_is_split(p, u))
-        return burst_sum_squares(u->shard, grad);
-    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
-        const Span s = tensor_part(p, rank, u, t);
-        if (s.begin < s.end && tensor_is_written(p, rank, u, t))
-            squares += burst_sum_squares(s.end - s.begin, grad + s.begin);
-    }
-    return squares;
-}
-
-int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)
-{
-    double squares = 0;
-    for (int u = 0; u < w->units; u++)
-        squares += unit_squares(p, c->rank, burst_unit(p, u), w->grad[u]);
-    BURST_TRY(burst_allreduce(c, burst_shard_group(c), &squares, 1)); /* replicas each have all of it */
-    *norm = sqrt(squares);
-    if (!isfinite(*norm))
-        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
-    const BurstTrain *t = &p->train;
-    BurstAdamW o = {.lr = burst_learning_rate(p, step), .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
-                    .decay = t->decay, .step = step + 1, .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
-    for (int u = 0; u < w->units; u++)
-        update_unit(c, burst_unit(p, u), &o, w, u);
-    return BURST_OK;
 }

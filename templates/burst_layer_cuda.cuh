@@ -156,11 +156,16 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss)
     return burst_gpu_sync(s->exec);
 }
 
-static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights)
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights)
 {
-    (void)w;
     BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, exec));
+#ifdef PLAN_HOST_OPTIMIZER
+    *weights = *w;
+    return BURST_OK;
+#else
+    (void)w;
     return burst_gpu_weights_take(*exec, &burst_plan, weights);
+#endif
 }
 
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
@@ -174,15 +179,24 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     PLAN_CUDA(plan_launch_setup());
+#ifdef PLAN_HOST_OPTIMIZER
+    (void)w;
+    return BURST_OK;
+#else
     return burst_gpu_weights_load(s->exec, &burst_plan, w, &s->weights);
+#endif
 }
 
 /* Before a checkpoint is written: the host's mirror becomes what the device has. */
 static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
+    (void)c, (void)state, (void)w;
+#ifdef PLAN_HOST_OPTIMIZER
+    return BURST_OK; /* it is where they are */
+#else
     PlanState *s = (PlanState *)state;
-    (void)c;
     return burst_gpu_weights_save(s->exec, &burst_plan, &s->weights, w);
+#endif
 }
 
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the device ---- */

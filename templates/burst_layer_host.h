@@ -154,7 +154,7 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss)
     return BURST_OK;
 }
 
-static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights)
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights)
 {
     *exec = c;
     *weights = *w;

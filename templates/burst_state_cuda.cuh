@@ -45,9 +45,14 @@ typedef struct PlanPool {
     int tensor, slots, uses;
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
+#ifdef PLAN_HOST_OPTIMIZER
+typedef BurstWeights PlanWeights; /* in the host's memory */
+#else
+typedef BurstShards PlanWeights;
+#endif
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
-    BurstShards weights;           /* this rank's parameters, gradients and moments */
+    PlanWeights weights;           /* this rank's parameters, gradients and moments */
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
     const float *label_weight;
     double *loss;                  /* sum over counted tokens */
@@ -57,6 +62,7 @@ typedef struct PlanState {
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
     BurstOrder reduction;
     BurstCopies copies;            /* to and from the host's memory */
+    const BurstAdamW *adamw;       /* what an update on the host needs of the step; NULL: parameters stay as they are */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of the chunk */

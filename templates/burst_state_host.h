@@ -44,9 +44,10 @@ typedef struct PlanPool {
     int tensor, slots, uses;
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
+typedef BurstShards PlanWeights;
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
-    BurstShards weights;           /* this rank's parameters, gradients and moments */
+    PlanWeights weights;           /* this rank's parameters, gradients and moments */
     const int32_t *token, *label;  /* of the sequence, by this rank's tokens */
     const float *label_weight;
     const BurstPosition *position; /* of this rank's tokens */
@@ -55,6 +56,7 @@ typedef struct PlanState {
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
     BurstOrder reduction;
     BurstCopies copies;            /* to and from the host's memory */
+    const BurstAdamW *adamw;       /* what an update on the host needs of the step; NULL: parameters stay as they are */
     double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */

@@ -70,7 +70,7 @@ static int plan_alloc(BurstCtx *c, PlanState *s);    /* the program's: its buffe
 /* Of burst_layer_host.h or burst_layer_cuda.cuh. */
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss);
 static int plan_end(BurstCtx *c, PlanState *s, double *loss);
-static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, BurstShards *weights);
+static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
 
 static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale, double *loss_sum)
@@ -86,6 +86,52 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
     s->sequence++;
     return plan_end(c, s, loss_sum);
 }
+
+/* ---- the optimizer in the host's memory ---- */
+
+#ifdef PLAN_HOST_OPTIMIZER
+static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit); /* the program's: a unit updated, and on its way */
+static int plan_step_done(BurstCtx *c, PlanState *s);                 /* until all are there */
+
+/* Of each unit, gradients went down once since the last update, and parameters came up. */
+static inline int plan_check_units(BurstCtx *c, PlanState *s)
+{
+    const int64_t down = s->copies.down_bytes, up = s->copies.up_bytes;
+    int64_t shards = 0;
+    for (int unit = 0; unit <= PLAN_HEAD; unit++)
+        shards += plan_shard(unit);
+    const int64_t grads = s->adamw ? shards * (int64_t)sizeof(float) : 0, params = shards * (int64_t)sizeof(BurstAct);
+    s->copies.down_bytes = s->copies.up_bytes = 0;
+    if (down != grads || up != params)
+        return burst_fail(c, BURST_E_MEMORY, "a step downloaded %lld bytes of gradients and uploaded %lld of parameters; the plan has %lld and %lld",
+                          (long long)down, (long long)up, (long long)grads, (long long)params);
+    return BURST_OK;
+}
+
+static inline int plan_update_units(BurstCtx *c, PlanState *s)
+{
+    for (int unit = 0; unit <= PLAN_HEAD; unit++)
+        BURST_TRY(plan_step_optimizer(c, s, unit));
+    BURST_TRY(plan_step_done(c, s));
+    return plan_check_units(c, s);
+}
+
+static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
+{
+    BurstAdamW adamw;
+    BURST_TRY(burst_op_norm(s->exec, c, &burst_plan, &s->weights, step, norm, &adamw));
+    s->adamw = &adamw;
+    const int status = plan_update_units(c, s);
+    s->adamw = NULL;
+    return status;
+}
+#else
+static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
+{
+    (void)c;
+    return burst_op_update(s->exec, &burst_plan, &s->weights, step, norm);
+}
+#endif
 
 /* ---- one optimizer step ---- */
 
@@ -120,7 +166,7 @@ static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t s
     result->loss = tokens > 0 ? loss / tokens : 0;
     burst_doing(c, "optimizer");
     BURST_TRY(burst_op_part(s->exec, BURST_P_OPTIMIZER));
-    return burst_op_update(s->exec, &burst_plan, &s->weights, step, &result->norm);
+    return plan_update(c, s, step, &result->norm);
 }
 
 /* ---- start ---- */
@@ -132,6 +178,9 @@ static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
     BURST_TRY(plan_alloc(c, s));
     BURST_TRY(plan_chunks(c, s));
     BURST_TRY(plan_ready(c, s, w));
+#ifdef PLAN_HOST_OPTIMIZER
+    BURST_TRY(plan_update_units(c, s));
+#endif
     return plan_live(c, s, NULL);
 }
 

@@ -152,9 +152,24 @@ bool step_replicates(const Step *s)
     return s->units.ranks < s->program->cluster.world;
 }
 
-bool step_rounds(const Step *s)
+static bool rounds(const Step *s)
 {
     return s->program->target->activation_bytes < (int)sizeof(float);
+}
+
+bool step_copies_params(const Step *s)
+{
+    return rounds(s) || s->host_optimizer;
+}
+
+const char *step_param(const Step *s)
+{
+    return rounds(s) ? "param_bf16" : s->host_optimizer ? "param_copy" : "param";
+}
+
+bool op_follows_weights(OpKind k)
+{
+    return k == OP_DOWNLOAD;
 }
 
 int64_t step_bytes(const Step *s, const Value *v, int unit)
@@ -276,12 +291,14 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
     s->sequences = (int)(p->train.batch / c->data);
+    s->host_optimizer = c->host_optimizer;
     step_tensor(s);
     step_backward(s);
     step_save(s, saving_of(c));
     step_chunks(s, c->ffn_chunks);
     step_space(s, c->offload);
     step_weights(s, c->sharding);
+    step_optimizer(s);
     add_scratch(s, "attention_scratch", attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     const bool device = p->target->device_memory;
     add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, KIND(LOSS));

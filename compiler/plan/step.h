@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_space -> step_weights -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -45,7 +45,7 @@ typedef struct Value {
     bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
-    bool host;     /* a copy in the host's memory, which copies alone read and write */
+    bool host;     /* in the host's memory, which copies and an optimizer that is there alone read and write */
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
 } Value;
@@ -87,6 +87,8 @@ typedef struct Value {
     X(TENSOR_SUM, "tensor_sum", REDUCE, WEIGHTS, COLLECTIVE) /* of the shard's tensors that no rank has a part of */ \
     X(STAGE, "stage", IDLE, COPIES, COPY) /* to the host's memory */ \
     X(FETCH, "fetch", IDLE, COPIES, COPY) /* and back */ \
+    X(DOWNLOAD, "download", IDLE, COPIES, COPY) /* a unit's gradients, after what the weights' stream was given before */ \
+    X(UPLOAD, "upload", IDLE, COPIES, COPY) /* a unit's new parameters, as products read them */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -120,8 +122,8 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. */
-enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER, BLOCK_EMBED_BACK, BLOCK_OPTIMIZER, STEP_BLOCKS };
+/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where the optimizer is on the host. */
+enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER, BLOCK_EMBED_BACK, BLOCK_OPTIMIZER, BLOCK_DONE, STEP_BLOCKS };
 typedef struct Step {
     Arena *arena;
     const Program *program;
@@ -130,6 +132,7 @@ typedef struct Step {
     int chunks;     /* 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
+    bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them */
     Units units;
     Saving saving;
     Vec(Value) values;
@@ -157,6 +160,8 @@ int64_t step_staged_bytes(const Step *s); /* a token and layer */
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. */
 void step_weights(Step *s, Sharding sharding);
+/* Where the optimizer is on the host: gradients to it, and its parameters back. */
+void step_optimizer(Step *s);
 /* All of them, and scratch of operations; attention: bytes of attention's, one for both directions. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
 
@@ -171,7 +176,9 @@ bool op_takes_rows(const Step *s, const Op *o, int value);
 Op op_make(OpKind k);                                  /* without operands */
 bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */
-bool step_rounds(const Step *s); /* whether products read parameters rounded to the type of activations */
+bool step_copies_params(const Step *s); /* whether products and gathers read copies: rounded to the type of activations, or of the host's */
+const char *step_param(const Step *s);  /* the value that they read */
+bool op_follows_weights(OpKind k);      /* of a stream beside compute, begun after what the weights' stream was given before it */
 int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers backwards, embedding. */
@@ -206,7 +213,7 @@ typedef struct Flow {
     int *const *item_of;  /* [values][1 + index]: of `item`; -1: none; first the one of all indices without their own */
     int64_t live_peak, packed; /* bytes on the device: most in use at any operation; what the packing takes */
     int64_t host_peak, host;   /* the same of the host's memory, an arena of its own */
-    int64_t state;             /* of packed, what parameters and moments take: its begin */
+    int64_t state, host_state; /* of packed and host, what parameters and moments take: the begin */
     int64_t align;             /* of the packing */
     int peak_at, host_peak_at; /* the operations of live_peak and host_peak */
 } Flow;

@@ -35,6 +35,7 @@ static void unroll_all(Unroll *u)
     unroll_block(u, BLOCK_EMBED_BACK, 0, 0);
     for (int unit = 0; unit < layers + 2; unit++)
         unroll_block(u, BLOCK_OPTIMIZER, 0, unit);
+    unroll_block(u, BLOCK_DONE, 0, layers + 1);
 }
 
 int step_unroll(Arena *a, const Step *s, const StepOp **out)
@@ -134,7 +135,7 @@ int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
     static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->host ? layers - 1 : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+    return v->host && v->index != INDEX_UNIT ? layers - 1 : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
 }
 
 bool value_has_place(const Value *v, int index)
@@ -185,13 +186,14 @@ static void mark_live(const Flower *f, Item *i, int first, int last)
     }
 }
 
-/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t. */
-static void waited(Flower *f, int t, int used, Stream stream)
+/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t, and so is what the weights'
+ * stream read if it was waited for there. */
+static void waited(Flower *f, int t, int used, Stream stream, bool weights)
 {
     int left = 0;
     for (int i = 0; i < f->pending.n; i++) {
         const Pending p = f->pending.at[i];
-        if (p.read_at <= used && p.stream == stream)
+        if (p.read_at <= used && (p.stream == stream || (weights && p.stream == STREAM_WEIGHTS)))
             mark_live(f, &f->items.at[p.item], p.read_at, t);
         else
             f->pending.at[left++] = p;
@@ -209,8 +211,9 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     *since = t;
     const int used = f->written[value][index];
     if (op_stream(o->op->kind) == STREAM_COMPUTE) {
+        const OpKind k = used < 0 ? OP_KINDS : f->flow->op[used % f->flow->ops].op->kind;
         if (used >= 0)
-            waited(f, t, used, op_stream(f->flow->op[used % f->flow->ops].op->kind));
+            waited(f, t, used, op_stream(k), op_follows_weights(k));
         return;
     }
     if (writes)
@@ -245,18 +248,20 @@ static void run_all(Flower *f)
             run(f, t, o->kind == OP_REDUCE && o->when == WHEN_ALWAYS && sequence > 0);
     }
     for (int stream = STREAM_COMPUTE + 1; stream < STREAMS; stream++)
-        waited(f, all - 1, all, (Stream)stream);
+        waited(f, all - 1, all, (Stream)stream, false);
 }
 
-/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. */
+/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. Where a rank copies out of others'
+ * memory when it waits, their shards stay, since another one may wait late. */
 static void mark_ends(Flower *f)
 {
+    const bool stay = f->step->program->target->copies_at_wait;
     for (int v = 0; v < f->step->values.n; v++) {
         const ValueKind kind = f->step->values.at[v].kind;
         for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {
             Item *i = item_for(f, v, u);
             const int first = i->live.n ? i->live.at[0].first : f->flow->ops - 1;
-            mark_live(f, i, 0, kind == VALUE_STATE ? f->flow->ops - 1 : first);
+            mark_live(f, i, 0, kind == VALUE_STATE || stay ? f->flow->ops - 1 : first);
             if (kind == VALUE_ROUNDED)
                 mark_live(f, i, f->since[v][u] % f->flow->ops, f->flow->ops - 1);
         }

@@ -195,7 +195,8 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
                                               [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
                                               [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
                                               [BLOCK_EMBED_BACK] = {.name = "embed backward"},
-                                              [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS}};
+                                              [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
+                                              [BLOCK_DONE] = {.name = "done", .unit = 2}};
     Step *s = NEW(a, Step);
     const int tensor = program_tensor(p);
     const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;

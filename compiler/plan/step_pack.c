@@ -274,8 +274,7 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t *state)
 
 void step_pack(Arena *a, Flow *f, int64_t align)
 {
-    int64_t none;
     f->align = align;
     f->packed = pack(a, f, false, &f->state);
-    f->host = pack(a, f, true, &none);
+    f->host = pack(a, f, true, &f->host_state);
 }

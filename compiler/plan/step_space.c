@@ -103,6 +103,6 @@ int64_t step_staged_bytes(const Step *s)
 {
     int64_t bytes = 0;
     for (int i = 0; i < s->values.n; i++)
-        bytes += s->values.at[i].host ? step_bytes(s, &s->values.at[i], 1) : 0;
+        bytes += s->values.at[i].host && s->values.at[i].kind == VALUE_ACTIVATION ? step_bytes(s, &s->values.at[i], 1) : 0;
     return bytes / s->tokens;
 }

@@ -25,11 +25,14 @@
 
 static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
 
-/* Computing waits for what lies on the host, and neither reads nor writes it. */
+/* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there nothing else. */
 static void check_memory(Machine *m, const Doing *d, int value)
 {
     const OpKind k = d->at->op->kind;
-    if (m->step->values.at[value].host && k != OP_STAGE && k != OP_FETCH && k != OP_WAIT)
+    const bool host = m->step->values.at[value].host;
+    if (k == OP_OPTIMIZER && m->step->host_optimizer && !host)
+        reject(m, STEP_VALUES, "%s lies in the device's memory, and the host updates parameters", name_of(m, value));
+    else if (host && op_stream(k) != STREAM_COPIES && k != OP_WAIT && !(k == OP_OPTIMIZER && m->step->host_optimizer))
         reject(m, STEP_VALUES, "%s lies in the host's memory", name_of(m, value));
 }
 
@@ -42,7 +45,7 @@ static Data take(Machine *m, Doing *d, int value, int index)
     check_memory(m, d, value);
     if (stream_of(d) == STREAM_COMPUTE)
         wait_for(m, p);
-    check_apart(m, p, false, stream_of(d));
+    check_apart(m, p, false, d->at->op->kind);
     const Record *r = held(m, p.item, &other);
     if (r && m->shared[r->value] != m->shared[value])
         other = r, r = NULL;
@@ -84,6 +87,17 @@ static void check_own(Machine *m, const Doing *d, Place p, int n)
     }
 }
 
+/* Where a rank copies out of others' memory when it waits, none may write where its shard of gathered parameters lies. */
+static void check_shards(Machine *m, Place p)
+{
+    const int param = step_value(m->step, step_param(m->step));
+    for (int u = 0; u < m->layers + 2 && m->step->program->target->copies_at_wait && p.value != param; u++) {
+        const Item *x = m->item[param * m->span + u];
+        if (x && overlap(x->offset, x->offset + x->bytes, p.item->offset, p.item->offset + p.item->bytes))
+            reject(m, STEP_STREAMS, "it writes %s[%d] where another rank may be copying %s[%d]", name_of(m, p.value), p.index, name_of(m, param), u);
+    }
+}
+
 static void find_writes(Machine *m, Doing *d)
 {
     const Op *o = d->at->op;
@@ -92,9 +106,11 @@ static void find_writes(Machine *m, Doing *d)
         if (!m->failed)
             check_memory(m, d, p.value);
         if (!m->failed)
-            check_apart(m, p, true, stream_of(d));
+            check_apart(m, p, true, d->at->op->kind);
         if (!m->failed)
             check_own(m, d, p, i);
+        if (!m->failed)
+            check_shards(m, p);
         d->write[d->writes++] = p;
     }
 }
@@ -147,7 +163,7 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
 
 static void check_weight(Machine *m, const Doing *d, const Rule *r, const Made *x)
 {
-    const int state = step_value(m->step, step_rounds(m->step) ? "param_bf16" : "param");
+    const int state = step_value(m->step, step_param(m->step));
     const uint64_t shard = state_number(state, x->weights, false), wanted = m->alone ? shard : number('g', shard, 0);
     if ((d->weight.value >= 0) != r->weight)
         reject(m, STEP_UNITS, r->weight ? "it names no weights" : "it has no use for weights");
@@ -264,7 +280,7 @@ static void run_reduce(Machine *m, Doing *d)
 static void run_copy(Machine *m, Doing *d)
 {
     find_writes(m, d);
-    const bool to_host = d->at->op->kind == OP_STAGE;
+    const bool to_host = d->at->op->kind == OP_STAGE || d->at->op->kind == OP_DOWNLOAD;
     if (!m->failed && (d->writes != 1 || m->step->values.at[d->data[0].value].host == to_host || m->step->values.at[d->write[0].value].host != to_host))
         reject(m, STEP_VALUES, to_host ? "it does not copy from the device to the host" : "it does not copy from the host to the device");
     use_stream(m, d, d->data[0].number, d->at->op->adds[0]);
@@ -333,7 +349,7 @@ static void fill_state(Machine *m, int unit, bool after)
 
 static void run_optimizer(Machine *m, Doing *d)
 {
-    const int unit = d->at->unit;
+    const int unit = d->at->unit, param = step_value(m->step, step_param(m->step));
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
     if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
@@ -341,7 +357,7 @@ static void run_optimizer(Machine *m, Doing *d)
     check_state(m, unit, false);
     fill_state(m, unit, true);
     for (int i = 0; i < d->writes && !m->failed; i++)
-        store(m, record_of(m, &d->write[i], state_number(d->write[i].value, unit, true), d->at->op->adds[i]));
+        store(m, record_of(m, &d->write[i], state_number(param, unit, true), d->at->op->adds[i]));
 }
 
 /* ---- all of it ---- */
@@ -357,7 +373,7 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
 {
     const Operand *both[] = {&o->op->read[0], &o->op->write[0]};
     for (int i = 0; i < 2; i++)
-        if (both[i]->value >= 0 && m->step->values.at[both[i]->value].host && o->layer + both[i]->next < 0)
+        if (both[i]->value >= 0 && m->step->values.at[both[i]->value].host && m->step->values.at[both[i]->value].index != INDEX_UNIT && o->layer + both[i]->next < 0)
             return true;
     return false;
 }
@@ -387,7 +403,7 @@ static void run(Machine *m, int t)
         run_tensor_sum(m, &d);
         return;
     }
-    if ((k == OP_STAGE || k == OP_FETCH) && d.datas == 1) {
+    if (op_stream(k) == STREAM_COPIES && d.datas == 1) {
         run_copy(m, &d);
         return;
     }

@@ -92,7 +92,7 @@ Place place_at(Machine *m, int value, int index); /* rejects where there is none
 void check_places(Machine *m);
 /* Compute waits for the operation of the stream that last wrote what it reads, and so for all before it. */
 void wait_for(Machine *m, Place p);
-void check_apart(Machine *m, Place p, bool writes, Stream stream); /* of an operation of that stream */
+void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an operation */
 
 /* ---- step_verify_tensor.c ---- */
 /* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have are added up once. */

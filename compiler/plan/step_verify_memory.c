@@ -152,17 +152,19 @@ void wait_for(Machine *m, Place p)
         if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
             done = i;
     const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
+    const bool weights = done >= 0 && op_follows_weights(m->flow->op[m->under.at[done].op].op->kind);
     for (int i = 0; i < m->under.n; i++)
-        if (i > done || m->under.at[i].stream != stream)
+        if (i > done || (m->under.at[i].stream != stream && !(weights && m->under.at[i].stream == STREAM_WEIGHTS)))
             m->under.at[left++] = m->under.at[i];
     m->under.n = left;
 }
 
-void check_apart(Machine *m, Place p, bool writes, Stream stream)
+void check_apart(Machine *m, Place p, bool writes, OpKind k)
 {
     for (int i = 0; i < m->under.n; i++) {
         const Under *u = &m->under.at[i];
-        if (u->stream != stream && overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
+        const bool after = u->stream == op_stream(k) || (u->stream == STREAM_WEIGHTS && op_follows_weights(k));
+        if (!after && overlap(u->begin, u->end, p.item->offset, p.item->offset + p.item->bytes) && (writes || u->writes))
             reject(m, STEP_STREAMS, "it %s %s[%d], where %s may still be %s %s[%d]", writes ? "writes" : "reads", name_of(m, p.value),
                    p.index, op_text(m, u->op), u->writes ? "writing" : "reading", name_of(m, u->value), u->index);
     }

@@ -176,10 +176,10 @@ static Weights add_values(Step *s, Sharding sharding)
     add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
-    if (step_rounds(s))
-        w.gathered = add_value(s, "param_bf16", VALUE_ROUNDED, DIM_SHARD, EL_ACTIVATION, INDEX_UNIT);
+    if (step_copies_params(s))
+        w.gathered = add_value(s, step_param(s), VALUE_ROUNDED, DIM_SHARD, EL_ACTIVATION, INDEX_UNIT);
     if (w.alone) {
-        w.weight = w.tied = step_rounds(s) ? w.gathered : param;
+        w.weight = w.tied = step_copies_params(s) ? w.gathered : param;
         w.sum = w.tied_sum = w.shard;
         return w;
     }

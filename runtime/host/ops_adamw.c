@@ -1,4 +1,4 @@
-/* ops_adamw.c: one AdamW update with decoupled weight decay. */
+/* ops_adamw.c: one AdamW update with decoupled weight decay; parameters rounded for a device. */
 #include "burst_rt.h"
 #include "vec.h"
 
@@ -48,4 +48,14 @@ void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, 
     vec_store_part(param + i, p, rest);
     vec_store_part(m + i, first, rest);
     vec_store_part(v + i, second, rest);
+}
+
+void burst_round_bf16(int64_t count, const float *x, uint16_t *y)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        y[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded); /* what is not a number stays so */
+    }
 }

@@ -122,6 +122,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
     c.offload = staged(i);
+    c.host_optimizer = !p->tensor && i / 3 % 2;
     return c;
 }
 

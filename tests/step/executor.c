@@ -148,6 +148,9 @@ static void all_reduce(Machine *m)
         m->y[0][i] = m->x[0][i] * replicas(m);
 }
 
+/* What an update adds to each parameter. */
+static const double updated = 1;
+
 /* This rank's shard; rounding is none here. */
 static void optimizer(Machine *m, const Op *o)
 {
@@ -155,7 +158,7 @@ static void optimizer(Machine *m, const Op *o)
     for (int64_t i = 0; i < unit_of(m, unit)->elements && i < m->nx[0]; i++)
         m->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
-        m->y[0][i] = m->param[unit][i];
+        m->y[0][i] = m->param[unit][i] + updated;
 }
 
 /* Between the device's memory and the host's. */
@@ -169,13 +172,22 @@ static void copy(Machine *m)
 /* What a step finds: this rank's shards. */
 static void fill_state(Machine *m)
 {
-    static const char *const names[] = {"param", "param_bf16"};
+    static const char *const names[] = {"param", "param_bf16", "param_copy"};
     for (int v = 0; v < countof(names); v++) {
         const int value = step_value(m->step, names[v]);
         for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
                 *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) = m->param[u][i];
     }
+}
+
+/* What the next step finds: this rank's shards, updated, as products read them. */
+static void check_params(Machine *m)
+{
+    const int value = step_value(m->step, "param_bf16") >= 0 ? step_value(m->step, "param_bf16") : step_value(m->step, "param_copy");
+    for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
+        for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
+            m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) != m->param[u][i] + updated;
 }
 
 /* The operand that is the unit's weights, or the sum of its gradients; moved to the operation's tensor. */
@@ -246,7 +258,9 @@ static void run_op(Machine *m, const Op *o)
     case OP_ALL_REDUCE: all_reduce(m); break;
     case OP_OPTIMIZER: optimizer(m, o); break;
     case OP_STAGE:
-    case OP_FETCH: copy(m); break;
+    case OP_FETCH:
+    case OP_DOWNLOAD:
+    case OP_UPLOAD: copy(m); break;
     default: m->lost = true;
     }
 }
@@ -272,7 +286,7 @@ static bool skipped(const Machine *m, const Op *o)
     const StepOp *at = &m->run->flow->op[m->t];
     const Operand named[] = {o->read[0], o->write[0]};
     for (int i = 0; i < 2; i++) /* of the layer before the first */
-        if (named[i].value >= 0 && m->step->values.at[named[i].value].host && at->layer + named[i].next < 0)
+        if (named[i].value >= 0 && m->step->values.at[named[i].value].host && m->step->values.at[named[i].value].index != INDEX_UNIT && at->layer + named[i].next < 0)
             return true;
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
 }
@@ -446,7 +460,8 @@ static void wait_for(Machine *m, Queue *q, Operand x)
 static Stream stream_of(const Op *o)
 {
     const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
-    return weights ? STREAM_WEIGHTS : o->kind == OP_STAGE || o->kind == OP_FETCH ? STREAM_COPIES : STREAM_COMPUTE;
+    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD || o->kind == OP_UPLOAD;
+    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : STREAM_COMPUTE;
 }
 
 static void advance(Machine *m)
@@ -459,6 +474,8 @@ static void advance(Machine *m)
         m->queue[stream].at[m->queue[stream].n++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }
+    if (o->kind == OP_DOWNLOAD) /* after what the weights' stream was given */
+        flush(m, &m->queue[STREAM_WEIGHTS], m->queue[STREAM_WEIGHTS].n - 1);
     for (int i = 0; stream == STREAM_COMPUTE && i < OP_READS && o->read[i].value >= 0; i++)
         for (int q = 0; q < STREAMS; q++)
             wait_for(m, &m->queue[q], o->read[i]);
@@ -570,6 +587,10 @@ bool step_run(Run *r)
             spoil(&m);
         }
     each_element(&m, give_grad);
+    for (int k = 0; k < m.ranks && !m.lost; k++) {
+        use_rank(&m, k);
+        check_params(&m);
+    }
     close_ranks(&m);
     for (int q = 0; q < STREAMS; q++)
         free(m.queue[q].at);

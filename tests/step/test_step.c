@@ -47,7 +47,8 @@ static void layouts_agree(void **state)
             for (int s = 0; s < SHARDINGS; s++)
                 for (int chunks = 1; chunks <= 4; chunks++) {
                     set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .recompute = (Recompute)r, .sharding = (Sharding)s,
-                                           .ffn_chunks = chunks, .offload = chunks % 2 ? recompute_saved[RECOMPUTE_NONE] : NULL});
+                                           .ffn_chunks = chunks, .offload = chunks % 2 ? recompute_saved[RECOMPUTE_NONE] : NULL,
+                                           .host_optimizer = chunks > 2});
                     const double error = error_of(c, c->flow);
                     if (!(error < 1e-12))
                         fail_msg("case %d: recompute %d, sharding %d, %d chunks: off by %g", i, r, s, chunks, error);
@@ -328,6 +329,9 @@ static bool row_by_row(const Case *c, const Value *a, const Value *b)
     return c->step->chunks > 1 && a->dim[0] == DIM_TOKENS && b->dim[0] == DIM_TOKENS;
 }
 
+/* Of what other ranks may be copying no operation of this one needs all that time. */
+static bool stays(const Case *c, const Value *v) { return v->kind == VALUE_ROUNDED && c->program.target->copies_at_wait; }
+
 /* Of the embedding some rows are read alone, those of the batch's tokens; one rank alone reads what was rounded. */
 static bool of_embedding(const Item *i, const Value *v) { return (v->kind == VALUE_WEIGHT || v->kind == VALUE_ROUNDED) && i->index == 0; }
 
@@ -362,7 +366,7 @@ static void overlaps_show(void **state)
             for (int y = 0; y < c->flow->items; y++) {
                 const Item *a = &c->flow->item[x], *b = &c->flow->item[y];
                 const Value *va = &c->step->values.at[a->value], *vb = &c->step->values.at[b->value];
-                if (x == y || va->host != vb->host || of_later_visit(c, a, b) || of_later_visit(c, b, a) || of_other_sequences(c, va->kind, vb->kind) || of_embedding(a, va) || of_embedding(b, vb) || row_by_row(c, va, vb) || of_one_head(c, va, vb) ||
+                if (x == y || va->host != vb->host || of_later_visit(c, a, b) || of_later_visit(c, b, a) || of_other_sequences(c, va->kind, vb->kind) || stays(c, va) || stays(c, vb) || of_embedding(a, va) || of_embedding(b, vb) || row_by_row(c, va, vb) || of_one_head(c, va, vb) ||
                     in_order(va->kind, vb->kind) || in_order(vb->kind, va->kind) || together(c->flow, a, b) < 2 || va->kind == VALUE_STATE ||
                     vb->kind == VALUE_STATE || draw(16))
                     continue;

@@ -10,6 +10,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        tensor     the same of layers that ranks split
        schedules  the same of the shipped schedules that the others leave out, 60 steps
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
+       optimizer  the same with parameters and moments in that arena
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -190,6 +191,8 @@ RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "
 DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
+UPDATED = [Layout("ring", "keys", "zigzag", data=2, lanes=2, weights="zero1"), Layout("ring", "queries", "striped", lanes=2, weights="zero2", recompute="full"),
+           Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"), Layout("ring", "keys", "zigzag", lanes=2, weights="zero2 within 1")]
 SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))", "tail(0.5)", "auto"]
 AGAIN = ["selective", "full"]
 TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "contiguous", lanes=4),
@@ -371,6 +374,16 @@ class Training:
                 expect(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
                 print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
 
+    def optimizer(self):
+        """Updated in the host's memory: the same losses and norms, of one sequence a step and of several, tied and untied."""
+        for layout, tied in [(ONE, "no"), (ONE._replace(recompute="full"), "yes")] + [(x, t) for x, t in zip(UPDATED, ("yes", "no", "yes", "no"))]:
+            shape = DEEP._replace(tied=tied)
+            runs = [self.train(self.program(layout._replace(offload=o), NEAR_STEPS, shape)) for o in ("none", "optimizer", "activations, optimizer")]
+            rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+            expect(len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
+            expect(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on where the optimizer is\n{rows}")
+            print(f"{layout.name()}, tied {tied}: {NEAR_STEPS} losses and norms are the same bits", flush=True)
+
     def equality(self):
         right = self.train(self.program(ONE))
         expect(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
@@ -457,7 +470,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "schedules", "offload", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "schedules", "offload", "optimizer", "equality", "failure", "mpi"]
 
 
 def main():

@@ -1,0 +1,164 @@
+/* emit_streams.c: the step's operations of the streams of weights and of copies as calls, those of whole units, and what computing waits
+ * for.
+ */
+#include "emit_step.h"
+
+/* ---- units ---- */
+
+/* Which arrival is a gathered unit's: two for those of visits, which alternate, then one for a tied embedding. */
+static const char *arrival_text(const Printer *p, Operand x)
+{
+    if (p->step->values.at[x.value].index == INDEX_NONE)
+        return "&s->arrival[2]";
+    return x.next ? "&s->arrival[(visit + 1) % 2]" : "&s->arrival[visit % 2]";
+}
+
+static void emit_gather(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *unit = o->embedding ? "PLAN_EMBED" : o->write[0].next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    const char *shard = o->read[0].value >= 0 ? place_text(p, o, o->read[0]) : arena_printf(e->arena, "s->weights.param[%s]", unit);
+    const char *item[] = {unit, shard, arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
+                          arrival_text(p, o->write[0])};
+    if (p->block->repeat == REPEAT_DOWN && o->write[0].next) {
+        emit_line(e, "if (visit + 1 < PLAN_VISITS)");
+        e->indent++;
+    }
+    emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
+}
+
+static void emit_reduce(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const char *item[] = {unit, variable(p, o, o->read[0]), arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
+                          o->adds[0] ? "true" : o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false", "&s->reduction"};
+    emit_list(e, "BURST_TRY(burst_op_reduce(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+static void emit_sum(Printer *p, const Op *o, const char *begin)
+{
+    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction"};
+    emit_list(p->emit, begin, item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+/* Sums of a whole unit; or, of one rank alone, the shard itself. */
+static void emit_zero(Printer *p, const Op *o)
+{
+    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
+    const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
+    const bool split = p->step->program->tensor && p->block->unit == 1;
+    emit_line(p->emit, "BURST_TRY(burst_op_zero(e, %s, %s%s%splan_shard(%s)));", variable(p, o, o->write[0]), shard ? "" : ranks,
+              split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
+}
+
+/* The host's update of a unit in its memory, and the parameters that come of it. */
+static void emit_update(Printer *p, const Op *o)
+{
+    const char *item[] = {"&burst_plan", "&s->weights", "plan_unit_at(visit)", "s->adamw", place_text(p, o, o->write[0])};
+    emit_list(p->emit, "BURST_TRY(burst_op_adamw(c, ", item, countof(item), "));");
+}
+
+/* ---- copies between the memories ---- */
+
+static void emit_unit_copy(Printer *p, const Op *o)
+{
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)plan_shard(plan_unit_at(visit)) * sizeof(%s)", type_of(&p->step->values.at[o->read[0].value]));
+    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
+    emit_list(p->emit, o->kind == OP_DOWNLOAD ? "BURST_TRY(burst_op_download(e, " : "BURST_TRY(burst_op_upload(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+/* Of this rank's tokens. */
+static void emit_copy(Printer *p, const Op *o)
+{
+    const bool stage = o->kind == OP_STAGE;
+    const Value *v = &p->step->values.at[o->read[0].value];
+    const bool heads = v->dim[0] != DIM_TOKENS; /* [heads][tokens] */
+    const char *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
+                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
+    const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
+    emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+bool emit_stream_op(Printer *p, const Op *o)
+{
+    switch (o->kind) {
+    case OP_GATHER: emit_gather(p, o); return true;
+    case OP_REDUCE: emit_reduce(p, o); return true;
+    case OP_ALL_REDUCE: emit_sum(p, o, "BURST_TRY(burst_op_all_reduce(e, "); return true;
+    case OP_TENSOR_SUM: emit_sum(p, o, "BURST_TRY(burst_op_tensor_sum(e, "); return true;
+    case OP_ZERO: emit_zero(p, o); return true;
+    case OP_STAGE:
+    case OP_FETCH: emit_copy(p, o); return true;
+    case OP_DOWNLOAD:
+    case OP_UPLOAD: emit_unit_copy(p, o); return true;
+    case OP_OPTIMIZER: emit_update(p, o); return true;
+    default: return false;
+    }
+}
+
+/* ---- waits ---- */
+
+/* Computing waits for a unit before the first operation that reads it; where units last the step, forward does in its first
+ * sequence. */
+void emit_arrival(Printer *p, const Op *o)
+{
+    const Operand *w = find_weight(p, o);
+    if (!w || p->step->values.at[w->value].kind != VALUE_WEIGHT || p->arrived[w->value])
+        return;
+    p->arrived[w->value] = true;
+    const bool lasts = p->step->values.at[w->value].index == INDEX_UNIT;
+    if (lasts && (p->block > &p->step->block[BLOCK_HEAD] || o->embedding))
+        return;
+    if (lasts)
+        emit_line(p->emit, "if (s->sequence == 0)");
+    p->emit->indent += lasts;
+    emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));", o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, *w));
+    p->emit->indent -= lasts;
+    p->part = -1;
+    p->said = false;
+}
+
+/* Whether a layer finds it where the layer that follows it in backward had it fetched to. */
+static bool is_fetched(const Printer *p, Operand x)
+{
+    for (int i = 0; i < p->block->ops.n; i++) {
+        const Op *o = &p->block->ops.at[i];
+        if (o->kind == OP_FETCH && o->write[0].value == x.value && x.next == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Computing waits for all that was fetched for the layer before it first reads of it. The last layer's was not: it waits for nothing. */
+void emit_fetched(Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->fetched; i++)
+        if (is_fetched(p, o->read[i])) {
+            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, layer, &s->copies));");
+            p->fetched = true;
+            p->part = -1;
+        }
+}
+
+/* For what was staged of the layer before, the gradients of the visit before, or all parameters. */
+bool emit_copies_wait(Printer *p, const Op *o)
+{
+    const Value *v = &p->step->values.at[o->read[0].value];
+    if (o->kind != OP_WAIT || !(v->host || v->kind == VALUE_ROUNDED))
+        return false;
+    const bool staged = v->kind == VALUE_ACTIVATION;
+    emit_line(p->emit, staged ? "if (layer > 0)" : v->host ? "if (s->sequence == PLAN_SEQUENCES - 1)" : "burst_doing(c, \"upload of parameters\");");
+    emit_line(p->emit, "%sBURST_TRY(burst_op_%s(e, &s->copies));", v->host ? "    " : "", staged ? "staged" : v->host ? "downloaded" : "uploaded");
+    return true;
+}
