@@ -78,8 +78,9 @@ static void find_names(Emit *m, const Expr *e)
 {
     if (!e)
         return;
-    m->uses_q |= e->op == E_Q || e->op == E_TABLE_Q;
-    m->uses_k |= e->op == E_K || e->op == E_TABLE_K;
+    const bool by_position = m->tile || !m->spelling->one; /* tables; else their values are given */
+    m->uses_q |= e->op == E_Q || (e->op == E_TABLE_Q && by_position);
+    m->uses_k |= e->op == E_K || (e->op == E_TABLE_K && by_position);
     m->uses_table |= e->op == E_TABLE_Q || e->op == E_TABLE_K;
     if (e->op == E_PATTERN)
         pattern_number(m, e->pattern);
