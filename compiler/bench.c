@@ -66,7 +66,7 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
 
 /* ---- PyTorch's kernels ---- */
 enum { PEERS_MOST = 4 };
-typedef struct Peer { char name[32]; double seconds[DIRECTIONS]; } Peer;
+typedef struct Peer { char name[32], why[128]; double seconds[DIRECTIONS]; } Peer; /* why: it could not run; "": it did */
 
 static bool check_peers(Diags *d, const Program *p)
 {
@@ -92,11 +92,17 @@ static int run_peers(Arena *a, const MeasureJob *j, int i, Peer *peer)
                                  c->tokens, c->heads, c->kv_heads, c->head_dim, shell_word(a, mask.at)), "r");
     while (f && n < PEERS_MOST && fgets(line, sizeof line, f)) {
         Peer *p = &peer[n];
+        *p = (Peer){0};
         if (sscanf(line, "peer %31[A-Za-z0-9-] %lf %lf", p->name, &p->seconds[0], &p->seconds[1]) == 3 && p->seconds[0] > 0 && p->seconds[1] > 0)
             n++;
+        else if (sscanf(line, "none %31[A-Za-z0-9-]: %127[^\n]", p->name, p->why) == 2)
+            n++;
     }
-    if (f)
-        pclose(f);
+    const int status = f ? pclose(f) : -1;
+    if (status != 0 && n < PEERS_MOST) {
+        peer[n] = (Peer){.name = "PyTorch"};
+        snprintf(peer[n++].why, sizeof peer->why, "%s/bench_peers.py %s", j->share, status < 0 ? "did not start" : "ended early, or took over 240 s");
+    }
     text_free(&mask);
     return n;
 }
@@ -116,6 +122,10 @@ static void print_line(const MeasureJob *j, const Measured *m, int i, int b, Tex
 
 static void print_peer(const MeasuredAttention *x, double flops, const Peer *p, Text *out)
 {
+    if (p->why[0]) {
+        text_printf(out, "none %s: %s\n", p->name, p->why);
+        return;
+    }
     text_printf(out, "%s: forward %.3f ms, %.1f TFLOP/s, %.2f times as long; backward %.3f ms, %.1f, %.2f\n", p->name, 1e3 * p->seconds[0],
                 1e-12 * flops / p->seconds[0], p->seconds[0] / x->seconds[0], 1e3 * p->seconds[1], 2.5e-12 * flops / p->seconds[1],
                 p->seconds[1] / x->seconds[1]);
