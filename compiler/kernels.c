@@ -88,12 +88,18 @@ static int64_t ints(int64_t own, int64_t other)
     return own * (other + 5) + 1;
 }
 
-KernelLists kernels_lists(const Kernels *k, int64_t tokens, int turns)
+/* Keys of a launch: one chunk, or its pieces, each with a last tile of its own. */
+static int64_t key_tiles(int64_t tokens, int pieces, int tile)
+{
+    return pieces * tiles((tokens + pieces - 1) / pieces, tile);
+}
+
+KernelLists kernels_lists(const Kernels *k, int64_t tokens, int pieces, int turns)
 {
     const BurstTileSizes *t = &k->tile;
     const int least = t->forward_k < t->forward_long ? t->forward_k : t->forward_long;
     const int64_t q[2] = {tiles(tokens, t->forward_q), tiles(tokens, t->backward_q)};
-    const int64_t kv[2] = {tiles(tokens, least), tiles(tokens, t->backward_k)};
+    const int64_t kv[2] = {key_tiles(tokens, pieces, least), key_tiles(tokens, pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = q[0] + kv[0] > q[1] + kv[1] ? q[0] + kv[0] : q[1] + kv[1]};

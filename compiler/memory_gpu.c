@@ -48,12 +48,12 @@ static void add_inputs(MemoryMaker *m)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
 }
 
-/* Lists of live tiles of one launch, made before it: of a pair of chunks. */
+/* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its pieces. */
 static void add_lists(MemoryMaker *m)
 {
     const Kernels kernels = kernels_of(m->program);
     const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
-    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens, turns);
+    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens, choice_pieces(m->choice), turns);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
                 turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);

@@ -249,6 +249,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
     const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0};
     const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0},
                             {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0}};
+    BURST_TRY(plan_launch(c, s));
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
         BURST_TRY(plan_attend_end(c, s));

@@ -1,37 +1,54 @@
-/* burst_pairs_cuda.cuh: launches of attention, for one pair of chunks or for the whole sequence.
+/* burst_pairs_cuda.cuh: launches of attention, for pairs of a chunk of queries and some of keys, or for the whole sequence.
  *
  * The program has included the kernels and defined PLAN_KERNEL_MASKS: the masks as kernels take them, by number.
  */
 
-/* The lists of live tiles of the pair, then the kernel; on the compute stream. */
-template <class MASK> static inline cudaError_t plan_forward_pair(PlanState *s, BurstForward p)
+/* Chunks of keys of a launch, which may be as many as its kernels take. */
+typedef struct PlanLaunchKeys { BurstTokens tokens[BURST_MOST_CHUNKS]; int tiles; } PlanLaunchKeys;
+
+template <class PAIR> static inline PlanLaunchKeys plan_launch_keys(const PAIR *pair, int pairs, int tile)
+{
+    PlanLaunchKeys k = {};
+    for (int i = 0; i < pairs; i++) {
+        k.tokens[i] = pair[i].k_tokens;
+        k.tiles += burst_tiles(k.tokens[i].n, tile);
+    }
+    return k;
+}
+
+/* The lists of live tiles of the pairs, then the kernel; on the compute stream. */
+template <class MASK> static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::FORWARD_K;
+    const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
+    const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
-    p.lists = burst_lists_place(burst_tiles(p.q_tokens.n, Q), burst_tiles(p.k_tokens.n, K), false, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, true, s->buffer.tile_sides, p.lists, stream);
-    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
+    pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
+    const cudaError_t e = burst_make_lists<MASK>(q, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides, pair->lists, stream);
+    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(pair, pairs, s->multiprocessors, stream);
 }
 
-template <class MASK> static inline cudaError_t plan_backward_pair(PlanState *s, BurstBackward p)
+template <class MASK> static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_Q, K = BurstTiles<PLAN_HEAD_DIM, MASK>::BACKWARD_K;
+    const PlanLaunchKeys keys = plan_launch_keys(pair, pairs, K);
+    const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
-    p.lists = burst_lists_place(burst_tiles(p.k_tokens.n, K), burst_tiles(p.q_tokens.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(p.q_tokens, p.k_tokens, Q, K, false, s->buffer.tile_sides, p.lists, stream);
-    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(p, s->multiprocessors, stream);
+    pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
+    const cudaError_t e = burst_make_lists<MASK>(q, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides, pair->lists, stream);
+    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(pair, pairs, s->multiprocessors, stream);
 }
 
-template <class... MASK> static inline cudaError_t plan_forward_of(PlanState *s, BurstForward p)
+template <class... MASK> static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)
 {
-    static cudaError_t (*const pair[])(PlanState *, BurstForward) = {plan_forward_pair<MASK>...};
-    return pair[s->mask](s, p);
+    static cudaError_t (*const launch[])(PlanState *, BurstForward *, int) = {plan_forward_pairs<MASK>...};
+    return launch[s->mask](s, pair, pairs);
 }
 
-template <class... MASK> static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward p)
+template <class... MASK> static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, int pairs)
 {
-    static cudaError_t (*const pair[])(PlanState *, BurstBackward) = {plan_backward_pair<MASK>...};
-    return pair[s->mask](s, p);
+    static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_pairs<MASK>...};
+    return launch[s->mask](s, pair, pairs);
 }
 
 template <class MASK> static inline cudaError_t plan_setup_of(void)
@@ -47,14 +64,14 @@ template <class... MASK> static inline cudaError_t plan_setup_all(void)
     return e;
 }
 
-static cudaError_t plan_launch_forward(PlanState *s, BurstForward p)
+static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pairs)
 {
-    return plan_forward_of<PLAN_KERNEL_MASKS>(s, p);
+    return plan_forward_of<PLAN_KERNEL_MASKS>(s, pair, pairs);
 }
 
-static cudaError_t plan_launch_backward(PlanState *s, BurstBackward p)
+static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs)
 {
-    return plan_backward_of<PLAN_KERNEL_MASKS>(s, p);
+    return plan_backward_of<PLAN_KERNEL_MASKS>(s, pair, pairs);
 }
 
 static cudaError_t plan_launch_setup(void)

@@ -67,7 +67,7 @@ static inline int plan_wait_free(BurstCtx *c, PlanState *s, int stream, int pool
 {
     PlanPool *p = &s->pool[pool];
     PlanSlot *slot = &p->slot[p->uses % p->slots];
-    (void)c;
+    BURST_TRY(plan_launch(c, s));
     BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used));
     for (int channel = 0; channel < PLAN_CHANNELS; channel++)
         BURST_TRY(burst_gpu_after(s->exec, plan_stream(s, stream), &slot->sent[channel]));
@@ -82,11 +82,35 @@ static inline int plan_find(BurstCtx *c, PlanState *s, int tensor, int chunk, Pl
     return burst_fail(c, BURST_E_PLAN, "chunk %d of tensor %d is not at rank %d", chunk, tensor, burst_rank(c));
 }
 
+static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *slot)
+{
+    for (int p = 0; p < PLAN_POOLS; p++)
+        for (int k = 0; k < s->pool[p].slots; k++)
+            if (slot == &s->pool[p].slot[k])
+                return &s->pool[p];
+    return NULL; /* at home */
+}
+
+/* Whether pairs that wait for their launch would have to wait for more: keys at home for no transfer at all, others for the next one
+ * of the same kind. Halves of a chunk that come from two sides come at the same time. */
+static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
+{
+    const PlanPool *pool = plan_pool_of(s, slot);
+    bool delays = false;
+    for (int i = 0; i < s->launch.pairs && pool; i++) {
+        const PlanPool *other = plan_pool_of(s, s->launch.slot[i][1]);
+        delays = delays || !other || other == pool;
+    }
+    return delays;
+}
+
 /* The stream may read the chunk: its transfer has ended. */
 static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
+    if (stream == PLAN_COMPUTE && plan_delays(s, slot))
+        BURST_TRY(plan_launch(c, s));
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->arrived);
 }
 
@@ -94,6 +118,7 @@ static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int t
 static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
+    BURST_TRY(plan_launch(c, s));
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
     return burst_gpu_after(s->exec, plan_stream(s, stream), &slot->used);
 }
@@ -132,6 +157,7 @@ static inline int plan_move(PlanState *s, const BurstLive *live, int op, const P
 
 static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
+    BURST_TRY(plan_launch(c, s));
     PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
     slot->chunk = h.next;
@@ -142,6 +168,7 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
 /* A partial sum moves, and meets the receiver's own sum of the same chunk before that moves on. */
 static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live, int op, PlanHop h)
 {
+    BURST_TRY(plan_launch(c, s));
     PlanSlot *slot = plan_next(&s->pool[h.pool]), *from;
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
     s->held[h.tensor][h.chunk] = NULL;
@@ -199,6 +226,7 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */
 static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 {
+    BURST_TRY(plan_launch(c, s));
     for (int p = 0; p < PLAN_POOLS; p++) {
         for (int k = 0; k < s->pool[p].slots && s->pool[p].tensor == tensor; k++) {
             PlanSlot *in = &s->pool[p].slot[k], *sum;
@@ -215,7 +243,7 @@ static inline int plan_merge(BurstCtx *c, PlanState *s, int tensor, int chunk)
 static inline int plan_settle(BurstCtx *c, PlanState *s)
 {
     cudaStream_t compute = burst_gpu_compute(s->exec);
-    (void)c;
+    BURST_TRY(plan_launch(c, s));
     for (int t = 0; t < BURST_TENSORS; t++)
         BURST_TRY(plan_settle_own(s, t));
     for (int p = 0; p < PLAN_POOLS; p++) {
@@ -230,7 +258,51 @@ static inline int plan_settle(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
-/* ---- computing of one pair ---- */
+/* ---- computing of pairs ---- */
+
+/* Queues the launch of the pairs that wait for it. */
+static inline int plan_launch(BurstCtx *c, PlanState *s)
+{
+    PlanLaunch *l = &s->launch;
+    const int pairs = l->pairs;
+    l->pairs = 0;
+    if (!pairs)
+        return BURST_OK;
+    BURST_TRY(plan_part(s, l->gradients ? BURST_P_GRAD : BURST_P_ATTEND, l->q, l->kv));
+    burst_doing(c, l->gradients ? "attention backward" : "attention forward");
+    PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs) : plan_launch_forward(s, l->forward, pairs));
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    for (int i = 0; i < pairs; i++)
+        for (int k = 0; k < 4; k++)
+            if (l->slot[i][k])
+                BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &l->slot[i][k]->used));
+    return BURST_OK;
+}
+
+/* A place for one pair more, whose queries are those in slot q, beside pairs that wait: pieces of keys that follow each other with no
+ * transfer between and delay none, no more than a chunk has. Others are launched first. */
+static inline int plan_place(BurstCtx *c, PlanState *s, bool gradients, const PlanSlot *q, int chunk, int kv, int *place)
+{
+    PlanLaunch *l = &s->launch;
+    if (l->pairs && (l->gradients != gradients || l->queries != q))
+        BURST_TRY(plan_launch(c, s));
+    if (l->pairs == 0)
+        l->queries = q, l->gradients = gradients, l->q = chunk, l->kv = kv;
+    *place = l->pairs++;
+    return BURST_OK;
+}
+
+static inline void plan_uses(PlanLaunch *l, int place, PlanSlot *q, PlanSlot *kv, PlanSlot *sum, PlanSlot *sums)
+{
+    PlanSlot *const slot[] = {q, kv, sum, sums};
+    memcpy(l->slot[place], slot, sizeof slot);
+}
+
+static inline bool plan_is_full(const PlanLaunch *l)
+{
+    const int most = l->gradients ? BURST_BACKWARD_CHUNKS : BURST_FORWARD_CHUNKS;
+    return l->pairs == (most < PLAN_PIECES ? most : PLAN_PIECES);
+}
 
 /* Before a forward: how many pairs this rank folds; where outputs travel, none is known to be the last. */
 static inline void plan_count_pairs(PlanState *s)
@@ -244,17 +316,18 @@ static inline void plan_count_pairs(PlanState *s)
     s->home[BURST_T_O].started = false;
 }
 
-/* Folds the pair into the running output and lse that this rank has of the queries; the last pair writes the output in bf16, unless
- * parts of outputs travel. */
+/* Has the pair folded into the running output and lse that this rank has of the queries; the last pair writes the output in bf16,
+ * unless parts of outputs travel. */
 static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *o;
+    int place;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_O, q, &o));
-    BURST_TRY(plan_part(s, BURST_P_ATTEND, q, kv));
+    BURST_TRY(plan_place(c, s, false, qs, q, kv, &place));
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
-    BurstForward p;
+    BurstForward &p = s->launch.forward[place];
     memset(&p, 0, sizeof p);
     p.q = plan_rows(qs->part[0], heads.count);
     p.k = plan_rows(ks->part[0], keys.count);
@@ -270,17 +343,11 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.kv_head0 = keys.first;
     p.group = PLAN_HEADS / PLAN_KV_HEADS;
     p.scale = PLAN_SCALE;
-    p.flags = (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
+    s->launch.forward[0].flags |= (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
     s->attended++;
     o->started = true;
-    burst_doing(c, "attention forward");
-    PLAN_CUDA(plan_launch_forward(s, p));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    if (qs != &s->home[BURST_T_Q])
-        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &qs->used));
-    if (o != &s->home[BURST_T_O])
-        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &o->used));
-    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &ks->used);
+    plan_uses(&s->launch, place, qs == &s->home[BURST_T_Q] ? NULL : qs, ks, o == &s->home[BURST_T_O] ? NULL : o, NULL);
+    return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;
 }
 
 /* After a forward: where no query had a key, zeros and lse -inf; parts of outputs that came home are in the running output, which is
@@ -289,7 +356,8 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
     if (!plan_own(s, BURST_T_O)->started) {
         s->to_attend = 0;
-        return plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP); /* the last piece is the largest */
+        BURST_TRY(plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP)); /* the last piece is the largest */
+        return plan_launch(c, s);
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
@@ -297,20 +365,20 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
                                (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
-/* Adds the pair's gradients to the sums that this rank holds of dQ[q] and dKV[kv]. */
+/* Has the pair's gradients added to the sums that this rank holds of dQ[q] and dKV[kv]. */
 static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
 {
     PlanSlot *qs, *ks, *dq, *dkv;
-    cudaStream_t compute = burst_gpu_compute(s->exec);
+    int place;
     BURST_TRY(plan_find(c, s, BURST_T_Q, q, &qs));
     BURST_TRY(plan_find(c, s, BURST_T_KV, kv, &ks));
     BURST_TRY(plan_find(c, s, BURST_T_DQ, q, &dq));
     BURST_TRY(plan_find(c, s, BURST_T_DKV, kv, &dkv));
-    BURST_TRY(plan_part(s, BURST_P_GRAD, q, kv));
+    BURST_TRY(plan_place(c, s, true, qs, q, kv, &place));
     BURST_TRY(plan_start_sum(s, BURST_T_DQ, dq));
     BURST_TRY(plan_start_sum(s, BURST_T_DKV, dkv));
     const PlanHeads heads = plan_heads(s, false), keys = plan_heads(s, true);
-    BurstBackward p;
+    BurstBackward &p = s->launch.backward[place];
     memset(&p, 0, sizeof p);
     p.q = plan_rows(qs->part[0], heads.count);
     p.d_o = plan_rows(qs->part[1], heads.count);
@@ -329,13 +397,8 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.kv_head0 = keys.first;
     p.group = PLAN_HEADS / PLAN_KV_HEADS;
     p.scale = PLAN_SCALE;
-    burst_doing(c, "attention backward");
-    PLAN_CUDA(plan_launch_backward(s, p));
-    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(burst_gpu_mark(s->exec, compute, &qs->used));
-    BURST_TRY(burst_gpu_mark(s->exec, compute, &ks->used));
-    BURST_TRY(burst_gpu_mark(s->exec, compute, &dq->used));
-    return burst_gpu_mark(s->exec, compute, &dkv->used);
+    plan_uses(&s->launch, place, qs, ks, dq, dkv);
+    return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;
 }
 
 #endif

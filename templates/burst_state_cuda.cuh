@@ -50,6 +50,15 @@ typedef BurstWeights PlanWeights; /* in the host's memory */
 #else
 typedef BurstShards PlanWeights;
 #endif
+/* Pairs of one launch, of either direction; they wait here until it is queued. */
+typedef struct PlanLaunch {
+    BurstForward forward[BURST_FORWARD_CHUNKS];
+    BurstBackward backward[BURST_BACKWARD_CHUNKS];
+    PlanSlot *slot[BURST_MOST_CHUNKS][4]; /* what a pair reads and adds to; NULL: none */
+    const PlanSlot *queries;              /* of all pairs */
+    bool gradients;                       /* of `backward` */
+    int pairs, q, kv;                     /* q, kv: chunks of the first pair */
+} PlanLaunch;
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
     PlanWeights weights;           /* this rank's parameters, gradients and moments */
@@ -75,6 +84,7 @@ typedef struct PlanState {
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */
     int attended, to_attend;       /* pairs of this rank that were folded, and all of them */
+    PlanLaunch launch;             /* pairs of pieces that have not been launched */
     PlanSlot home[BURST_TENSORS];
     PlanSlot piece[BURST_TENSORS][PLAN_PIECES]; /* at home too: all but the first */
     PlanSlot *held[BURST_TENSORS][PLAN_KEYS]; /* where a chunk, or this rank's partial sum of it, is */
@@ -180,9 +190,10 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 
 /* ---- launches of attention, for one pair of chunks or for the whole sequence: burst_pairs_cuda.cuh ---- */
 
-static cudaError_t plan_launch_forward(PlanState *s, BurstForward p);
-static cudaError_t plan_launch_backward(PlanState *s, BurstBackward p);
+static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pairs);
+static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs);
 static cudaError_t plan_launch_setup(void);
+static inline int plan_launch(BurstCtx *c, PlanState *s); /* of the pairs that wait for it */
 
 /* What forward and backward ask of a pair. Rows of Q, dO and KV are token-major. */
 static inline BurstRows plan_rows(char *at, int heads)

@@ -10,6 +10,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <math_constants.h>
+#include <string.h>
 
 #include "burst_kernels.h"
 #include "burst_mask.h"
@@ -40,8 +41,9 @@ typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
  * entries, the first so many of the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
-/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each 2 * tile + partial of the other
- * side. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other. */
+/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side: its chunk of keys
+ * << 24 | its place in the chunk << 1 | partial, chunk 0 where the other side has queries. order: the tiles of this side, longest list
+ * first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
@@ -59,6 +61,13 @@ typedef struct BurstTileLists {
 #ifndef BURST_BACKWARD_FORM
 #define BURST_BACKWARD_FORM BURST_FORM
 #endif
+/* Chunks of keys that one launch may take: at most, and in a form. */
+enum {
+    BURST_MOST_CHUNKS = 8,
+    BURST_FORWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
+    BURST_BACKWARD_CHUNKS = BURST_BACKWARD_FORM == 90 ? BURST_MOST_CHUNKS : 1,
+};
+
 template <int FORM, int D> struct BurstTileShape {
     static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D);
     static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k, FORWARD_LONG = SIZES.forward_long;
@@ -74,7 +83,8 @@ template <int D, class MASK> struct BurstTiles {
 /* ---- what the kernels take ---- */
 enum { BURST_FIRST = 1, BURST_LAST = 2 };
 
-/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. */
+/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. Pairs of one launch differ in
+ * k, v and k_tokens alone. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
     float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
@@ -86,7 +96,8 @@ typedef struct BurstForward {
     float scale;
 } BurstForward;
 
-/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. */
+/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. Pairs of one launch differ in
+ * k, v, k_tokens, dk and dv alone. */
 typedef struct BurstBackward {
     BurstRows q, k, v, d_o;
     const float *lse, *delta; /* [q_heads][q_tokens.n] */
@@ -372,6 +383,9 @@ static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &li
     return l;
 }
 
+static __device__ __forceinline__ int entry_chunk(int entry) { return entry >> 24; }
+static __device__ __forceinline__ int entry_tile(int entry) { return (entry & 0xffffff) >> 1; }
+
 static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, int at)
 {
     return *(const volatile int32_t *)&lists.order[at].tile;
@@ -472,48 +486,74 @@ static cudaError_t burst_finish_dq(const float *dq, int n, int heads, float scal
 }
 
 /* ---- tile lists ---- */
-/* side[i]: hull of tokens i * tile .. (i + 1) * tile - 1; one warp a tile. */
-static __global__ void burst_sides_kernel(BurstTokens tokens, int tile, BurstSide *side)
+/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has begin[c] .. begin[c + 1] - 1. */
+typedef struct BurstTiled {
+    int chunks, tile, begin[BURST_MOST_CHUNKS + 1];
+    BurstTokens tokens[BURST_MOST_CHUNKS];
+} BurstTiled;
+
+static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int at)
 {
-    const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
-    if (at * tile >= tokens.n)
+    int chunk = 0;
+    while (at >= side.begin[chunk + 1])
+        chunk++;
+    return chunk;
+}
+
+/* A tile with fewer tokens than others. */
+static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, int chunk, int at)
+{
+    return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
+}
+
+/* side[i]: hull of tile i's tokens; the tiles of q, then those of k; one warp a tile. */
+static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, const __grid_constant__ BurstTiled k, BurstSide *side)
+{
+    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32, queries = q.begin[q.chunks];
+    if (number >= queries + k.begin[k.chunks])
         return;
-    const int last = min(tokens.n, (at + 1) * tile);
+    const BurstTiled &of = number < queries ? q : k;
+    const int at = number < queries ? number : number - queries, chunk = burst_chunk_at(of, at);
+    const BurstTokens &tokens = of.tokens[chunk];
+    const int first = (at - of.begin[chunk]) * of.tile, last = min(tokens.n, first + of.tile);
     int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
     for (int v = 0; v <= BURST_MAX_TABLES; v++) {
         const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
         int32_t low = INT32_MAX, high = INT32_MIN;
-        for (int i = at * tile + lane; value && i < last; i += 32)
+        for (int i = first + lane; value && i < last; i += 32)
             low = min(low, value[i]), high = max(high, value[i]);
         lo[v] = __reduce_min_sync(0xffffffffu, low), hi[v] = __reduce_max_sync(0xffffffffu, high);
     }
     if (lane)
         return;
-    side[at].lo = lo[0], side[at].hi = hi[0];
+    side[number].lo = lo[0], side[number].hi = hi[0];
     for (int t = 0; t < BURST_MAX_TABLES; t++)
-        side[at].table_lo[t] = lo[1 + t], side[at].table_hi[t] = hi[1 + t];
+        side[number].table_lo[t] = lo[1 + t], side[number].table_hi[t] = hi[1 + t];
 }
 
 /* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are no keys. */
 template <class MASK>
-static __global__ void burst_lists_kernel(const BurstSide *own, const BurstSide *other, bool own_is_q, int ragged_key_tile,
-                                          BurstTileLists lists)
+static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own, const __grid_constant__ BurstTiled other,
+                                          const BurstSide *own_side, const BurstSide *other_side, bool own_is_q, BurstTileLists lists)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
     if (row >= lists.rows)
         return;
+    const bool row_is_short = !own_is_q && burst_is_short(own, burst_chunk_at(own, row), row);
     int count = 0;
-    for (int first = 0; first < lists.stride; first += 32) {
-        const int at = first + lane;
-        int cover = BURST_EMPTY;
-        if (at < lists.stride)
-            cover = MASK::tile(own_is_q ? &own[row] : &other[at], own_is_q ? &other[at] : &own[row]);
-        const unsigned found = __ballot_sync(0xffffffffu, cover != BURST_EMPTY);
-        const bool partial = cover == BURST_PARTIAL || (own_is_q ? at : row) == ragged_key_tile;
-        if (cover != BURST_EMPTY)
-            lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] = 2 * at + partial;
-        count += __popc(found);
-    }
+    for (int chunk = 0; chunk < other.chunks; chunk++)
+        for (int first = other.begin[chunk]; first < other.begin[chunk + 1]; first += 32) {
+            const int at = first + lane;
+            int cover = BURST_EMPTY;
+            if (at < other.begin[chunk + 1])
+                cover = MASK::tile(own_is_q ? &own_side[row] : &other_side[at], own_is_q ? &other_side[at] : &own_side[row]);
+            const unsigned found = __ballot_sync(0xffffffffu, cover != BURST_EMPTY);
+            const bool partial = cover == BURST_PARTIAL || row_is_short || (own_is_q && burst_is_short(other, chunk, at));
+            if (cover != BURST_EMPTY)
+                lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
+                    chunk << 24 | (at - other.begin[chunk]) << 1 | (int)partial;
+            count += __popc(found);
+        }
     if (lane == 0)
         lists.count[row] = count;
 }
@@ -574,24 +614,35 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
     return l;
 }
 
-/* Makes the lists of a pair. sides: room for the tiles of both chunks; it may be reused when the stream is done. */
-template <class MASK>
-static cudaError_t burst_make_lists(BurstTokens q, BurstTokens k, int tile_q, int tile_k, bool rows_are_q, BurstSide *sides,
-                                    BurstTileLists lists, cudaStream_t stream)
+static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int chunks, int tile)
 {
-    const int tiles_q = burst_tiles(q.n, tile_q), tiles_k = burst_tiles(k.n, tile_k);
-    BurstSide *const side_k = sides + tiles_q;
+    BurstTiled side;
+    memset(&side, 0, sizeof side);
+    side.chunks = chunks, side.tile = tile;
+    for (int c = 0; c < chunks; c++) {
+        side.tokens[c] = tokens[c];
+        side.begin[c + 1] = side.begin[c] + burst_tiles(tokens[c].n, tile);
+    }
+    return side;
+}
+
+/* Makes the lists of a chunk of queries and one or more of keys. sides: room for the tiles of all; it may be reused when the stream
+ * is done. */
+template <class MASK>
+static cudaError_t burst_make_lists(BurstTokens q, const BurstTokens *k, int chunks, int tile_q, int tile_k, bool rows_are_q,
+                                    BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
+{
+    const BurstTiled side_q = burst_tiled(&q, 1, tile_q), side_k = burst_tiled(k, chunks, tile_k);
+    const int tiles_q = side_q.begin[1], tiles = tiles_q + side_k.begin[chunks];
+    BurstSide *const of_k = sides + tiles_q;
     if (!lists.rows)
         return cudaSuccess;
-    if (tiles_q)
-        burst_sides_kernel<<<(tiles_q + 3) / 4, 128, 0, stream>>>(q, tile_q, sides);
-    if (tiles_k)
-        burst_sides_kernel<<<(tiles_k + 3) / 4, 128, 0, stream>>>(k, tile_k, side_k);
-    burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(
-        rows_are_q ? sides : side_k, rows_are_q ? side_k : sides, rows_are_q, k.n % tile_k ? tiles_k - 1 : -1, lists);
+    burst_sides_kernel<<<(tiles + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
+    burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
+                                                                      rows_are_q ? sides : of_k, rows_are_q ? of_k : sides, rows_are_q, lists);
     burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
     if (lists.turn && tiles_q)
-        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(side_k, sides, lists);
+        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, sides, lists);
     return cudaGetLastError();
 }
 

@@ -441,11 +441,13 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
                                 BurstBackwardLayout<D, MASK>::BYTES);
 }
 
-/* Adds the pair's gradients. Where there are few key tiles, the heads of a group are split over several blocks, so that
+/* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles, the heads of a group are split over several blocks, so that
  * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. */
-template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, int multiprocessors, cudaStream_t stream)
+template <int D, class MASK> static cudaError_t burst_backward(const BurstBackward *pair, int pairs, int multiprocessors, cudaStream_t stream)
 {
+    BurstBackward p = *pair;
     const int tiles = p.lists.rows * p.kv_heads;
+    (void)pairs;
     if (tiles == 0 || p.q_heads == 0)
         return cudaSuccess;
     p.splits = 1;

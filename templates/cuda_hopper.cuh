@@ -115,6 +115,12 @@ template <int PENDING> static __device__ __forceinline__ void adds_read()
 
 static __device__ __forceinline__ void adds_made() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
+/* Asks for memory that is read soon to be brought to the L2 cache; at and bytes: multiples of 16. */
+static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
+}
+
 /* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next barrier. */
 static __device__ __forceinline__ void stored_for_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -1,4 +1,4 @@
-/* cuda_hopper_backward.cuh: attention backward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
+/* cuda_hopper_backward.cuh: attention backward of one chunk of queries with one or more of keys, sm_90a form (FlashAttention-3).
  *
  * A block owns a tile of 128 keys and walks the query tiles of its list, for every query head that reads the key head. Two
  * consumer warpgroups have 64 keys each and keep dK and dV in registers. Scores are transposed, S^T = K Q^T and dP^T = V dO^T,
@@ -9,9 +9,18 @@
  */
 #include "cuda_hopper.cuh"
 
-/* A launch: what the pair is, and its tensors as the copy engine sees them. */
+/* A chunk of keys of a launch: its tokens, its gradients, and which row of the lists its first tile is. */
+typedef struct BurstBackwardKeys {
+    BurstTokens tokens;
+    float *dk, *dv;
+    int row;
+} BurstBackwardKeys;
+
+/* A launch: what its first pair is, the chunks of keys of all, and tensors as the copy engine sees them. */
 typedef struct BurstBackwardLaunch {
-    CUtensorMap q, k, v, d_o, dq;
+    CUtensorMap q, d_o, dq, k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
+    BurstBackwardKeys keys[BURST_MOST_CHUNKS];
+    int chunks;
     BurstBackward p;
 } BurstBackwardLaunch;
 
@@ -41,18 +50,22 @@ enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5 };
 /* What a block does, the same to all of its warps. */
 struct BackwardWork {
     const int32_t *list;
-    int tile, count, first, kv, head, head_end; /* first: the first entry */
+    int row, chunk, tile, count, first, kv, head, head_end; /* row: of the lists, tile `tile` of the chunk; first: the first entry */
 };
 
-static __device__ __forceinline__ BackwardWork backward_work(const BurstBackward &p)
+static __device__ __forceinline__ BackwardWork backward_work(const BurstBackwardLaunch &a)
 {
+    const BurstBackward &p = a.p;
     const Place place = place_of((int)blockIdx.x, p.lists.rows, p.kv_heads * p.splits, p.section);
     const BurstTileList of = list_of(p.lists, place.tile);
     const int kv = place.head / p.splits, split = place.head % p.splits;
     /* The query heads of this key head that are here, and of those this split's share. */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
     const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low;
-    BackwardWork w = {p.lists.list + (int64_t)of.tile * p.lists.stride, of.tile, of.count, of.first, kv,
+    int chunk = 0;
+    while (chunk + 1 < a.chunks && of.tile >= a.keys[chunk + 1].row)
+        chunk++;
+    BackwardWork w = {p.lists.list + (int64_t)of.tile * p.lists.stride, of.tile, chunk, of.tile - a.keys[chunk].row, of.count, of.first, kv,
                       low + heads * split / p.splits, low + heads * (split + 1) / p.splits};
     return w;
 }
@@ -69,8 +82,8 @@ template <class L> static __device__ __forceinline__ void backward_load(const Bu
     const uint32_t base = shared_address(shared);
     Stage<L::STAGES> s = {};
     barrier_expect(base + L::KV_FULL, 2 * L::K_BYTES);
-    tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.k, w.tile * L::BN, w.kv, base + L::KV_FULL);
-    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.v, w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.k[w.chunk], w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.v[w.chunk], w.tile * L::BN, w.kv, base + L::KV_FULL);
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++, s.next()) {
             const int row = (i ? __ldg(w.list + i) : w.first) / 2 * L::BM;
@@ -130,7 +143,7 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
 {
     const int lane = (int)threadIdx.x % 32;
     Stage<L::STAGES> s = {};
-    copy_tokens_warp<L::BN, MASK>(base + L::K_INTS, a.p.k_tokens, w.tile * L::BN, lane);
+    copy_tokens_warp<L::BN, MASK>(base + L::K_INTS, a.keys[w.chunk].tokens, w.tile * L::BN, lane);
     barrier_copies(base + L::KV_FULL);
     __syncwarp();
     if (lane == 0)
@@ -154,7 +167,7 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
 /* With turns: waits until all rows that come before this one have added to the query tile; lets the next one add. First lane. */
 static __device__ __forceinline__ void backward_await_turn(const BurstTileLists &lists, const BackwardWork &w, int head, int tile)
 {
-    const int32_t turn = __ldg(lists.turn + (int64_t)w.tile * lists.stride + tile), *const added = lists.added + (int64_t)head * lists.stride + tile;
+    const int32_t turn = __ldg(lists.turn + (int64_t)w.row * lists.stride + tile), *const added = lists.added + (int64_t)head * lists.stride + tile;
     int32_t now;
     do
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(added) : "memory");
@@ -408,6 +421,7 @@ template <int D, class MASK>
 static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunch &a, unsigned char *shared, const BackwardWork &work, int me)
 {
     using L = BurstBackwardLayout<D, MASK>;
+    const BurstBackwardKeys &of = a.keys[work.chunk];
     const int thread = (int)threadIdx.x % 128, lane = thread % 32, key0 = work.tile * L::BN;
     const BackwardConsumer c = {me, thread, lane, me * 64 + thread / 32 * 16 + lane / 4};
     BackwardState<D, L::BM> w;
@@ -417,15 +431,15 @@ static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunc
         w.dk[i] = w.dv[i] = 0;
     barrier_wait(shared_address(shared) + L::KV_FULL, 0);
     for (int left = work.count * (work.head_end - work.head); left > 0; left--, s.next())
-        backward_tile<L, MASK>(w, a, shared, c, s, a.p.k_tokens.n - key0);
+        backward_tile<L, MASK>(w, a, shared, c, s, of.tokens.n - key0);
     hold(w.dk), hold(w.dv);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int key = key0 + c.key + half * 8;
-        const int64_t at = ((int64_t)work.kv * a.p.k_tokens.n + key) * D;
-        const bool there = key < a.p.k_tokens.n;
-        add_row<D / 8>((const float(*)[4])w.dk, half * 2, a.p.scale, a.p.dk + at, lane, there);
-        add_row<D / 8>((const float(*)[4])w.dv, half * 2, 1, a.p.dv + at, lane, there);
+        const int64_t at = ((int64_t)work.kv * of.tokens.n + key) * D;
+        const bool there = key < of.tokens.n;
+        add_row<D / 8>((const float(*)[4])w.dk, half * 2, a.p.scale, of.dk + at, lane, there);
+        add_row<D / 8>((const float(*)[4])w.dv, half * 2, 1, of.dv + at, lane, there);
     }
 }
 
@@ -449,7 +463,7 @@ static __global__ void __launch_bounds__(384, 1) burst_backward_kernel(const __g
     using namespace burst;
     using L = BurstBackwardLayout<D, MASK>;
     extern __shared__ __align__(1024) unsigned char shared[];
-    const BackwardWork w = backward_work(a.p);
+    const BackwardWork w = backward_work(a);
     const int warp = group_number<32>();
     if (w.count == 0 || w.head >= w.head_end)
         return;
@@ -479,12 +493,13 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
                                 BurstBackwardLayout<D, MASK>::BYTES);
 }
 
-/* Adds the pair's gradients. Where there are few key tiles, the heads of a group are split over several blocks, so that
+/* Adds the gradients of 1 to BURST_MOST_CHUNKS pairs; lists are those of the first. Where there are few key tiles, the heads of a group are split over several blocks, so that
  * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. Not so with
  * PLAN_DETERMINISTIC: a block has all heads of its group, and dQ's additions take turns. */
-template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, int multiprocessors, cudaStream_t stream)
+template <int D, class MASK> static cudaError_t burst_backward(const BurstBackward *pair, int pairs, int multiprocessors, cudaStream_t stream)
 {
     using L = BurstBackwardLayout<D, MASK>;
+    BurstBackward p = *pair;
     const int tiles = p.lists.rows * p.kv_heads, n = p.q_tokens.n;
     BurstBackwardLaunch a;
     memset(&a, 0, sizeof a);
@@ -495,10 +510,14 @@ template <int D, class MASK> static cudaError_t burst_backward(BurstBackward p, 
         p.splits++;
     p.section = burst_section(p.kv_heads * p.splits, 4.0 * D * n * p.group / p.splits);
     a.p = p;
+    a.chunks = pairs;
     cudaError_t e = burst_rows_map(&a.q, p.q, D, n, p.q_heads, L::BM);
     e = e != cudaSuccess ? e : burst_rows_map(&a.d_o, p.d_o, D, n, p.q_heads, L::BM);
-    e = e != cudaSuccess ? e : burst_rows_map(&a.k, p.k, D, p.k_tokens.n, p.kv_heads, L::BN);
-    e = e != cudaSuccess ? e : burst_rows_map(&a.v, p.v, D, p.k_tokens.n, p.kv_heads, L::BN);
+    for (int row = 0, i = 0; i < pairs; row += burst_tiles(pair[i].k_tokens.n, L::BN), i++) {
+        a.keys[i] = {pair[i].k_tokens, pair[i].dk, pair[i].dv, row};
+        e = e != cudaSuccess ? e : burst_rows_map(&a.k[i], pair[i].k, D, pair[i].k_tokens.n, p.kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&a.v[i], pair[i].v, D, pair[i].k_tokens.n, p.kv_heads, L::BN);
+    }
     e = e != cudaSuccess ? e : burst_tensor_map(&a.dq, p.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
     if (e != cudaSuccess)
         return e;

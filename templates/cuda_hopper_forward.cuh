@@ -1,17 +1,19 @@
-/* cuda_hopper_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_90a form (FlashAttention-3).
+/* cuda_hopper_forward.cuh: attention forward of one chunk of queries with one or more of keys, sm_90a form (FlashAttention-3).
  *
  * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the
  * first loads, by the copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are
  * the probabilities as the left side of P V. The scores of key tile i + 1 are asked for before P V of tile i, so that the
  * softmax runs beside products, of this warpgroup and, where they take turns, of the others. Next to queries and keys lie
  * what a consumer has to know of them (tile, head, entry of the list, positions), so that consumers read no global memory.
- * The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge.
+ * The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A list goes through all chunks of
+ * keys of the launch, so that the state is read and written once for all of them.
  */
 #include "cuda_hopper.cuh"
 
-/* A launch: what the pair is, and its tensors as the copy engine sees them. */
+/* A launch: what its first pair is, the chunks of keys of all, and tensors as the copy engine sees them. */
 typedef struct BurstForwardLaunch {
-    CUtensorMap q, k, v;
+    CUtensorMap q, k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
+    BurstTokens keys[BURST_MOST_CHUNKS];
     BurstForward p;
 } BurstForwardLaunch;
 
@@ -50,17 +52,17 @@ static __device__ __forceinline__ void forward_load_k(const BurstForwardLaunch &
                                                       int kv)
 {
     const uint32_t base = shared_address(shared), full = base + L::K_FULL + w.k.at * 8;
-    const int first = entry / 2 * L::BN;
+    const int chunk = entry_chunk(entry), first = entry_tile(entry) * L::BN;
     barrier_wait(base + L::K_EMPTY + w.k.at * 8, w.k.parity ^ 1);
     if (!MASK::ALL && entry & 1) {
-        copy_tokens_warp<L::BN, MASK>(base + L::K_INTS + w.k.at * L::K_TOKENS, a.p.k_tokens, first, w.lane);
+        copy_tokens_warp<L::BN, MASK>(base + L::K_INTS + w.k.at * L::K_TOKENS, a.keys[chunk], first, w.lane);
         barrier_copies(full);
     }
     __syncwarp();
     if (w.lane == 0) {
         ((volatile int32_t *)(shared + L::ENTRY))[w.k.at] = entry;
         barrier_expect(full, L::K_BYTES);
-        tensor_load<L::BN, L::COLUMNS>(base + L::K + w.k.at * L::K_BYTES, &a.k, first, kv, full);
+        tensor_load<L::BN, L::COLUMNS>(base + L::K + w.k.at * L::K_BYTES, &a.k[chunk], first, kv, full);
     }
     w.k.next();
 }
@@ -72,7 +74,8 @@ static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &
     barrier_wait(base + L::V_EMPTY + w.v.at * 8, w.v.parity ^ 1);
     if (w.lane == 0) {
         barrier_expect(full, L::K_BYTES);
-        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v, entry / 2 * L::BN, kv, full);
+        tensor_load<L::BN, L::COLUMNS>(base + L::V + w.v.at * L::K_BYTES, &a.v[entry_chunk(entry)], entry_tile(entry) * L::BN, kv,
+                                           full);
     }
     w.v.next();
 }
@@ -97,6 +100,14 @@ static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &
     w.q.next();
 }
 
+/* The running state of the tile to the cache: consumers read it while nothing else is computed. */
+template <class L> static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, int tile, int head)
+{
+    const int first = tile * L::BM, rows = min(L::BM, a.p.q_tokens.n - first);
+    if (!(a.p.flags & BURST_FIRST))
+        bring_near(a.p.o + ((int64_t)head * a.p.q_tokens.n + first) * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
+}
+
 /* The next tile's number; first lane only. The one who asks last leaves the counter as it was. total: tiles of all heads. */
 static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a, int total)
 {
@@ -117,6 +128,8 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
     const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
     int entry = of.first, next = 0;
+    if (w.lane == 0)
+        forward_bring_state<L>(a, of.tile, place.head);
     if (L::Q_STAGES == 1 && of.count) /* K needs not wait for the last tile's Q */
         forward_load_k<L, MASK>(a, shared, w, entry, kv);
     forward_load_q<L, MASK>(a, shared, w, of.tile, place.head, of.count);
@@ -346,7 +359,8 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
     if (entry & 1) {
         const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
-        forward_mask<L::BM, L::BN, MASK>(w.s, q_ints, k_ints, c.row, c.lane, a.p.k_tokens.n - entry / 2 * L::BN);
+        forward_mask<L::BM, L::BN, MASK>(w.s, q_ints, k_ints, c.row, c.lane,
+                                         a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN);
         __syncwarp();
     }
     if (c.lane == 0)
@@ -481,22 +495,29 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
                                 BurstForwardLayout<D, MASK>::BYTES);
 }
 
-/* Folds the pair into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
- * first or the last of its query chunk. */
-template <int D, class MASK> static cudaError_t burst_forward(BurstForward p, int multiprocessors, cudaStream_t stream)
+/* Folds 1 to BURST_MOST_CHUNKS pairs into (o, lse), or, with BURST_LAST, finishes them into out. An EMPTY pair needs no launch unless it
+ * is the first or the last of its query chunk. lists are those of the first pair. */
+template <int D, class MASK> static cudaError_t burst_forward(const BurstForward *pair, int pairs, int multiprocessors, cudaStream_t stream)
 {
     using L = BurstForwardLayout<D, MASK>;
     BurstForwardLaunch a;
+    BurstForward p = *pair;
+    double keys = 0;
     memset(&a, 0, sizeof a);
-    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
+    for (int i = 0; i < pairs; i++)
+        keys += pair[i].k_tokens.n;
+    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * keys);
     a.p = p;
     const int total = p.lists.rows * p.q_heads;
     const int kv_heads = (p.q_head0 + p.q_heads - 1) / p.group - p.kv_head0 + 1;
     if (total == 0)
         return cudaSuccess;
     cudaError_t e = burst_rows_map(&a.q, p.q, D, p.q_tokens.n, p.q_heads, L::BM);
-    e = e != cudaSuccess ? e : burst_rows_map(&a.k, p.k, D, p.k_tokens.n, kv_heads, L::BN);
-    e = e != cudaSuccess ? e : burst_rows_map(&a.v, p.v, D, p.k_tokens.n, kv_heads, L::BN);
+    for (int i = 0; i < pairs; i++) {
+        a.keys[i] = pair[i].k_tokens;
+        e = e != cudaSuccess ? e : burst_rows_map(&a.k[i], pair[i].k, D, a.keys[i].n, kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&a.v[i], pair[i].v, D, a.keys[i].n, kv_heads, L::BN);
+    }
     if (e != cudaSuccess)
         return e;
     burst_forward_kernel<D, MASK><<<total < multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);

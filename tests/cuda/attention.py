@@ -1,6 +1,7 @@
 """attention.py: the attention kernels called on torch tensors, through the library that attention_lib.cu is built into.
 
-A Ring holds the chunks of one sequence on one GPU and folds the pairs in ring order, as ranks would.
+A Ring holds the chunks of one sequence on one GPU and folds the pairs in ring order, as ranks would, `fold` of them in a launch where
+the form of the kernels takes so many.
 """
 import ctypes as C
 import os
@@ -42,12 +43,15 @@ class Backward(C.Structure):
 _library = {}
 
 
-def library(d, softcap, deterministic):
+def path_of(d, softcap, deterministic):
     name = f"libattention{d}{f'_softcap{softcap}' if softcap else '_deterministic' if deterministic else ''}.so"
-    if name not in _library:
-        folder = os.environ.get("BURST_CUDA_LIB", os.path.dirname(os.path.abspath(__file__)))
-        _library[name] = C.CDLL(os.path.join(folder, name))
-    return _library[name]
+    return os.path.join(os.environ.get("BURST_CUDA_LIB", os.path.dirname(os.path.abspath(__file__))), name)
+
+
+def loaded(path):
+    if path not in _library:
+        _library[path] = C.CDLL(str(path))
+    return _library[path]
 
 
 def call(function, *arguments):
@@ -80,15 +84,20 @@ def split(partition, n, ranks, block=48):
 class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
-    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False):
-        self.mask, self.d, self.group = MASKS.index(mask), d, group
+    def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False, fold=1,
+                 library=None):
+        """mask: a name of MASKS; or its number in `library`, the path of one built for other masks."""
+        self.mask, self.d, self.group = mask if library else MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
-        self.lib, self.scale = library(d, softcap, deterministic), d ** -0.5
+        self.lib, self.scale = loaded(library or path_of(d, softcap, deterministic)), d ** -0.5
         if self.lib.test_setup(self.mask):
             raise RuntimeError("setup failed")
         tiles = (C.c_int * 4)()
         self.lib.test_tiles(self.mask, tiles)
         self.tiles = list(tiles)
+        most = (C.c_int * 2)()
+        self.lib.test_chunks(most)
+        self.fold = [min(fold, m) for m in most]
         self.parts = [p.cuda() for p in parts]
         self.index = [p.long() for p in self.parts]
         self.values = [torch.zeros(MAX_TABLES, max(len(p), 1), dtype=torch.int32, device="cuda") for p in self.parts]
@@ -104,39 +113,59 @@ class Ring:
                 call(self.lib.test_gather, len(p), C.c_void_p(p.data_ptr()), C.c_void_p(table.data_ptr()), C.c_void_p(v.data_ptr()))
         self.keep = []
         for backward in (0, 1):
-            for i, q in enumerate(self.tokens):
-                for j, k in enumerate(self.tokens):
-                    tq, tk = -(-q.n // self.tiles[2 * backward]), -(-k.n // self.tiles[2 * backward + 1])
-                    own, other = (tk, tq) if backward else (tq, tk)
-                    memory = torch.full((own * (2 * other + 5) + 1 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
-                    sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
-                    lists = Lists()
-                    call(self.lib.test_lists, self.mask, C.byref(q), C.byref(k), backward, C.c_void_p(sides.data_ptr()),
-                         C.c_void_p(memory.data_ptr()), C.byref(lists))
-                    self.lists[backward, i, j] = lists
-                    self.keep += [memory, sides]
+            for i in range(len(self.parts)):
+                for js in self.launches(backward, i):
+                    self.make_lists(backward, i, js)
 
-    def tiles_of(self, backward, i, j):
-        """(tiles with work, partial ones) of a pair."""
-        lists = self.lists[backward, i, j]
+    def make_lists(self, backward, i, js):
+        q, ks = self.tokens[i], (Tokens * len(js))(*(self.tokens[j] for j in js))
+        tq, tk = -(-q.n // self.tiles[2 * backward]), sum(-(-k.n // self.tiles[2 * backward + 1]) for k in ks)
+        own, other = (tk, tq) if backward else (tq, tk)
+        memory = torch.full((own * (2 * other + 5) + 1 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
+        sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
+        lists = self.lists[backward, i, js] = Lists()
+        call(self.lib.test_lists, self.mask, C.byref(q), ks, len(js), backward, C.c_void_p(sides.data_ptr()),
+             C.c_void_p(memory.data_ptr()), C.byref(lists))
+        self.keep += [memory, sides]
+
+    def launches(self, backward, i):
+        """Chunks of keys that chunk i of queries meets, as a ring hands them on, by launch."""
+        ranks, fold = len(self.parts), self.fold[backward]
+        order = [(i - s) % ranks for s in range(ranks)]
+        return [tuple(order[s:s + fold]) for s in range(0, ranks, fold)]
+
+    def tiles_of(self, backward, i, *js):
+        """(tiles with work, partial ones) of a launch."""
+        lists = self.lists[backward, i, js]
         memory = next(m for m in self.keep if m.data_ptr() == lists.order)
         count, entries = memory[4 * lists.rows:5 * lists.rows], memory[5 * lists.rows:(5 + lists.stride) * lists.rows]
         used = torch.arange(lists.stride, device="cuda")[None] < count[:, None]
         entries = entries.view(lists.rows, lists.stride)[used]
         return len(entries), int((entries & 1).sum())
 
-    def forward_pair(self, i, j, q, k, v, out, o, lse, flags):
+    def forward_pairs(self, i, js, q, ks, vs, out, o, lse, flags):
+        """ks, vs, and the like below: of all chunks."""
         qh, _, q0, k0 = self.heads
-        p = Forward(rows(q), rows(k), rows(v), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
-                    self.lists[0, i, j], qh, q0, k0, self.group, flags, 0, self.scale)
-        call(self.lib.test_forward, self.mask, C.byref(p), self.multiprocessors)
+        pairs = [Forward(rows(q), rows(ks[j]), rows(vs[j]), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
+                         self.lists[0, i, js], qh, q0, k0, self.group, flags, 0, self.scale) for j in js]
+        call(self.lib.test_forward, self.mask, (Forward * len(js))(*pairs), len(js), self.multiprocessors)
 
-    def backward_pair(self, i, j, q, k, v, d_o, lse, delta, dq, dk, dv):
+    def backward_pairs(self, i, js, q, ks, vs, d_o, lse, delta, dq, dks, dvs):
         qh, kh, q0, k0 = self.heads
-        p = Backward(rows(q), rows(k), rows(v), rows(d_o), lse.data_ptr(), delta.data_ptr(), dq.data_ptr(), dk.data_ptr(),
-                     dv.data_ptr(), self.tokens[i], self.tokens[j], self.lists[1, i, j], qh, kh, q0, k0, self.group, 0, 0,
-                     self.scale)
-        call(self.lib.test_backward, self.mask, C.byref(p), self.multiprocessors)
+        pairs = [Backward(rows(q), rows(ks[j]), rows(vs[j]), rows(d_o), lse.data_ptr(), delta.data_ptr(), dq.data_ptr(),
+                          dks[j].data_ptr(), dvs[j].data_ptr(), self.tokens[i], self.tokens[j], self.lists[1, i, js], qh, kh, q0, k0,
+                          self.group, 0, 0, self.scale) for j in js]
+        call(self.lib.test_backward, self.mask, (Backward * len(js))(*pairs), len(js), self.multiprocessors)
+
+    def forward(self, i, q, ks, vs, out, o, lse):
+        """Attention of chunk i of queries to all keys."""
+        launches = self.launches(0, i)
+        for s, js in enumerate(launches):
+            self.forward_pairs(i, js, q, ks, vs, out, o, lse, (FIRST if s == 0 else 0) | (LAST if s == len(launches) - 1 else 0))
+
+    def backward(self, i, q, ks, vs, d_o, lse, delta, dq, dks, dvs):
+        for js in self.launches(1, i):
+            self.backward_pairs(i, js, q, ks, vs, d_o, lse, delta, dq, dks, dvs)
 
     def delta(self, out, d_o, delta):
         call(self.lib.test_delta, C.byref(rows(out)), C.byref(rows(d_o)), out.shape[1], out.shape[0], C.c_void_p(delta.data_ptr()))
@@ -164,14 +193,10 @@ class Ring:
             n = len(self.parts[i])
             bf, of = torch.full_like(qs[i], nan), torch.full((q.shape[0], n, d), nan, device="cuda")
             le, dl = torch.full(of.shape[:2], nan, device="cuda"), torch.full(of.shape[:2], nan, device="cuda")
-            for s in range(ranks):
-                j = (i - s) % ranks
-                self.forward_pair(i, j, qs[i], ks[j], vs[j], bf, of, le, (FIRST if s == 0 else 0) | (LAST if s == ranks - 1 else 0))
+            self.forward(i, qs[i], ks, vs, bf, of, le)
             self.delta(bf, ds[i], dl)
             dq = torch.zeros_like(of)
-            for s in range(ranks):
-                j = (i - s) % ranks
-                self.backward_pair(i, j, qs[i], ks[j], vs[j], ds[i], le, dl, dq, dks[j], dvs[j])
+            self.backward(i, qs[i], ks, vs, ds[i], le, dl, dq, dks, dvs)
             done = torch.full_like(bf, nan)
             self.finish_dq(dq, done)
             out[:, self.index[i]], lse[:, self.index[i]], dq_out[:, self.index[i]] = bf, le, done

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attention import FIRST, LAST, Ring, split
+from attention import Ring, split
 
 DOCUMENTS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
 
@@ -51,28 +51,23 @@ def tensors(n, h, hk, d):
     return make(h), make(hk), make(hk), make(h)
 
 
-def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag"):
+def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag", fold=1):
     q, k, v, d_o = data
-    ring = Ring(mask, d, split(partition, n, ranks) if ranks > 1 else split("contiguous", n, 1), h, hk, h // hk)
+    ring = Ring(mask, d, split(partition, n, ranks) if ranks > 1 else split("contiguous", n, 1), h, hk, h // hk, fold=fold)
     table = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).int().cuda() if mask == "document" else None
     ring.prepare(table)
     cut = [[ring.chunk(x, i, False) for i in range(ranks)] for x in data]
     m = len(ring.parts[0])
     o, lse, delta = torch.empty(h, m, d, device="cuda"), torch.empty(h, m, device="cuda"), torch.empty(h, m, device="cuda")
     out, dq, dq_out = torch.empty_like(cut[0][0]), torch.empty_like(o), torch.empty_like(cut[0][0])
-    dk, dv = torch.zeros(hk, m, d, device="cuda"), torch.zeros(hk, m, d, device="cuda")
+    dks, dvs = ([torch.zeros(hk, m, d, device="cuda") for _ in range(ranks)] for _ in range(2))
 
     def forward():
         for i in range(ranks):
-            for s in range(ranks):
-                j = (i - s) % ranks
-                ring.forward_pair(i, j, cut[0][i], cut[1][j], cut[2][j], out, o, lse,
-                                  (FIRST if s == 0 else 0) | (LAST if s == ranks - 1 else 0))
+            ring.forward(i, cut[0][i], cut[1], cut[2], out, o, lse)
 
     def backward_pairs(i):
-        for s in range(ranks):
-            j = (i - s) % ranks
-            ring.backward_pair(i, j, cut[0][i], cut[1][j], cut[2][j], cut[3][i], lse, delta, dq, dk, dv)
+        ring.backward(i, cut[0][i], cut[1], cut[2], cut[3][i], lse, delta, dq, dks, dvs)
 
     def backward():
         for i in range(ranks):
@@ -87,10 +82,10 @@ def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag"):
 
     f, b, alone = median(forward), median(backward), median(backward_alone)
     pairs = pair_count(mask, n)
-    tiles = [sum(ring.tiles_of(w, i, j)[0] for i in range(ranks) for j in range(ranks)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
+    tiles = [sum(ring.tiles_of(w, i, *js)[0] for i in range(ranks) for js in ring.launches(w, i)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
              for w in (0, 1)]
     rate = [4e-9 * t * d * h * x / time for t, x, time in zip(tiles, (1, 2.5), (f, alone))]
-    show("ours" if ranks == 1 else f"ours ring {ranks}", mask, n, h, hk, d, f, b, f"tiles {rate[0]:.1f} {rate[1]:.1f}")
+    show("ours" if ranks == 1 else f"ours ring {ranks}{f' by {fold}' if fold > 1 else ''}", mask, n, h, hk, d, f, b, f"tiles {rate[0]:.1f} {rate[1]:.1f}")
     return pairs
 
 
@@ -142,6 +137,7 @@ def main():
     data = tensors(16384, 32, 32, 128)
     ours("causal", 16384, 32, 32, 128, data, 2)
     ours("causal", 16384, 32, 32, 128, data, 4)
+    ours("causal", 16384, 32, 32, 128, data, 4, fold=4)
 
 
 if __name__ == "__main__":

@@ -62,11 +62,11 @@ def inputs(h, hk, n, d, seed):
     return make(h), make(hk), make(hk), make(h)
 
 
-def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1, softcap=0, deterministic=False):
+def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1, softcap=0, deterministic=False, fold=1):
     q, k, v, d_o = inputs(h, hk, n, d, seed)
     doc = documents(n, doc_seed)
     keep = kept(mask, n, doc, "cuda")
-    ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, softcap=softcap, deterministic=deterministic)
+    ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, softcap=softcap, deterministic=deterministic, fold=fold)
     ring.prepare(doc)
     o, lse, dq, dk, dv = ring.run(q, k, v, d_o, token_major)
     o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False, softcap=softcap)
@@ -78,7 +78,7 @@ def check(mask, d, n, h, hk, partition, ranks, token_major, doc_seed=0, seed=1, 
     empty_right = bool((lse[:, none] == float("-inf")).all() and (o[:, none] == 0).all() and (dq[:, none] == 0).all())
     good = lse_error < LSE_LIMIT and empty_right and all(a <= LIMIT * b or n < FEW and a <= FEW_LIMIT for a, b in errors)
     shown = " ".join(f"{m} {a:.2e}/{b:.2e}" for m, (a, b) in zip(names, errors))
-    print(f"{'ok  ' if good else 'FAIL'} {mask:20s} d{d} n{n} h{h}/{hk} {partition} x{ranks} {peer_name}: {shown} lse {lse_error:.1e}", flush=True)
+    print(f"{'ok  ' if good else 'FAIL'} {mask:20s} d{d} n{n} h{h}/{hk} {partition} x{ranks} by {fold} {peer_name}: {shown} lse {lse_error:.1e}", flush=True)
     return good
 
 
@@ -119,7 +119,8 @@ def check_not_a_number():
 
 
 def check_peaked(n=65536, queries=128):
-    """One score of 17 among 64Ki scores of 0, whose values weigh as much together: row sums lose no key."""
+    """One score of 17 among 64Ki scores of 0, whose values weigh as much together: row sums lose no key. Sums over
+    queries are check_peaked_gradients'."""
     good, nan = True, float("nan")
     for d in HEAD_DIMS:
         q, d_o = (torch.zeros(1, queries, d, device="cuda", dtype=torch.bfloat16), inputs(1, 1, queries, d, 6)[3])
@@ -131,20 +132,46 @@ def check_peaked(n=65536, queries=128):
         out, dq_out = torch.full_like(q, nan), torch.full_like(q, nan)
         o, lse, delta = torch.full(q.shape, nan, device="cuda"), *torch.full((2, 1, queries), nan, device="cuda")
         dq, dk, dv = (torch.zeros(x.shape, device="cuda") for x in (q, k, v))
-        ring.forward_pair(0, 1, q, k, v, out, o, lse, FIRST | LAST)
+        ring.forward_pairs(0, (1,), q, (q, k), (q, v), out, o, lse, FIRST | LAST)
         ring.delta(out, d_o, delta)
-        ring.backward_pair(0, 1, q, k, v, d_o, lse, delta, dq, dk, dv)
+        ring.backward_pairs(0, (1,), q, (q, k), (q, v), d_o, lse, delta, dq, (dq, dk), (dq, dv))
         ring.finish_dq(dq, dq_out)
         keep = torch.ones(queries, n, dtype=torch.bool, device="cuda")
         o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False)
         peer = dense(*(x.float() for x in (q, k, v, d_o)), keep, True, by_head=True)
-        ours = (out, dq_out, dk.bfloat16(), dv.bfloat16())
-        errors = [(error(x, y), error(z, y)) for x, y, z in zip(ours, (o64, *g64), (peer[0], *peer[2:]))]
+        ours = (out, dq_out, dv.bfloat16())
+        errors = [(error(x, y), error(z, y)) for x, y, z in zip(ours, (o64, g64[0], g64[2]), (peer[0], peer[2], peer[4]))]
         lse_error = float((lse.double() - lse64).abs().max())
         passed = lse_error < LSE_LIMIT and all(a <= LIMIT * b for a, b in errors)
         good &= passed
-        shown = " ".join(f"{m} {a:.2e}/{b:.2e}" for m, (a, b) in zip(names, errors))
+        shown = " ".join(f"{m} {a:.2e}/{b:.2e}" for m, (a, b) in zip(("O", "dQ", "dV"), errors))
         print(f"{'ok  ' if passed else 'FAIL'} peaked d{d} n{n} torch: {shown} lse {lse_error:.1e}", flush=True)
+    return good
+
+
+def check_peaked_gradients(n=65536, keys=128):
+    """One query whose gradient is 64Ki times that of each of the 64Ki others, which weigh as much together: sums over queries lose none.
+    All scores are 0 and values are +1 and -1 in one column, so that P, dP and dS have no rounding: what dK and dV differ by from
+    float64, before they are rounded, is that of their sums. Each step of 16 queries may round once."""
+    good, limit = True, n / 16 * 2.0 ** -23
+    for d in HEAD_DIMS:
+        q, d_o = inputs(1, 1, n, d, 8)[::3]
+        q = (2 + q.float().clamp(-1, 1)).bfloat16()
+        d_o = (2 + d_o.float().clamp(-1, 1)).bfloat16()
+        d_o[:, 0] = n
+        k, v = torch.zeros(2, 1, keys, d, device="cuda", dtype=torch.bfloat16)
+        v[:, ::2, 0], v[:, 1::2, 0] = 1, -1
+        ring = Ring("full", d, [torch.arange(n).int(), torch.arange(keys).int()], 1, 1, 1)
+        ring.prepare()
+        lse, delta = torch.full((1, n), math.log(keys), device="cuda"), torch.zeros(1, n, device="cuda")
+        dq, dk, dv = torch.zeros(q.shape, device="cuda"), *torch.zeros(2, 1, keys, d, device="cuda")
+        ring.backward_pairs(0, (1,), q, (q, k), (q, v), d_o, lse, delta, dq, (dq, dk), (dq, dv))
+        dv64 = d_o.double().sum(1, keepdim=True).expand(1, keys, d) / keys
+        dk64 = v[..., :1].double() * (d_o[..., :1].double() * q.double()).sum(1, keepdim=True) * d ** -0.5 / keys
+        errors = error(dk, dk64), error(dv, dv64)
+        passed = all(e <= limit for e in errors)
+        good &= passed
+        print(f"{'ok  ' if passed else 'FAIL'} peaked gradients d{d} n{n}: dK {errors[0]:.1e} dV {errors[1]:.1e}, limit {limit:.1e}", flush=True)
     return good
 
 
@@ -156,7 +183,7 @@ def check_deterministic():
                                                 ("causal", 64, 8192, 16, 4, "zigzag", 2), ("full", 64, 6000, 4, 1, "contiguous", 1)):
         runs = []
         for _ in range(3):
-            ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, deterministic=True)
+            ring = Ring(mask, d, split(partition, n, ranks), h, hk, h // hk, deterministic=True, fold=min(ranks, 3))
             ring.prepare(documents(n, 1))
             runs.append(ring.run(*inputs(h, hk, n, d, 1)))
         same = all(torch.equal(x, y) for run in runs[1:] for x, y in zip(runs[0], run))
@@ -168,26 +195,31 @@ def check_deterministic():
 
 def draw(r):
     d, mask, partition = r.choice(HEAD_DIMS), r.choice(MASKS[:10]), r.choice(("contiguous", "zigzag", "striped", "blocks"))
-    ranks, hk = r.randint(1, 4), r.choice((1, 1, 2, 3))
+    ranks, hk = r.choice((1, 2, 3, 4, 5, 9)), r.choice((1, 1, 2, 3))
     return mask, d, r.choice((r.randint(1, 300), r.randint(300, 1500))), hk * r.choice((1, 2, 3, 4, 8)), hk, partition, ranks, \
-        r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000)
+        r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000), 0, False, r.randint(1, ranks)
 
 
 def cases(small):
     if small:
         for d in HEAD_DIMS:
             yield "causal", d, 150, 2, 1, "contiguous", 1, True
-            yield "odd", d, 261, 1, 1, "zigzag", 2, False
+            yield "odd", d, 261, 1, 1, "zigzag", 2, False, 0, 1, 0, False, 2
             yield "document", d, 200, 2, 2, "striped", 2, True
         return
     for d, mask in itertools.product(HEAD_DIMS, MASKS[:10]):
         yield mask, d, 997, 8, 8, "contiguous", 1, False
-        yield mask, d, 1031, 8, 2, "zigzag", 2, True
-        yield mask, d, 1111, 8, 1, "striped", 4, False
-        yield mask, d, 769, 4, 4, "blocks", 4, True
+        for fold in (1, 2):
+            yield mask, d, 1031, 8, 2, "zigzag", 2, True, 0, 1, 0, False, fold
+        for fold in (1, 3):
+            yield mask, d, 1111, 8, 1, "striped", 4, False, 0, 1, 0, False, fold
+        for fold in (1, 4):
+            yield mask, d, 769, 4, 4, "blocks", 4, True, 0, 1, 0, False, fold
     for d in HEAD_DIMS:
         yield "causal", d, 5, 2, 2, "contiguous", 1, False
         yield "causal", d, 3, 2, 1, "striped", 4, False
+        yield "causal", d, 3, 2, 1, "striped", 4, False, 0, 1, 0, False, 4
+        yield "causal", d, 1300, 4, 2, "zigzag", 9, False, 0, 1, 0, False, 9
         yield "causal", d, 2048, 8, 8, "contiguous", 1, False
         for seed in (1, 2, 3):
             yield "document", d, 1500, 4, 1, "zigzag", 2, True, seed
@@ -204,7 +236,7 @@ def main():
     else:
         results = [check(*c) for c in cases(small)]
     if not small and not at:
-        results += [check_head_parallel(), check_not_a_number(), check_peaked()]
+        results += [check_head_parallel(), check_not_a_number(), check_peaked(), check_peaked_gradients()]
         if torch.cuda.get_device_capability() == (9, 0) and os.environ.get("BURST_FORM") != "80":
             results.append(check_deterministic())
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")

@@ -7,6 +7,16 @@ static inline void queue(PlanState *s, std::function<void()> run)
     burst_gpu_compute(s->exec)->queue.push_back(Op{std::move(run)});
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind,
+                              cudaStream_t stream)
+{
+    stream->queue.push_back(Op{[=] {
+        for (size_t i = 0; i < height; i++)
+            memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    }});
+    return cudaSuccess;
+}
+
 static inline double at(BurstRows x, int64_t i, int64_t head, int64_t column)
 {
     return __bfloat162float(x.at[head * x.head + i * x.row + column]);
@@ -85,15 +95,34 @@ static inline void backward(const BurstBackward &p)
                     backward_pair(p, h, key_head(p, h), i, j);
 }
 
-static cudaError_t plan_launch_forward(PlanState *s, BurstForward p)
+static int most_pairs; /* of one launch */
+
+/* Pairs of one launch differ in their keys alone; the first one's flags are those of all. */
+static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pairs)
 {
-    queue(s, [p] { forward(p); });
+    if (pairs < 1 || pairs > BURST_FORWARD_CHUNKS)
+        world.wrong = "a launch of no pair, or of too many";
+    most_pairs = pairs > most_pairs ? pairs : most_pairs;
+    for (int i = 0; i < pairs; i++) {
+        BurstForward p = pair[i];
+        if (p.q.at != pair->q.at || p.o != pair->o || p.lse != pair->lse)
+            world.wrong = "pairs of a launch have other queries";
+        p.flags = (i ? 0 : pair->flags & BURST_FIRST) | (i < pairs - 1 ? 0 : pair->flags & BURST_LAST);
+        queue(s, [p] { forward(p); });
+    }
     return cudaSuccess;
 }
 
-static cudaError_t plan_launch_backward(PlanState *s, BurstBackward p)
+static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs)
 {
-    queue(s, [p] { backward(p); });
+    if (pairs < 1 || pairs > BURST_BACKWARD_CHUNKS)
+        world.wrong = "a launch of no pair, or of too many";
+    for (int i = 0; i < pairs; i++) {
+        const BurstBackward p = pair[i];
+        if (p.q.at != pair->q.at || p.dq != pair->dq)
+            world.wrong = "pairs of a launch have other queries";
+        queue(s, [p] { backward(p); });
+    }
     return cudaSuccess;
 }
 

@@ -231,6 +231,6 @@ int main(int argc, char **argv)
     printf("%d of %d orders fail", failed, ORDERS);
     for (int i = 0; i < OUTPUTS; i++)
         printf(", %s %.1e", output_name[i], worst[i]);
-    printf("\n");
+    printf(", up to %d pairs a launch\n", most_pairs);
     return world.without_waits ? failed == 0 : failed != 0;
 }

@@ -21,6 +21,7 @@ class Point(typing.NamedTuple):
     head_dim: int = 64
     schedule: str = "ulysses"
     rings: int = 1  # ranks of a ring; the others share the heads
+    pairs: int = 1  # of a launch, at most
 
     def name(self):
         return re.sub(r"[()]", "", f"{self.data}x{self.ranks}_h{self.heads}_{self.kv_heads}_d{self.head_dim}_n{self.sequence}_{self.partition}"
@@ -46,6 +47,10 @@ POINTS = [
     Point(6, 4, 4, 26, "blocks(8)", schedule="context_first", rings=3),
     Point(4, 4, 2, 25, "zigzag", schedule="back", rings=2),  # rings forward, heads and rings backward
     Point(3, 4, 2, 25, "striped", schedule="forth"),  # heads forward, a ring backward
+    Point(4, 4, 2, 43, "zigzag", schedule="bidirectional", rings=4, pairs=2),  # pieces of keys, from both sides
+    Point(3, 2, 1, 11, "contiguous", schedule="bidirectional", rings=3, pairs=2),
+    Point(2, 2, 1, 35, "zigzag", schedule="halo", rings=2),  # which come one by one
+    Point(3, 2, 2, 13, "striped", schedule="pieces_gathered", rings=3, pairs=3),  # those at home
 ]
 TURNED = """schedule turned over (r of G) {
   forward {
@@ -101,6 +106,17 @@ TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of
     for s in 0 .. G - 1 { if s < G - 1 { pass KV[r - s] to (r + 1); } grad Q[r] with KV[r - s]; if s > 0 { pass dKV[r - s] to (r - s); } }
   }
 }
+""", "pieces_gathered": """schedule pieces_gathered over (r of G) pieces 3 {
+  forward {
+    gather KV;
+    for s in 0 .. G - 1 { for p in 0 .. 2 { attend Q[r] with KV[r - s].p; } }
+  }
+  backward {
+    gather KV;
+    for s in 0 .. G - 1 { for p in 0 .. 2 { grad Q[r] with KV[r - s].p; } }
+    return dKV;
+  }
+}
 """}
 
 
@@ -148,21 +164,26 @@ def program(text, root):
     kernels = (root / "templates/cuda_attention.cuh").read_text()
     text = whole(text, root)
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
+    if sum("PLAN_PIECES " in part for part in parts) > 1:
+        parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
-    parts.append(header(root, "burst_heads.h"))
+    shares = "#define PLAN_SHARES" in text
+    parts.append(header(root, "burst_heads.h") if shares else "")
+    parts.append("#define BURST_FORM 90\n#define BURST_BACKWARD_FORM 90\n" + cut(kernels, r"^/\* Chunks of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
-              function(text, "plan_part"), "static int plan_chunk_at(int at);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
+              function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
               header(root, "burst_pieces.h"), header(root, "burst_turns.h"), function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
-              header(root, "burst_heads_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
+              header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
-              function(text, "plan_backward"), function(text, "plan_follow"), function(text, "plan_attention"), function(text, "plan_attention_back"),
+              function(text, "plan_backward"), function(text, "plan_follow"),
+              function(text, "plan_join_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]
@@ -196,6 +217,8 @@ def check(args, point):
     if code:
         return text
     code, text = run([folder / "ranks"])
+    if not code and f"up to {point.pairs} pairs a launch" not in text:
+        return f"{point.name()}: not {point.pairs} pairs a launch: {text}"
     if not code and point is args.doubted:
         code, without = run([folder / "ranks", "--without-waits"])
         text += f"without waits: {without}"
