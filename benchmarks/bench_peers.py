@@ -2,15 +2,14 @@
 
 MASK is an expression of q and k in the language of .burst, with stock masks spelled out; tables are documents, as in
 burst_measure_cuda.cuh. cuDNN and FlashAttention-2 (torch SDPA) where it is `k <= q` or `true`, FlexAttention for any mask without
-a pattern file. bf16, random data, medians of CUDA event times. One line each: `peer NAME FORWARD BACKWARD` in seconds, or `none NAME: why`.
+hash or a pattern file. bf16, random data, medians of CUDA event times. One line each: `peer NAME FORWARD BACKWARD` in seconds, or `none NAME: why`.
 """
 import ast
 import sys
 
 LENGTHS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
 ROUNDS, WARM = 9, 3
-FUNCTIONS = {"abs": "absolute", "min": "lowest", "max": "highest", "hash": "hashed"} # of the language, and here
-LOW = 0xffffffff
+FUNCTIONS = {"abs": "absolute", "min": "lowest", "max": "highest"} # of the language, and here
 
 
 def absolute(x):
@@ -29,18 +28,6 @@ def highest(x, *more):
     for y in more:
         x = torch.where(x > y, x, y)
     return x
-
-
-def mixed(h):
-    h = ((h ^ (h >> 16)) * 0x85ebca6b) & LOW
-    h = ((h ^ (h >> 13)) * 0xc2b2ae35) & LOW
-    return h ^ (h >> 16)
-
-
-def hashed(a, b):
-    """runtime/burst_hash.h, in 64-bit integers."""
-    a, b = ((x ^ (x >> 32)) & LOW for x in (a, b))
-    return mixed(mixed((a + 0x9e3779b9) & LOW) ^ ((b * 0x9e3779b1) & LOW)) >> 1
 
 
 class ToTensors(ast.NodeTransformer):
