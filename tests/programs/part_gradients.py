@@ -32,7 +32,7 @@ class Point(typing.NamedTuple):
 
 
 POINTS = [
-    Point(), Point(context=2), Point(data=2, more="weights zero2;"),
+    Point(), Point(part="qkv_bias yes;"), Point(context=2), Point(data=2, more="weights zero2;"),
     Point(tensor=2), Point(tensor=2, more="recompute full; ffn chunks 3;", part="qkv_bias yes;"),
     Point(tensor=2, context=2, more="recompute selective;", part="qk_norm yes;"),
     Point(tensor=2, data=2, more="weights zero3; recompute full;"),
