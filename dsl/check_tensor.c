@@ -50,7 +50,8 @@ void settle_tensor(Checker *c)
     if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 && m->ffn / tensor->value % GRANULE != 0)
         diag_error(c->diags, tensor->span, "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use `tensor %lld`",
                    (long long)tensor->value, (long long)(m->ffn / tensor->value),
-                   (long long)largest_divisor(&(Factor){"eights of columns", m->ffn / GRANULE}, 1, tensor->value));
+                   (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"eights of columns", m->ffn / GRANULE}}, 4,
+                                              tensor->value));
     if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
         diag_error(c->diags, p->layout.within.span, "`within %lld` is no multiple of `tensor %lld`: so many ranks split each layer, and share its weights with others",
                    (long long)p->layout.within.value, (long long)tensor->value);

@@ -22,7 +22,7 @@ SEQUENCES = 2
 def model(ranks, recompute, tied, part, offload, tensor):
     heads = 2 * tensor if tensor > 1 else 2
     return f"""import "masks";
-model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 48; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
+model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
 layout {{ data 1; tensor {tensor}; schedule ulysses; partition zigzag; recompute {recompute}; {offload} }}
@@ -42,7 +42,7 @@ def program(text, root, tied, part):
     for helper in ("plan_act", "plan_floats", "plan_bytes"):
         base = base.replace(function(text, helper), "")
     places = re.findall(r"^static const int64_t plan_at_\w+\[\] = \{.*?\};$", text, re.M | re.S)
-    blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\(", text, re.M)]
+    blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\([^;\n]*\)\n\{", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
     head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n" + "\n".join(places) + "\n"
