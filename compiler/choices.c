@@ -14,6 +14,7 @@ const char *const recompute_saved[RECOMPUTES] = {
     RECOMPUTE_ROWS(X)
 #undef X
 };
+const char *const range_names[2] = {"no", "yes"};
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,
     SHARDING_ROWS(X)

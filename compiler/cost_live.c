@@ -9,22 +9,29 @@
 typedef struct Marks {
     const AttentionInput *in;
     int chunks;                   /* of keys */
-    uint8_t *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
-    uint8_t *moved;               /* [simulated rank] */
-    uint8_t *live;                /* [trace.n][simulated rank] */
+    BurstTileRange *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
+    BurstTileRange *moved;        /* [simulated rank] */
+    BurstTileRange *live;         /* [trace.n][simulated rank] */
 } Marks;
 
-static uint8_t *mark_of(Marks *m, TensorId t, int rank, int chunk)
+static BurstTileRange *mark_of(Marks *m, TensorId t, int rank, int chunk)
 {
     return &m->mark[t][(size_t)rank * (size_t)m->chunks + (size_t)chunk];
+}
+
+static void widen(BurstTileRange *mark, BurstTileRange r)
+{
+    *mark = burst_hull(*mark, r);
 }
 
 static void mark_computed(Marks *m, int at, int side, int tensor)
 {
     const int chunk = m->in->schedule->trace.at[at].chunk[side];
+    const size_t row = (size_t)at * (size_t)m->in->ranks;
+    const bool keys = m->in->keys && (tensor == T_KV || tensor == T_DKV);
     for (int r = 0; r < m->in->ranks && tensor >= 0; r++)
-        if (m->in->seconds[(size_t)at * (size_t)m->in->ranks + (size_t)r] > 0)
-            *mark_of(m, (TensorId)tensor, r, chunk) = 1;
+        if (m->in->seconds[row + (size_t)r] > 0)
+            widen(mark_of(m, (TensorId)tensor, r, chunk), keys ? m->in->keys[row + (size_t)r] : burst_all_tiles());
 }
 
 /* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver (content). */
@@ -36,13 +43,13 @@ static void carry(Marks *m, int at, bool to_sender)
     int there = rel_sub(s->choice, i->chunk[0], i->hop);
     for (int r = 0; r < m->in->ranks; r++) {
         int to = grid_add(m->in, r, i->hop);
-        uint8_t *mark = to_sender ? mark_of(m, t, to, there) : mark_of(m, t, r, i->chunk[0]);
+        BurstTileRange *mark = to_sender ? mark_of(m, t, to, there) : mark_of(m, t, r, i->chunk[0]);
         m->moved[r] = *mark;
         m->live[(size_t)at * (size_t)m->in->ranks + (size_t)to] = *mark;
-        *mark = 0;
+        *mark = (BurstTileRange){0};
     }
     for (int r = 0; r < m->in->ranks; r++)
-        *(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there)) |= m->moved[r];
+        widen(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there), m->moved[r]);
 }
 
 static bool moves(const Instance *i, bool sums)
@@ -56,14 +63,14 @@ static bool computes(const Instance *i)
     return i->node->kind == N_COMPUTE;
 }
 
-uint8_t *cost_live(Arena *a, const AttentionInput *in)
+BurstTileRange *cost_live(Arena *a, const AttentionInput *in)
 {
     const Trace *trace = &in->schedule->trace;
     Marks m = {.in = in, .chunks = choice_chunks(in->schedule->choice)};
-    m.live = arena_alloc(a, (size_t)trace->n * (size_t)in->ranks);
-    m.moved = arena_alloc(a, (size_t)in->ranks);
+    m.live = NEW_ARRAY(a, BurstTileRange, trace->n * in->ranks);
+    m.moved = NEW_ARRAY(a, BurstTileRange, in->ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)
-        m.mark[t] = arena_alloc(a, (size_t)in->ranks * (size_t)m.chunks);
+        m.mark[t] = NEW_ARRAY(a, BurstTileRange, in->ranks * m.chunks);
     for (int at = trace->n - 1; at >= 0; at--) {
         for (int side = 0; side < 2 && computes(&trace->at[at]); side++)
             mark_computed(&m, at, side, side ? T_KV : T_Q);

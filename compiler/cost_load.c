@@ -211,7 +211,8 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
-static void load_compute(Loader *l, const Instance *i, double *seconds)
+/* keys NULL: chunks of keys travel whole. */
+static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTileRange *keys)
 {
     const Choice *c = &l->draft->choice;
     const Model *m = &l->draft->program->model;
@@ -221,6 +222,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds)
         const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q), tokens_of(l, T_KV, k));
         double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
+        if (keys && seconds[r] > 0)
+            keys[r] = pair_keys(l->counts, q, k);
         if (l->pairs && w.cover != COVER_EMPTY)
             l->pairs[r] += (double)w.pairs * heads / m->heads;
     }
@@ -248,7 +251,7 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
     }
 }
 
-static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, double *bytes)
+static void load_arrivals(Loader *l, const Instance *i, const BurstTileRange *live, double *bytes)
 {
     const Choice *c = l->draft->forward->choice;
     const Model *m = &l->draft->program->model;
@@ -257,7 +260,9 @@ static void load_arrivals(Loader *l, const Instance *i, const uint8_t *live, dou
     for (int r = 0; r < l->in->ranks; r++) {
         const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
         const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads, share.kv_heads);
-        bytes[r] = live[r] ? (double)(token * tokens_of(l, t, rel_add(c, l->in->rank[r], there))) : 0;
+        const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
+        bytes[r] = (double)(token * burst_range_tokens(live[r], tokens));
+        l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;
     }
 }
 
@@ -265,7 +270,7 @@ static void load_transfers(Loader *l)
 {
     const Trace *trace = &l->in->schedule->trace;
     size_t ranks = (size_t)l->in->ranks;
-    const uint8_t *live = cost_live(l->arena, l->in);
+    const BurstTileRange *live = cost_live(l->arena, l->in);
     for (int at = 0; at < trace->n; at++) {
         const Instance *i = &trace->at[at];
         size_t row = (size_t)at * ranks;
@@ -286,10 +291,26 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
+    in.keys = d->choice.ranges ? NEW_ARRAY(a, BurstTileRange, cells) : NULL;
     Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(&d->choice, backward), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
-            load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks]);
+            load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks],
+                         in.keys ? &in.keys[(size_t)at * (size_t)in.ranks] : NULL);
     load_transfers(&l);
     return in;
+}
+
+double cost_ranges_save(Arena *a, const Draft *d)
+{
+    Draft with = *d;
+    double whole = 0, bytes = 0;
+    with.choice.ranges = true;
+    for (int i = 0; i < 2 * d->program->mask_count; i++) {
+        const AttentionInput in = cost_load(a, &with, cost_simulated_ranks(d), i / 2, i % 2, NULL);
+        whole += in.whole;
+        for (int j = 0; j < in.schedule->trace.n * in.ranks; j++)
+            bytes += in.bytes[j];
+    }
+    return whole > 0 ? 1 - bytes / whole : 0;
 }

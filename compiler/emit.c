@@ -109,6 +109,8 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_TENSOR", c->tensor, "ranks that split a layer's weights: heads and ffn are one rank's");
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c), "of a rank's keys: piece p of rank r's is chunk p * PLAN_GROUP + r");
+    if (c->ranges)
+        add_constant(e, "PLAN_RANGES", 1, "transfers carry of keys the tiles that somebody further along reads, or added to");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     for (int i = 0; i < c->coords; i++)
@@ -264,6 +266,8 @@ static void emit_live(Emit *e)
     text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
+    if (e->draft->choice.ranges)
+        text_add(e->out, "    for (int i = 0; i < 2 * PLAN_MASKS; i++)\n        BURST_TRY(burst_live_make_ranges(c, &s->live[i / 2][i % 2]));\n");
 }
 
 /* Memory of each buffer, and where the optimizer finds its shards. */

@@ -534,6 +534,22 @@ static const char *chunks_text(Arena *a, const Choice *c)
     return c->ffn_chunks > 1 ? arena_printf(a, "%d", c->ffn_chunks) : NULL;
 }
 
+/* ---- ranges: ranges.c decides where the layout does not ---- */
+
+static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const bool asked = p->layout.ranges.given && !p->layout.ranges.is_auto && p->layout.ranges.value;
+    return !asked || !choice_exchanges(c) ? NULL
+           : arena_printf(a, "`ranges yes` sends parts of a rank's own keys, and schedule '%s' exchanges heads; use a schedule without "
+                          "`exchange`, or leave `ranges` out", c->schedule->name);
+}
+
+static const char *ranges_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->ranges ? range_names[1] : c->whole ? range_names[0] : NULL;
+}
+
 /* ---- the table ---- */
 
 const Dimension dimensions[DIMENSIONS] = {
@@ -559,6 +575,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .frees = offload_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
+    {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };
 
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c)

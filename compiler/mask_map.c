@@ -11,6 +11,7 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64); /* many masks take at most twice the time of one */
     m->effort = mask_effort(p->sequence, part);
     m->looks = mask_effort(p->sequence, part / 4);
+    m->edges = mask_effort(p->sequence, part / 4);
     m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
     for (int t = 0; t < p->table_count && m->cover->open; t++) {
@@ -27,6 +28,7 @@ void mask_map_begin(MaskMap *m)
 {
     mask_effort_begin(&m->effort);
     mask_effort_begin(&m->looks);
+    mask_effort_begin(&m->edges);
     mask_counter_trust(m->count_tiles);
     mask_counter_trust(m->count_pairs);
     m->trust = 1;
@@ -134,4 +136,47 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
     const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
     m->looks.left -= fmin((double)(allowed - m->left), m->looks.left);
     return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
+}
+
+/* ---- which keys ---- */
+
+static bool any_live(MaskMap *m, const MaskRange *q, const MaskRange *k)
+{
+    m->enough = SEEN_LIVE;
+    return look(m, *q, *k, 0) & SEEN_LIVE;
+}
+
+/* The first (or last) tile of keys with which anything of the queries is left, where some are. */
+static int64_t edge(MaskMap *m, const MaskRange *q, MaskRange k, bool last)
+{
+    while (k.tokens > k.tile) {
+        const int64_t half = (mask_range_tiles(&k) + 1) / 2 * k.tile;
+        const MaskRange left = mask_range_part(&k, 0, half), right = mask_range_part(&k, half, k.tokens - half);
+        const bool near = any_live(m, q, last ? &right : &left);
+        k = near == last ? right : left;
+    }
+    return k.first / k.tile;
+}
+
+BurstTileRange mask_pair_keys(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
+{
+    if (!q->tokens || !k->tokens)
+        return (BurstTileRange){0};
+    const int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share_of_sequence(m, q, k), 1));
+    const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
+    BurstTileRange found = {0};
+    if (any_live(m, &tq, &tk)) {
+        found.lo = (int32_t)edge(m, &tq, tk, false);
+        found.hi = (int32_t)edge(m, &tq, tk, true) + 1;
+    }
+    m->edges.left -= fmin((double)(allowed - m->left), m->edges.left);
+    return m->left < 0 ? burst_all_tiles() : found;
+}
+
+bool mask_keys_within(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRange range)
+{
+    const int64_t begin = burst_tile_begin(range.lo, k->tokens), end = burst_tile_begin(range.hi, k->tokens);
+    const MaskRange tq = whole(q, m->tile_q), before = mask_range_make(k, m->tile_k, 0, begin), after = mask_range_make(k, m->tile_k, end, k->tokens - end);
+    m->left = INT64_MAX;
+    return (!begin || !any_live(m, &tq, &before)) && (end == k->tokens || !any_live(m, &tq, &after));
 }

@@ -53,6 +53,9 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
+    if (m->choice->ranges)
+        add_array(m, "pair_keys", "BurstTileRange", sizeof(BurstTileRange), m->program->mask_count, "[query chunk][key chunk], tiles of keys",
+                  ranks * chunks);
     if (choice_exchanges(m->choice))
         add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);
 }
@@ -64,6 +67,8 @@ static void add_live(MemoryMaker *m)
     for (int i = 0; i < 2; i++)
         ops = m->schedule[i]->trace.n > ops ? m->schedule[i]->trace.n : ops;
     add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
+    if (m->choice->ranges)
+        add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRange), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
 }
 
 static void add_pools(MemoryMaker *m)

@@ -3,7 +3,8 @@
  */
 #include "burst.h"
 
-typedef struct Entry { int64_t pair; PairWork work; } Entry; /* pair: q * chunks + k + 1; 0: free */
+/* pair: q * chunks + k + 1; 0: free */
+typedef struct Entry { int64_t pair; bool has_work, has_keys; PairWork work; BurstTileRange keys; } Entry;
 
 struct PairCounts {
     Arena *arena;
@@ -18,7 +19,7 @@ struct PairCounts {
     bool has_whole;
 };
 
-enum { FIRST_SIZE = 1 << 6, SHORT_LOOK = 1 << 10 };
+enum { FIRST_SIZE = 1 << 6, SHORT_LOOK = 1 << 10, LONG_LOOK = 1 << 14 };
 
 static const PosSet *key_chunks(Arena *a, const Partition *p, int pieces)
 {
@@ -58,18 +59,41 @@ static void grow(PairCounts *c)
             *find(c, old[i].pair) = old[i];
 }
 
-PairWork pair_work(PairCounts *c, int q, int k)
+static Entry *entry_of(PairCounts *c, int q, int k)
 {
     const int64_t pair = (int64_t)q * c->chunks + k + 1;
     Entry *e = find(c, pair);
     if (e->pair)
-        return e->work;
+        return e;
     if (++c->entries * 2 >= c->size) {
         grow(c);
         e = find(c, pair);
     }
-    *e = (Entry){pair, mask_work(c->map, &c->partition->of[q], &c->keys[k])};
+    e->pair = pair;
+    return e;
+}
+
+PairWork pair_work(PairCounts *c, int q, int k)
+{
+    Entry *e = entry_of(c, q, k);
+    if (!e->has_work)
+        e->work = mask_work(c->map, &c->partition->of[q], &c->keys[k]);
+    e->has_work = true;
     return e->work;
+}
+
+BurstTileRange pair_keys(PairCounts *c, int q, int k)
+{
+    Entry *e = entry_of(c, q, k);
+    if (!e->has_keys)
+        e->keys = mask_pair_keys(c->map, &c->partition->of[q], &c->keys[k], LONG_LOOK);
+    e->has_keys = true;
+    return burst_has_tiles(e->keys) ? e->keys : burst_all_tiles();
+}
+
+bool pair_keys_suffice(PairCounts *c, int q, int k, BurstTileRange range)
+{
+    return mask_keys_within(c->map, &c->partition->of[q], &c->keys[k], range);
 }
 
 static PosSet sequence_of(const PairCounts *c, Piece *piece)

@@ -35,6 +35,8 @@ typedef struct Choice {
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
+    bool whole;    /* the layout says `ranges no` */
+    bool ranges;   /* transfers of keys and of their gradients carry the tiles that somebody further along reads, or added to */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
@@ -59,7 +61,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 13 };
+enum { DIMENSIONS = 14 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -195,10 +197,24 @@ const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "p
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* "KV[r - 1]" */
 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
-typedef struct Live { int ranks, ops; uint8_t *op; /* [ops][ranks]: LIVE_* bits */ } Live;
+typedef struct Live {
+    int ranks, ops;
+    uint8_t *op;           /* [ops][ranks]: LIVE_* bits */
+    BurstTileRange *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
+} Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
-/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. */
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair);
+/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. keys, by pair: which tiles
+ * of its keys a live one reads; NULL: chunks travel whole. */
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys);
+/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. */
+const BurstTileRange *choice_keys(Arena *a, const Choice *c, PairCounts *counts);
+
+/* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
+typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
+struct Draft;
+bool ranges_wanted(Arena *a, const struct Draft *d); /* by the layout, or for what they save; d without memory yet */
+Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward); /* of a direction without exchanges */
+void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing where chunks travel whole */
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 typedef struct Kernels {
@@ -289,7 +305,7 @@ bool memory_fits(const Draft *draft); /* proof 6 */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask);
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys, const char *mask);
 const Draft *plan_draft(const Plan *p);
 void print_plan(const Plan *p, Text *out);
 

@@ -3,7 +3,7 @@
  * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
  * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
  * runs the same rule on the same mask (the emitted program through runtime/trace.c), so both ends of a transfer agree
- * without talking.
+ * without talking. Of keys and their gradients a mark is also a range of tiles: those that are read further along, or were added to.
  */
 #include "burst.h"
 
@@ -12,10 +12,11 @@
 typedef struct Pruner {
     const Schedule *s;
     const uint8_t *pair;
+    const BurstTileRange *keys;
     int ranks, chunks;
     Live live;
-    uint8_t *state[TENSOR_COUNT]; /* [rank][relative chunk] */
-    uint8_t *next;                /* [rank] */
+    BurstTileRange *state[TENSOR_COUNT]; /* [rank][relative chunk] */
+    BurstTileRange *next;                /* [rank] */
 } Pruner;
 
 static uint8_t *bits_of(Pruner *p, int at, int rank)
@@ -23,7 +24,7 @@ static uint8_t *bits_of(Pruner *p, int at, int rank)
     return &p->live.op[(size_t)at * (size_t)p->ranks + (size_t)rank];
 }
 
-static uint8_t *state_of(Pruner *p, TensorId t, int rank, int chunk)
+static BurstTileRange *state_of(Pruner *p, TensorId t, int rank, int chunk)
 {
     return &p->state[t][(size_t)rank * (size_t)p->chunks + (size_t)chunk];
 }
@@ -43,22 +44,34 @@ static void mark_computing(Pruner *p)
     }
 }
 
+static void widen(BurstTileRange *mark, BurstTileRange r)
+{
+    *mark = burst_hull(*mark, r);
+}
+
+/* Which tiles of keys the pair that rank r computes there reads, and adds to. */
+static BurstTileRange keys_of(const Pruner *p, const Instance *i, int r)
+{
+    const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]), k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
+    return p->keys ? p->keys[q * (size_t)p->chunks + k] : burst_all_tiles();
+}
+
 /* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are relative chunks. */
 static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, bool backwards)
 {
     const Choice *c = p->s->choice;
     for (int r = 0; r < p->ranks; r++) {
         int to = rel_add(c, r, hop);
-        uint8_t *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
-        p->next[r] = *mark;
-        if (*mark) {
+        BurstTileRange *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
+        p->next[r] = p->live.tiles[(size_t)at * (size_t)p->ranks + (size_t)to] = *mark;
+        if (burst_has_tiles(*mark)) {
             *bits_of(p, at, r) |= LIVE_SEND;
             *bits_of(p, at, to) |= LIVE_RECV;
         }
-        *mark = 0;
+        *mark = (BurstTileRange){0};
     }
     for (int r = 0; r < p->ranks; r++)
-        *(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there)) |= p->next[r];
+        widen(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there), p->next[r]);
 }
 
 static void mark_copies(Pruner *p)
@@ -69,8 +82,10 @@ static void mark_copies(Pruner *p)
         TensorId t = i->node->ref[0].tensor;
         if (i->node->kind == N_COMPUTE) {
             for (int r = 0; r < p->ranks; r++)
-                if (*bits_of(p, at, r) & LIVE_COMPUTE)
-                    *state_of(p, T_Q, r, i->chunk[0]) = *state_of(p, T_KV, r, i->chunk[1]) = 1;
+                if (*bits_of(p, at, r) & LIVE_COMPUTE) {
+                    *state_of(p, T_Q, r, i->chunk[0]) = burst_all_tiles();
+                    widen(state_of(p, T_KV, r, i->chunk[1]), keys_of(p, i, r));
+                }
         } else if (i->node->kind == N_PASS && !tensor_accumulates(t)) {
             carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, true);
         }
@@ -81,7 +96,7 @@ static void mark_result(Pruner *p, int at, int sum, int chunk)
 {
     for (int r = 0; r < p->ranks && sum >= 0; r++)
         if (*bits_of(p, at, r) & LIVE_COMPUTE)
-            *state_of(p, (TensorId)sum, r, chunk) = 1;
+            widen(state_of(p, (TensorId)sum, r, chunk), sum == T_DKV ? keys_of(p, &p->s->trace.at[at], r) : burst_all_tiles());
 }
 
 static void mark_sums(Pruner *p)
@@ -99,14 +114,25 @@ static void mark_sums(Pruner *p)
     }
 }
 
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair)
+const BurstTileRange *choice_keys(Arena *a, const Choice *c, PairCounts *counts)
+{
+    const uint8_t *live = pair_live(counts);
+    const int chunks = choice_chunks(c), n = c->ranks * chunks;
+    BurstTileRange *keys = c->ranges ? NEW_ARRAY(a, BurstTileRange, n) : NULL;
+    for (int i = 0; i < n && keys; i++)
+        keys[i] = live[i] ? pair_keys(counts, i / chunks, i % chunks) : (BurstTileRange){0};
+    return keys;
+}
+
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys)
 {
     int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
-    Pruner p = {.s = s, .pair = pair, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
+    Pruner p = {.s = s, .pair = pair, .keys = keys, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
     p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
+    p.live.tiles = NEW_ARRAY(a, BurstTileRange, s->trace.n * ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)
-        p.state[t] = arena_alloc(a, (size_t)ranks * (size_t)chunks);
-    p.next = arena_alloc(a, (size_t)ranks);
+        p.state[t] = NEW_ARRAY(a, BurstTileRange, ranks * chunks);
+    p.next = NEW_ARRAY(a, BurstTileRange, ranks);
     mark_computing(&p);
     mark_copies(&p);
     mark_sums(&p);

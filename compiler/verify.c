@@ -13,7 +13,6 @@ const char *const proof_names[] = {
     PROOFS(X)
 #undef X
 };
-enum { PRUNED_RANKS = 256 };
 
 struct Plan { Draft draft; };
 
@@ -196,6 +195,7 @@ void print_plan(const Plan *p, Text *out)
 #define X(id, number, name) text_printf(out, "proof %d: %s: holds\n", number, name);
     PROOFS(X)
 #undef X
+    print_ranges(t, out);
     text_printf(out, "memory of a rank: %zu bytes\n  %-16s %-34s %14lld\n", t->memory.total, "arena", "the step's values, --emit=step",
                 (long long)t->memory.flow->packed);
     for (int i = 0; i < t->memory.n; i++)

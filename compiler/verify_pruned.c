@@ -2,7 +2,9 @@
  *
  * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
  * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
- * pairs here: that none is added twice is shown on the whole trace (verify.c).
+ * pairs here: that none is added twice is shown on the whole trace (verify.c). Where transfers carry ranges of keys, of each chunk that is
+ * here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair reads no others is
+ * asked of the mask anew: nothing is left of it outside of them.
  */
 #include "verify.h"
 
@@ -16,6 +18,8 @@ typedef struct Replay {
     Live live;
     int ranks, chunks; /* chunks: of keys, absolute, as plan.h numbers them */
     const uint8_t *pair; /* [query chunk][chunk] */
+    const BurstTileRange *keys; /* likewise; NULL: whole chunks */
+    BurstTileRange *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
@@ -35,6 +39,31 @@ static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
     return *copy;
 }
 
+static BurstTileRange keys_of(const Replay *z, int q, int k)
+{
+    return z->keys ? z->keys[cell(z, q, k)] : burst_all_tiles();
+}
+
+static bool contains(BurstTileRange all, BurstTileRange part)
+{
+    return !burst_has_tiles(part) || (all.lo <= part.lo && part.hi <= all.hi);
+}
+
+/* What a transfer carries is here, or of a sum is all that is here. */
+static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRange moved)
+{
+    BurstTileRange *here = &z->tiles[t][cell(z, rank, chunk)];
+    const bool sum = tensor_accumulates(t), right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
+    if (sum)
+        *here = (BurstTileRange){0};
+    return right;
+}
+
+static BurstTileRange *arriving_tiles(const Replay *z, const Instance *i, int to)
+{
+    return &z->live.tiles[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
+}
+
 /* One instance at one rank; chunks here are absolute. False where something needed is missing. */
 static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, int *moving)
 {
@@ -51,7 +80,7 @@ static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, in
     *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
     if (sum)
         z->sum[t][cell(z, rank, chunk)] = 0;
-    return *moving != 0;
+    return *moving != 0 && carries(z, t, rank, chunk, *arriving_tiles(z, i, to));
 }
 
 static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
@@ -63,10 +92,14 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
         if (!replay_send(z, i, r, bits[r], &moving[r]))
             return false;
     for (int r = 0; r < z->ranks; r++) {
-        size_t at = cell(z, rel_add(c, r, i->hop), rel_add(c, r, i->chunk[0]));
-        if (moving[r] && tensor_accumulates(t))
+        const int to = rel_add(c, r, i->hop);
+        size_t at = cell(z, to, rel_add(c, r, i->chunk[0]));
+        if (!moving[r])
+            continue;
+        z->tiles[t][at] = tensor_accumulates(t) ? burst_hull(z->tiles[t][at], *arriving_tiles(z, i, to)) : *arriving_tiles(z, i, to);
+        if (tensor_accumulates(t))
             z->sum[t][at] += moving[r];
-        else if (moving[r])
+        else
             z->copy[t][at] = COPY_UNREAD;
     }
     return true;
@@ -81,10 +114,12 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
             return false;
         if (!wanted)
             continue;
-        if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k))
+        if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k) || !contains(z->tiles[T_KV][cell(z, r, k)], keys_of(z, q, k)))
             return false;
         z->sum[z->s->backward ? T_DQ : T_O][cell(z, r, q)]++;
         z->sum[T_DKV][cell(z, r, k)]++;
+        z->tiles[z->s->backward ? T_DQ : T_O][cell(z, r, q)] = burst_all_tiles();
+        z->tiles[T_DKV][cell(z, r, k)] = burst_hull(z->tiles[T_DKV][cell(z, r, k)], keys_of(z, q, k));
     }
     return true;
 }
@@ -137,28 +172,47 @@ static const Instance *replay_pruned(Replay *z)
     return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const char *mask)
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys, const char *mask)
 {
     pair = choice_pairs(a, s->choice, s->backward, pair);
-    return verify_live(a, d, s, prune(a, s, pair), pair, mask);
+    return verify_live(a, d, s, prune(a, s, pair, keys), pair, keys, mask);
 }
 
 /* pair as choice_pairs has it. */
-bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const char *mask)
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstTileRange *keys, const char *mask)
 {
-    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair};
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .keys = keys};
     size_t square = (size_t)z.ranks * (size_t)z.chunks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
         z.copy[t] = NEW_ARRAY(a, uint8_t, square);
+        z.tiles[t] = NEW_ARRAY(a, BurstTileRange, square);
         for (int k = 0; k < z.chunks; k++)
             z.copy[t][cell(&z, k % z.ranks, k)] = COPY_HERE;
+        for (int k = 0; k < z.chunks && !tensor_accumulates((TensorId)t); k++)
+            z.tiles[t][cell(&z, k % z.ranks, k)] = burst_all_tiles();
     }
     const Instance *bad = replay_pruned(&z);
     if (bad)
         diag_error(d, bad->node->stmt->span, "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
                    PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
     return !bad;
+}
+
+/* No pair of the mask is outside of the tiles that are taken for those of its keys. */
+static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstTileRange *keys)
+{
+    const int chunks = choice_chunks(&t->choice);
+    for (int i = 0; keys && i < t->choice.ranks * chunks; i++) {
+        const int q = i / chunks, k = i % chunks;
+        if (!burst_has_tiles(keys[i]) || pair_keys_suffice(t->counts[mask], q, k, keys[i]))
+            continue;
+        diag_error(d, phase_of(&t->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` reads more of %s at the rank of Q[%d] than tiles "
+                   "%d to %d, which come there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
+                   chunk_name(a, s, T_KV, k), q, keys[i].lo, keys[i].hi - 1);
+        return false;
+    }
+    return true;
 }
 
 /* Tables change at run time: the rule is tried on samples besides the worst case. */
@@ -168,15 +222,16 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     uint64_t seed = 1;
     uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
     for (int m = 0; m < t->program->mask_count; m++) {
+        const BurstTileRange *keys = choice_keys(a, &t->choice, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
-        if (!verify_pruned(a, d, s, pair, t->program->masks[m].text))
+        if (!verify_keys(a, d, t, s, m, keys) || !verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))
             return false;
         for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
             for (size_t i = 0; i < square; i++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
                 pair[i] = pair[i] && seed >> 62;
             }
-            if (!verify_pruned(a, d, s, pair, t->program->masks[m].text))
+            if (!verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))
                 return false;
         }
     }

@@ -66,6 +66,12 @@ static void take_travel(Checker *c, const Ast *s, const Field *f, void *to)
     take_named(c, s, &((Layout *)to)->travel, travel_names, TRAVELS);
 }
 
+static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    take_named(c, s, &((Layout *)to)->ranges, range_names, countof(range_names));
+}
+
 /* blocks(B): the only value with an argument that is planned. */
 static bool call_value(Checker *c, const Ast *s, const char *name, const Ast **argument)
 {
@@ -278,6 +284,7 @@ static const Field layout_fields[] = {
     {"shares", take_shares, 0, 0},
     {"schedule", take_schedule, 0, 0},
     {"travel", take_travel, 0, 0},
+    {"ranges", take_ranges, 0, 0},
     {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
@@ -422,7 +429,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .recompute = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
+                .travel = automatic, .recompute = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);

@@ -66,9 +66,9 @@ int burst_gpu_hop(BurstGpu *g, int channel, const BurstBuffer *send, int sends, 
  * receiver puts it. peer may be this rank itself: a copy. */
 typedef struct BurstPiece { int peer; void *data; size_t width, rows, pitch; void *lands; size_t lands_pitch; } BurstPiece;
 /* On the channel's stream. Between two ranks, pieces are sent and received in the order given, and width and rows of both
- * sides agree. packing: device memory for what NCCL moves of pieces that are not contiguous, at least burst_gpu_packing
+ * sides agree. packing: NULL, or device memory for what NCCL moves of pieces that are not contiguous, at least burst_gpu_packing
  * (burst_sizes.h) of each send and receive of another rank; copy engines need none, but which of them moves a piece is
- * decided at start-up, so the plan always has it. */
+ * decided at start-up, so the plan always has it. Without it NCCL sends a message for each row. */
 int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive, int receives,
                        void *packing, size_t packing_bytes);
 /* On the weights' stream, over the ranks that share the unit (burst_unit_group): full[i*elements ...] = member i's shard, and

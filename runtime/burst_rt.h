@@ -11,12 +11,13 @@
 #define BURST_RT_H
 
 #include "burst_parts.h"
+#include "burst_range.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 10 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 11 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,6 +73,11 @@ enum { BURST_CHANNELS = 16 }; /* the most channels one plan may use; 12.. belong
  * the sender's: anything else is BURST_E_PEER naming both. peer is a world rank and not the caller's own. */
 int burst_send(BurstCtx *c, int channel, int peer, const void *data, size_t bytes, BurstReq *req);
 int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, BurstReq *req);
+/* The same of so many rows of `bytes` each, `pitch` bytes apart, which need not be the other end's pitch; one request for all. */
+typedef struct BurstStrip { void *data; size_t rows, bytes, pitch; } BurstStrip;
+int burst_send_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req);
+int burst_recv_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req);
+uint64_t burst_sent_bytes(const BurstCtx *c); /* so far, by the plan's channels */
 int burst_wait(BurstCtx *c, BurstReq *req); /* idle requests return at once; afterwards the request is idle */
 
 /* ---- collectives over a group of ranks: first, first + stride, ... (every member calls, in the same order) ---- */
@@ -94,7 +100,7 @@ int burst_barrier(BurstCtx *c, BurstGroup g);
 
 /* ---- masks: emitted for each mask of the plan ---- */
 enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
-enum { BURST_TILE = 64, BURST_MAX_TABLES = 4 };
+enum { BURST_MAX_TABLES = 4 };
 typedef struct BurstTables { const int32_t *table[BURST_MAX_TABLES]; } BurstTables; /* [N] by global position */
 /* One tile's side: least and greatest global position, and of each table's values on those tokens. */
 typedef struct BurstSide { int64_t lo, hi; int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES]; } BurstSide;
@@ -111,6 +117,8 @@ typedef struct BurstChunk { int64_t tokens; const int64_t *position; const Burst
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
 /* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
 bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
+/* The least range of tiles of k outside of which all tiles of the pair are EMPTY. */
+BurstTileRange burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
 
 /* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3; FlashAttention-2) ---- */
 typedef struct BurstAttend {
@@ -335,12 +343,14 @@ void burst_trace_compute(BurstTrace *t, int q_chunk, int kv_chunk); /* attend or
 void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank in the group */
 enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
-typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; } BurstLive; /* [ops] of this rank, in program order */
-/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; out's arrays
- * are made by burst_live_make for at most max_ops. */
+/* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry whole chunks. */
+typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; BurstTileRange *sent, *received; } BurstLive;
+/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; pair_keys
+ * likewise, as burst_pair_keys has them, or NULL: whole chunks travel. out's arrays are made for at most max_ops. */
 int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
+int burst_live_make_ranges(BurstCtx *c, BurstLive *out); /* after it, where transfers carry ranges */
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    BurstLive *out);
+                    const BurstTileRange *pair_keys, BurstLive *out);
 
 #ifdef __cplusplus
 }

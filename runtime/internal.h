@@ -126,6 +126,7 @@ struct BurstCtx {
     Lane *active;
     int remote_active;       /* messages under way between hosts: their progress needs polling */
     uint64_t remote_bytes;   /* moved so far, where the transport counts them: a sign of life */
+    uint64_t sent;           /* bytes, so far, by the plan's channels */
     Op *free_ops;
     BurstReq *gather_reqs;   /* [GATHERS_MAX + 1][world]; the last for the blocking collectives */
     bool gather_busy[GATHERS_MAX];

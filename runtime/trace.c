@@ -2,7 +2,7 @@
  *
  * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
  * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was
- * added, found forwards.
+ * added, found forwards. Of keys and their gradients also which tiles: a mark is the range of them.
  */
 #include "burst_rt.h"
 
@@ -41,9 +41,13 @@ void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to)
 /* ops of rank r are op[r * ops ...]; live likewise; mark[tensor][rank][chunk]; next[rank] */
 typedef struct Replay {
     int group, keys, ops; /* keys: chunks of them, and the most that any tensor has */
+    int me;
     const TraceOp *op;
-    uint8_t *live, *mark[BURST_TENSORS], *next;
+    uint8_t *live;
+    BurstTileRange *mark[BURST_TENSORS], *next;
     const uint8_t *pair;
+    const BurstTileRange *pair_keys; /* NULL: whole chunks */
+    BurstLive *out;
 } Replay;
 
 static bool is_sum(int tensor)
@@ -51,7 +55,7 @@ static bool is_sum(int tensor)
     return tensor == BURST_T_O || tensor == BURST_T_DQ || tensor == BURST_T_DKV;
 }
 
-static uint8_t *mark_at(Replay *z, int tensor, int rank, int chunk)
+static BurstTileRange *mark_at(Replay *z, int tensor, int rank, int chunk)
 {
     return &z->mark[tensor][(size_t)rank * (size_t)z->keys + (size_t)chunk];
 }
@@ -59,6 +63,11 @@ static uint8_t *mark_at(Replay *z, int tensor, int rank, int chunk)
 static size_t index_of(const Replay *z, int rank, int at)
 {
     return (size_t)rank * (size_t)z->ops + (size_t)at;
+}
+
+static void widen(BurstTileRange *mark, BurstTileRange r)
+{
+    *mark = burst_hull(*mark, r);
 }
 
 /* kv_tensor -1: computing does nothing to keys. */
@@ -69,27 +78,36 @@ static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
         if (!z->pair[(size_t)o->a * (size_t)z->keys + (size_t)o->b])
             continue;
         z->live[index_of(z, r, at)] |= LIVE_COMPUTE;
-        *mark_at(z, q_tensor, r, o->a) = 1;
+        *mark_at(z, q_tensor, r, o->a) = burst_all_tiles();
         if (kv_tensor >= 0)
-            *mark_at(z, kv_tensor, r, o->b) = 1;
+            widen(mark_at(z, kv_tensor, r, o->b), z->pair_keys ? z->pair_keys[(size_t)o->a * (size_t)z->keys + (size_t)o->b] : burst_all_tiles());
     }
+}
+
+static void note_ranges(Replay *z, int at, int r, int to, BurstTileRange moved)
+{
+    if (z->pair_keys && r == z->me)
+        z->out->sent[at] = moved;
+    if (z->pair_keys && to == z->me)
+        z->out->received[at] = moved;
 }
 
 static void carry(Replay *z, int at, bool backwards)
 {
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
-        uint8_t *mark = mark_at(z, o->tensor, backwards ? o->b : r, o->a);
+        BurstTileRange *mark = mark_at(z, o->tensor, backwards ? o->b : r, o->a);
         z->next[r] = *mark;
-        if (*mark) {
+        if (burst_has_tiles(*mark)) {
             z->live[index_of(z, r, at)] |= LIVE_SEND;
             z->live[index_of(z, o->b, at)] |= LIVE_RECV;
+            note_ranges(z, at, r, o->b, *mark);
         }
-        *mark = 0;
+        *mark = (BurstTileRange){0};
     }
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
-        *mark_at(z, o->tensor, backwards ? r : o->b, o->a) |= z->next[r];
+        widen(mark_at(z, o->tensor, backwards ? r : o->b, o->a), z->next[r]);
     }
 }
 
@@ -120,34 +138,47 @@ int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out)
     return BURST_OK;
 }
 
-static void copy_out(const Replay *z, int me, BurstLive *out)
+int burst_live_make_ranges(BurstCtx *c, BurstLive *out)
 {
+    BurstTileRange *ranges = burst_take(c, 2 * sizeof *ranges * (size_t)(out->ops ? out->ops : 1));
+    if (!ranges)
+        return BURST_E_MEMORY;
+    out->sent = ranges;
+    out->received = ranges + out->ops;
+    return BURST_OK;
+}
+
+static void copy_out(const Replay *z)
+{
+    BurstLive *out = z->out;
     for (int i = 0; i < z->ops; i++) {
-        uint8_t bits = z->live[index_of(z, me, i)];
+        uint8_t bits = z->live[index_of(z, z->me, i)];
         out->compute[i] = (bits & LIVE_COMPUTE) != 0;
         out->send[i] = (bits & LIVE_SEND) != 0;
         out->recv[i] = (bits & LIVE_RECV) != 0;
     }
 }
 
-static int solve(BurstCtx *c, const BurstTrace *t, int group, int keys, int me, bool backward, const uint8_t *pair, BurstLive *out)
+static int solve(BurstCtx *c, Replay z, bool backward)
 {
-    size_t square = (size_t)group * (size_t)keys, ops = (size_t)t->n;
-    uint8_t *bytes = calloc(1, ops + BURST_TENSORS * square + (size_t)group);
-    if (!bytes)
-        return burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is replayed", group);
-    Replay z = {.group = group, .keys = keys, .ops = t->n / group, .op = t->op, .live = bytes, .pair = pair};
-    for (int i = 0; i < BURST_TENSORS; i++)
-        z.mark[i] = bytes + ops + (size_t)i * square;
-    z.next = bytes + ops + BURST_TENSORS * square;
-    replay(&z, backward);
-    copy_out(&z, me, out);
-    free(bytes);
-    return BURST_OK;
+    const size_t square = (size_t)z.group * (size_t)z.keys, ops = (size_t)z.ops * (size_t)z.group;
+    z.live = calloc(1, ops + 1);
+    BurstTileRange *marks = calloc(BURST_TENSORS * square + (size_t)z.group, sizeof *marks);
+    if (z.live && marks) {
+        for (int i = 0; i < BURST_TENSORS; i++)
+            z.mark[i] = marks + (size_t)i * square;
+        z.next = marks + BURST_TENSORS * square;
+        replay(&z, backward);
+        copy_out(&z);
+    }
+    const bool done = z.live && marks;
+    free(z.live);
+    free(marks);
+    return done ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is replayed", z.group);
 }
 
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    BurstLive *out)
+                    const BurstTileRange *pair_keys, BurstLive *out)
 {
     BurstTrace t = {0};
     for (int r = 0; r < group; r++)
@@ -159,7 +190,8 @@ int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int 
         status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operations for %d ranks, the plan %d a rank", t.n,
                             group, out->ops);
     else
-        status = solve(c, &t, group, keys, me, backward, pair_live, out);
+        status = solve(c, (Replay){.group = group, .keys = keys, .ops = t.n / group, .me = me, .op = t.op, .pair = pair_live,
+                                   .pair_keys = pair_keys, .out = out}, backward);
     free(t.op);
     return status;
 }

@@ -62,8 +62,14 @@ static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *t
         burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
     for (int m = 0; m < PLAN_MASKS; m++) {
         for (int q = 0; q < PLAN_GROUP; q++)
-            for (int k = 0; k < PLAN_KEYS; k++)
+            for (int k = 0; k < PLAN_KEYS; k++) {
+#ifdef PLAN_RANGES
+                s->buffer.pair_keys[m][q * PLAN_KEYS + k] = burst_pair_keys(plan_masks[m], &s->chunk[q], &s->key[k]);
+                s->buffer.pair_live[m][q * PLAN_KEYS + k] = burst_has_tiles(s->buffer.pair_keys[m][q * PLAN_KEYS + k]);
+#else
                 s->buffer.pair_live[m][q * PLAN_KEYS + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->key[k]);
+#endif
+            }
         BURST_TRY(plan_live_fill(c, s, m));
     }
     return BURST_OK;

@@ -9,13 +9,28 @@ static void plan_trace_backward(BurstTrace *t, int me);
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 {
     const uint8_t *pair = s->buffer.pair_live[mask], *forward = pair, *backward = pair;
+    const BurstTileRange *keys = NULL;
+#ifdef PLAN_RANGES
+    keys = s->buffer.pair_keys[mask];
+#endif
 #ifdef PLAN_SHARES
     const uint8_t *rows = plan_rows_live(pair, s->buffer.row_live);
     forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
     backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
 #endif
-    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, PLAN_KEYS, s->me, false, forward, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, PLAN_KEYS, s->me, true, backward, &s->live[mask][1]);
+    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, PLAN_KEYS, s->me, false, forward, keys, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, PLAN_KEYS, s->me, true, backward, keys, &s->live[mask][1]);
+}
+
+/* What an operation moves of its chunk. */
+static inline BurstTileRange plan_sent(const BurstLive *live, int op)
+{
+    return live->sent ? live->sent[op] : burst_all_tiles();
+}
+
+static inline BurstTileRange plan_received(const BurstLive *live, int op)
+{
+    return live->received ? live->received[op] : burst_all_tiles();
 }
 
 /* The next use of a pool, in rotation. */

@@ -135,19 +135,69 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
     return count;
 }
 
-/* The transfer of one hop, on the channel's stream. */
-static inline int plan_move(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+/* The same of some tiles: of keys, which are token-major, one run of tokens; of their gradients one a head. */
+static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstTileRange tiles, int peer, BurstPiece *out)
+{
+    int count = 0;
+    for (; count < PLAN_PARTS && plan_part_width[tensor][count] && slot->part[count]; count++) {
+        const size_t heads = tensor == BURST_T_DKV && tiles.hi != BURST_ALL_TILES ? PLAN_KV_HEADS : 1;
+        const size_t token = (size_t)plan_part_width[tensor][count] / heads, pitch = (size_t)plan_part_bytes(s, tensor, count, slot->chunk) / heads;
+        const int64_t tokens = (int64_t)(pitch / token), begin = burst_tile_begin(tiles.lo, tokens) * (int64_t)token;
+        out[count].peer = peer;
+        out[count].data = slot->part[count] + begin;
+        out[count].width = (size_t)burst_range_tokens(tiles, tokens) * token;
+        out[count].rows = heads;
+        out[count].pitch = out[count].lands_pitch = pitch;
+        out[count].lands = lands ? lands->part[count] + begin : NULL;
+    }
+    return count;
+}
+
+/* Kernels' tiles reach over the ends of what arrives of a chunk of keys, and mask what is there: it must be numbers. */
+static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
+{
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor == BURST_T_KV; i++) {
+        const int64_t all = plan_part_bytes(s, tensor, i, slot->chunk), token = plan_part_width[tensor][i], tokens = all / token;
+        const int64_t begin = burst_tile_begin(slot->tiles.lo, tokens) * token, end = burst_tile_begin(slot->tiles.hi, tokens) * token;
+        if (begin > 0)
+            PLAN_CUDA(cudaMemsetAsync(slot->part[i], 0, (size_t)begin, stream));
+        if (end < all)
+            PLAN_CUDA(cudaMemsetAsync(slot->part[i] + end, 0, (size_t)(all - end), stream));
+    }
+    return BURST_OK;
+}
+
+/* A hop of ranges of keys, or of sums of them. */
+static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+{
+    BurstPiece out[PLAN_PARTS], in[PLAN_PARTS];
+    const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, plan_sent(live, op), plan_peer(s, h->to), out) : 0;
+    const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, to->tiles, plan_peer(s, h->from), in) : 0;
+    if (receives)
+        BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
+    return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, NULL, 0);
+}
+
+static inline int plan_hop_chunks(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
     BurstBuffer out[PLAN_PARTS], in[PLAN_PARTS];
     const int sends = live->send[op] ? plan_buffers(s, h->tensor, from, to, out) : 0;
     const int receives = live->recv[op] ? plan_buffers(s, h->tensor, to, NULL, in) : 0;
+    return burst_gpu_hop(s->exec, h->channel, out, sends, plan_peer(s, h->to), in, receives, plan_peer(s, h->from));
+}
+
+/* The transfer of one hop, on the channel's stream. */
+static inline int plan_move(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
+{
+    const bool sends = live->send[op], receives = live->recv[op];
     cudaStream_t stream = burst_gpu_channel(s->exec, h->channel);
     if (sends && plan_is_own(s, h->tensor, from))
         BURST_TRY(burst_gpu_after(s->exec, stream, &from->used)); /* made by computing before this attention */
     if (sends || receives) {
         BURST_TRY(burst_gpu_part(s->exec, stream, (sends ? BURST_P_PASS_Q : BURST_P_RECEIVE_Q) + h->tensor,
                                  sends ? h->chunk : h->next, plan_peer(s, sends ? h->to : h->from)));
-        BURST_TRY(burst_gpu_hop(s->exec, h->channel, out, sends, plan_peer(s, h->to), in, receives, plan_peer(s, h->from)));
+        to->tiles = plan_received(live, op);
+        BURST_TRY(live->sent ? plan_hop_ranges(c, s, live, op, h, from, to) : plan_hop_chunks(s, live, op, h, from, to));
         BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     }
     if (sends)
@@ -162,7 +212,7 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
     BURST_TRY(plan_find(c, s, h.tensor, h.chunk, &from));
     slot->chunk = h.next;
     s->held[h.tensor][h.next] = slot;
-    return plan_move(s, live, op, &h, from, slot);
+    return plan_move(c, s, live, op, &h, from, slot);
 }
 
 /* A partial sum moves, and meets the receiver's own sum of the same chunk before that moves on. */
@@ -174,7 +224,7 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
     s->held[h.tensor][h.chunk] = NULL;
     slot->chunk = h.next;
     slot->pending = live->recv[op];
-    return plan_move(s, live, op, &h, from, slot);
+    return plan_move(c, s, live, op, &h, from, slot);
 }
 
 static inline int plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
@@ -214,9 +264,13 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
         BURST_TRY(plan_merge_output(s, in, sum));
     else
         BURST_TRY(plan_start_sum(s, tensor, sum));
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
-        BURST_TRY(burst_gpu_add_floats(s->exec, compute, plan_part_bytes(s, tensor, i, in->chunk) / 4,
-                                       (const float *)in->part[i], (float *)sum->part[i]));
+    BurstPiece arrived[PLAN_PARTS];
+    const int parts = tensor == BURST_T_O ? 0 : plan_strips(s, tensor, in, sum, in->tiles, 0, arrived);
+    for (int i = 0; i < parts; i++)
+        for (size_t row = 0; row < arrived[i].rows; row++)
+            BURST_TRY(burst_gpu_add_floats(s->exec, compute, (int64_t)(arrived[i].width / sizeof(float)),
+                                           (const float *)((char *)arrived[i].data + row * arrived[i].pitch),
+                                           (float *)((char *)arrived[i].lands + row * arrived[i].pitch)));
     in->pending = false;
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->exec, compute, &in->used));

@@ -82,23 +82,32 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return BURST_OK;
 }
 
-static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to)
+/* What a transfer carries of a part: all of it, or of each head of keys the tokens of some tiles, at their place in the chunk. */
+static inline BurstStrip plan_strip(const PlanState *s, int tensor, int part, const PlanSlot *slot, BurstTileRange tiles)
+{
+    const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
+    const size_t token = PLAN_HEAD_DIM * sizeof(float), head = all / PLAN_KV_HEADS;
+    const int64_t tokens = (int64_t)(head / token);
+    if (tiles.hi == BURST_ALL_TILES)
+        return (BurstStrip){slot->part[part], 1, all, all};
+    return (BurstStrip){slot->part[part] + burst_tile_begin(tiles.lo, tokens) * PLAN_HEAD_DIM, PLAN_KV_HEADS,
+                        (size_t)burst_range_tokens(tiles, tokens) * token, head};
+}
+
+static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to, BurstTileRange tiles)
 {
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
-        size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
         BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
-        BURST_TRY(burst_send(c, channel, plan_peer(s, to), slot->part[i], bytes, request));
+        BURST_TRY(burst_send_rows(c, channel, plan_peer(s, to), plan_strip(s, tensor, i, slot, tiles), request));
     }
     return BURST_OK;
 }
 
 static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
-        size_t bytes = (size_t)plan_part_floats(s, tensor, i, slot->chunk) * sizeof(float);
-        BURST_TRY(burst_recv(c, channel, plan_peer(s, from), slot->part[i], bytes, &slot->arriving[i]));
-    }
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++)
+        BURST_TRY(burst_recv_rows(c, channel, plan_peer(s, from), plan_strip(s, tensor, i, slot, slot->tiles), &slot->arriving[i]));
     return BURST_OK;
 }
 
@@ -107,8 +116,9 @@ static inline int plan_pass(BurstCtx *c, PlanState *s, const BurstLive *live, in
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
-        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to));
+        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
     slot->chunk = h.next;
+    slot->tiles = plan_received(live, op);
     s->held[h.tensor][h.next] = slot;
     if (live->recv[op])
         BURST_TRY(plan_receive(c, s, h.channel, h.tensor, slot, h.from));
@@ -120,9 +130,10 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 {
     PlanSlot *slot = plan_next(&s->pool[h.pool]);
     if (live->send[op])
-        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to));
+        BURST_TRY(plan_send(c, s, h.channel, h.tensor, s->held[h.tensor][h.chunk], h.to, plan_sent(live, op)));
     s->held[h.tensor][h.chunk] = NULL;
     slot->chunk = h.next;
+    slot->tiles = plan_received(live, op);
     slot->pending = live->recv[op];
     if (live->recv[op])
         BURST_TRY(plan_receive(c, s, h.channel, h.tensor, slot, h.from));
@@ -153,8 +164,12 @@ static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSl
     if (tensor == BURST_T_O)
         burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
                            plan_lse_rest(s, sum));
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++)
-        burst_add(plan_part_floats(s, tensor, i, sum->chunk), in->part[i], sum->part[i]);
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++) {
+        const BurstStrip from = plan_strip(s, tensor, i, in, in->tiles), to = plan_strip(s, tensor, i, sum, in->tiles);
+        for (size_t row = 0; row < from.rows; row++)
+            burst_add((int64_t)(from.bytes / sizeof(float)), (const float *)((const char *)from.data + row * from.pitch),
+                      (float *)((char *)to.data + row * to.pitch));
+    }
 }
 
 /* Adds the partial sums of the chunk that have arrived to this rank's own. */

@@ -139,32 +139,35 @@ static bool by_nccl(const BurstGpu *g, const BurstPiece &p)
     return p.peer != g->rank && !g->peer_of[p.peer] && gpu_piece_bytes(&p) > 0;
 }
 
-static int nccl_send(BurstGpu *g, int channel, const BurstPiece *p, int count, Packing packing)
+static int nccl_one(BurstGpu *g, int channel, char *at, size_t bytes, int peer, bool sends)
 {
-    char *at;
-    for (int i = 0; i < count; i++)
-        if (by_nccl(g, p[i])) {
-            BURST_TRY(place_of(g, p[i], &packing, &at));
-            NCCL_TRY(g, ncclSend(at, gpu_piece_bytes(&p[i]), ncclInt8, p[i].peer, g->comm[channel], gpu_stream(g, channel)));
-        }
+    if (sends)
+        NCCL_TRY(g, ncclSend(at, bytes, ncclInt8, peer, g->comm[channel], gpu_stream(g, channel)));
+    else
+        NCCL_TRY(g, ncclRecv(at, bytes, ncclInt8, peer, g->comm[channel], gpu_stream(g, channel)));
     return BURST_OK;
 }
 
-static int nccl_receive(BurstGpu *g, int channel, const BurstPiece *p, int count, Packing packing)
+/* Without packing memory a message a row. */
+static int nccl_pieces(BurstGpu *g, int channel, const BurstPiece *p, int count, Packing packing, bool sends)
 {
-    char *at;
-    for (int i = 0; i < count; i++)
-        if (by_nccl(g, p[i])) {
+    for (int i = 0; i < count; i++) {
+        const size_t messages = packing.at ? 1 : p[i].rows;
+        char *at = (char *)p[i].data;
+        if (!by_nccl(g, p[i]))
+            continue;
+        if (packing.at)
             BURST_TRY(place_of(g, p[i], &packing, &at));
-            NCCL_TRY(g, ncclRecv(at, gpu_piece_bytes(&p[i]), ncclInt8, p[i].peer, g->comm[channel], gpu_stream(g, channel)));
-        }
+        for (size_t row = 0; row < messages; row++)
+            BURST_TRY(nccl_one(g, channel, at + row * p[i].pitch, gpu_piece_bytes(&p[i]) / messages, p[i].peer, sends));
+    }
     return BURST_OK;
 }
 
 /* Packs (or, where out, unpacks) what is not contiguous; *packing is left behind it. */
 static int pack(BurstGpu *g, cudaStream_t stream, const BurstPiece *p, int count, bool out, Packing *packing)
 {
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && packing->at; i++) {
         char *at;
         if (!by_nccl(g, p[i]))
             continue;
@@ -196,8 +199,8 @@ static int move_by_nccl(BurstGpu *g, int channel, const BurstPiece *send, int se
     const Packing sent = packing;
     BURST_TRY(pack(g, gpu_stream(g, channel), send, sends, false, &packing));
     NCCL_TRY(g, ncclGroupStart());
-    const int status = nccl_send(g, channel, send, sends, sent);
-    const int both = status == BURST_OK ? nccl_receive(g, channel, receive, receives, packing) : status;
+    const int status = nccl_pieces(g, channel, send, sends, sent, true);
+    const int both = status == BURST_OK ? nccl_pieces(g, channel, receive, receives, packing, false) : status;
     NCCL_TRY(g, ncclGroupEnd());
     BURST_TRY(both);
     return pack(g, gpu_stream(g, channel), receive, receives, true, &packing);

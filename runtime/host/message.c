@@ -257,6 +257,7 @@ static int post(BurstCtx *c, Op request, int kind, int channel, int peer, BurstR
     op->data = request.data;
     op->bytes = request.bytes;
     op->add = request.add;
+    c->sent += kind == SEND && channel < CHANNEL_GATHER ? op->bytes : 0;
     append(c, l, op);
     *req = (BurstReq){.kind = kind, .peer = peer, .channel = channel, .sequence = op->sequence, .data = op->data,
                       .bytes = op->bytes, .impl = op};
@@ -275,6 +276,32 @@ int burst_send(BurstCtx *c, int channel, int peer, const void *data, size_t byte
 int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, BurstReq *req)
 {
     return post(c, (Op){.data = data, .bytes = bytes}, RECEIVE, channel, peer, req);
+}
+
+/* A message a row. A lane's end in order, so that the last stands for all. */
+static int post_rows(BurstCtx *c, int kind, int channel, int peer, BurstStrip rows, BurstReq *req)
+{
+    for (size_t i = 0; i < rows.rows; i++) {
+        if (i)
+            request_detach(c, req);
+        BURST_TRY(post(c, (Op){.data = (char *)rows.data + i * rows.pitch, .bytes = rows.bytes}, kind, channel, peer, req));
+    }
+    return BURST_OK;
+}
+
+int burst_send_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req)
+{
+    return post_rows(c, SEND, channel, peer, rows, req);
+}
+
+int burst_recv_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req)
+{
+    return post_rows(c, RECEIVE, channel, peer, rows, req);
+}
+
+uint64_t burst_sent_bytes(const BurstCtx *c)
+{
+    return c->sent;
 }
 
 int receive_adding(BurstCtx *c, int channel, int peer, float *data, size_t bytes, BurstReq *req)

@@ -88,6 +88,12 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
     return BURST_OK;
 }
 
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
+{
+    stream->queue.push_back(Op{[=] { memset(at, value, bytes); }});
+    return cudaSuccess;
+}
+
 int burst_gpu_add_floats(BurstGpu *, cudaStream_t stream, int64_t count, const float *x, float *y)
 {
     stream->queue.push_back(Op{[=] {

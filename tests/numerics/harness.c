@@ -1,14 +1,15 @@
 /* harness.c: the main of an emitted program under test: attention forward and backward under every mask of the plan, on
  * all ranks, against the oracle's answers (expected.h).
  *
- *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--bf16] [--verbose]
+ *     program ANSWERS [--tolerance X] [--masks N] [--spoil OUTPUT] [--bf16] [--sent] [--verbose]
  *
  * Each rank gives the plan only the tokens that it owns and compares the rows that come back; the errors are summed over the
  * ranks of a data group, each of which has the whole sequence, and the worst group's count. Prints one line for each case
  * that fails and a last line "cases N failed F worst o=... dv=...". Exits with 0, with 1 where a case is off by more than the
  * tolerance, with 2 on usage. --spoil adds 1e-4 of its size to an output before it is compared, so that a test of this test
  * sees it fail. --masks: the plan has the first N masks only. --bf16: outputs but lse are rounded to bf16 before they are
- * compared, as a layer goes on with them.
+ * compared, as a layer goes on with them. --sent: one line for each case with the bytes that all ranks together sent, forward and
+ * backward.
  */
 #include "burst_rt.h"
 #include "expected.h"
@@ -34,7 +35,7 @@ typedef struct Options {
     double tolerance;
     int masks; /* of the plan: the first that many of the oracle's */
     int spoil; /* an output, or -1 */
-    bool bf16, verbose;
+    bool bf16, sent, verbose;
 } Options;
 
 /* What one rank holds. */
@@ -45,7 +46,7 @@ typedef struct Rank {
     void *state;
     int64_t n, *position;
     float *in[IN_COUNT], *out[OUT_COUNT];
-    double worst[OUT_COUNT];
+    double worst[OUT_COUNT], sent[2]; /* sent: bytes, by direction */
     int failed;
 } Rank;
 
@@ -134,10 +135,23 @@ static int attend(Rank *r, const ExpectedCase *c)
         tables.table[t] = (const int32_t *)expected_at(e, e->table) + c->table * e->n;
     float *const *in = r->in, *const *out = r->out;
     poison(r);
+    const uint64_t before = burst_sent_bytes(r->c);
     BURST_TRY(r->p->attention_forward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v], out[OUT_o],
                                       out[OUT_lse]));
-    return r->p->attention_backward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v], out[OUT_o],
-                                    out[OUT_lse], in[IN_d_o], out[OUT_dq], out[OUT_dk], out[OUT_dv]);
+    const uint64_t forward = burst_sent_bytes(r->c);
+    BURST_TRY(r->p->attention_backward(r->c, r->state, c->mask, &tables, in[IN_q], in[IN_k], in[IN_v], out[OUT_o],
+                                       out[OUT_lse], in[IN_d_o], out[OUT_dq], out[OUT_dk], out[OUT_dv]));
+    r->sent[0] = (double)(forward - before);
+    r->sent[1] = (double)(burst_sent_bytes(r->c) - forward);
+    return BURST_OK;
+}
+
+static int report_sent(Rank *r, const ExpectedCase *c)
+{
+    BURST_TRY(burst_allreduce(r->c, (BurstGroup){0, 1, r->p->world}, r->sent, 2));
+    if (burst_rank(r->c) == 0)
+        printf("sent mask %d table %d forward %.0f backward %.0f\n", c->mask, c->table, r->sent[0], r->sent[1]);
+    return BURST_OK;
 }
 
 /* The squared error of this rank's rows. Infinities must be the same; a NaN makes it NaN, but for one in the answer: that
@@ -248,6 +262,7 @@ static int run_cases(BurstCtx *c, const BurstPlan *p, void *arg)
         bool again = i > 0 && cases[i].mask == cases[i - 1].mask && cases[i].table == cases[i - 1].table;
         if (!again) { /* else another part of the same answer */
             BURST_TRY(attend(&r, &cases[i]));
+            BURST_TRY(r.o->sent ? report_sent(&r, &cases[i]) : BURST_OK);
             round_outputs(&r);
             spoil(&r);
         }
@@ -287,6 +302,7 @@ static Options read_options(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         o.verbose |= strcmp(argv[i], "--verbose") == 0;
         o.bf16 |= strcmp(argv[i], "--bf16") == 0;
+        o.sent |= strcmp(argv[i], "--sent") == 0;
         if (i + 1 < argc && strcmp(argv[i], "--tolerance") == 0)
             o.tolerance = atof(argv[i + 1]);
         if (i + 1 < argc && strcmp(argv[i], "--masks") == 0)

@@ -161,6 +161,9 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
 }
 """),
 }
+RANGED = [("ring", "keys", (4,)), ("ring", "queries", (3,)), ("near", "keys", (7,)), ("halo", "keys", (2,)), ("bidirectional", "keys", (4,)),
+          ("doubling", "keys", (5,)), ("gather", "keys", (4,)), ("biring", "keys", (4,)), ("double_ring", "keys", (2, 2)),
+          ("mesh", "keys", (2, 2)), ("three_level", "keys", (2, 2, 2)), ('"thirds.sched"', "keys", (4,)), ('"halves.sched"', "keys", (2, 2))]
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),
     ("ring", "queries", "striped", 1, 7, 4, 1, 64, 8191),
@@ -185,12 +188,13 @@ class Point(typing.NamedTuple):
     peaked: bool = False  # one mask, inputs and answers of peaked.c
     mesh: tuple = ()  # sizes of coordinates, where the layout gives them
     softcap: int = 0  # of scores; 0: none
+    ranges: str = ""  # what the layout says of them; yes: bytes that are sent are compared with the plan's
 
     def name(self):
         words = f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{self.heads}_{self.kv_heads}"
         return re.sub(r'[()"]', "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
             ("_peaked" if self.peaked else "") + ("_" + "x".join(map(str, self.mesh)) if self.mesh else "") + \
-            (f"_softcap{self.softcap}" if self.softcap else "")
+            (f"_softcap{self.softcap}" if self.softcap else "") + (self.ranges and f"_ranges_{self.ranges}")
 
     def answers(self):
         option = ["--peaked"] if self.peaked else ["--softcap", self.softcap] if self.softcap else []
@@ -227,6 +231,11 @@ def points():
         heads, kv_heads = RATIOS[at % len(RATIOS)]
         length = (LENGTHS + [TINY])[(at + at // len(RATIOS)) % 4]
         yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), heads, kv_heads, 8, length, mesh=mesh)
+    for schedule, travel, mesh in RANGED:
+        at = next(turn)
+        yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), 8, 2, 8, LONG, mesh=mesh, ranges="yes")
+    for partition in PARTITIONS:
+        yield Point("near", "keys", partition, 1, 3, 8, 2, 8, LONG, mesh=(3,), ranges="yes")
     for words in PEAKED:
         yield Point(*words, peaked=True)
     for schedule in ("ring", "ulysses"):
@@ -241,7 +250,7 @@ def model_text(point, masks):
     lines += ["attention {", "  default test0;", *([f"  softcap {point.softcap};"] if point.softcap else [])] + [f"  layers {i}: test{i};" for i in range(1, len(masks))] + ["}"]
     lines += [f"sequence {point.length};", f"train {{ batch {point.data}; }}",
               emitted.layout(point.data, point.nodes * point.lanes // point.data, point.schedule, point.travel, point.partition,
-                             mesh=point.mesh)]
+                             mesh=point.mesh, ranges=point.ranges)]
     return "\n".join(lines)
 
 
@@ -276,6 +285,19 @@ class Matrix:
         source = self.tools.emit(self.folder, point.name(), topo, model_text(point, self.masks_of(point)))
         return self.tools.link(source, self.args.harness)
 
+    def check_sent(self, program, point, text):
+        """What all ranks sent under each mask is what the plan says, and with documents, of which the plan knows nothing, at most that."""
+        plan = emitted.run([self.tools.burstc, f"{program}.topo", f"{program}.burst", "--emit=plan"], 60).stdout
+        planned = [int(n) for n in re.findall(r"^(?:for|back)ward of a layer .* sends (\d+) bytes, whole", plan, re.M)]
+        sent = re.findall(r"^sent mask (\d+) table \d+ forward (\d+) backward (\d+)$", text, re.M)
+        for mask, *directions in sent:
+            for want, is_sent in zip(planned[2 * int(mask):], map(int, directions)):
+                documents = "doc" in self.masks[int(mask)]
+                if is_sent > want or (is_sent < want and not documents):
+                    raise emitted.Failed(f"{program}: {self.masks[int(mask)]} sends {is_sent} bytes, planned {want}")
+        if len(planned) != 2 * len(self.masks) or not sent:
+            raise emitted.Failed(f"{program}: {len(planned)} figures in the plan, {len(sent)} of the run")
+
     def measure(self, program, point, *more):
         """(output text, cases, failed, worst error of each output)."""
         done = emitted.run([program, self.answers(point.answers()), *more], 300, self.environment, check=False)
@@ -288,7 +310,10 @@ class Matrix:
     def run_point(self, point):
         program = self.build(point)
         try:
-            return self.measure(program, point)
+            found = self.measure(program, point, *(["--sent"] if point.ranges == "yes" else []))
+            if point.ranges == "yes":
+                self.check_sent(program, point, found[0])
+            return found
         finally:
             if not self.args.keep:
                 for path in self.folder.glob(f"{point.name()}*"):

@@ -53,7 +53,8 @@ class Point(typing.NamedTuple):
 
     def name(self):
         text = (f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{HEADS}_{self.kv_heads}"
-                f"_d{self.head_dim}_n{self.length()}" + (f"_data{self.data}" if self.data > 1 else ""))
+                f"_d{self.head_dim}_n{self.length()}" + (f"_data{self.data}" if self.data > 1 else "") +
+                ("_ranges" if "ranges" in self.sizes else ""))
         return re.sub(r"\W", "", text)
 
 
@@ -77,6 +78,11 @@ POINTS = [Point(*words) for words in [
     ("ulysses", "keys", "zigzag", 1, 3, 2, 64), ("ulysses", "keys", "contiguous", 1, 4, 8, 128, False, 2),
     ("usp", "keys", "zigzag", 1, 4, 8, 64, False, 1, "context 2; heads 2;"),
     ("usp", "queries", "contiguous", 1, 4, 2, 128, False, 1, "context 2; heads 2;"),
+    ("near", "keys", "contiguous", 1, 2, 2, 128, False, 1, "context 2; ranges yes;"),
+    ("near", "keys", "contiguous", 1, 4, 8, 64, False, 1, "context 4; ranges yes;"),
+    ("ring", "keys", "zigzag", 1, 4, 2, 128, False, 1, "context 4; ranges yes;"),
+    ("halo", "keys", "contiguous", 1, 2, 2, 64, True, 1, "context 2; ranges yes;"),
+    ("burst", "keys", "contiguous", 2, 2, 1, 64, False, 1, "context 2 x 2; ranges yes;"),
     ("mesh", "keys", "striped", 1, 4, 2, 64, False, 1, "context 2 x 2;"), ("mesh", "keys", "zigzag", 1, 4, 8, 128, False, 1, "context 2 x 2;"),
     ("double_ring", "keys", "zigzag", 1, 4, 1, 128, False, 1, "context 2 x 2;"), ("gather", "keys", "zigzag", 1, 4, 2, 128),
     ("biring", "keys", "contiguous", 1, 4, 8, 64), ("biring", "queries", "zigzag", 1, 4, 1, 128), ("near", "keys", "zigzag", 1, 4, 2, 64),

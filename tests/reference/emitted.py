@@ -64,11 +64,11 @@ nic lan {{ bandwidth 10 Gb/s; latency 10 us; }}
 """
 
 
-def layout(data, ranks, schedule, travel, partition, recompute="none", mesh=()):
+def layout(data, ranks, schedule, travel, partition, recompute="none", mesh=(), ranges=""):
     """The layout block: ranks share a sequence, by a ring (context; mesh: sizes of its coordinates), with ulysses by heads, and with
     usp and the like by both, where the last size is that of heads."""
     context, heads = (1, ranks) if schedule == "ulysses" else (" x ".join(map(str, mesh)) or ranks, 1)
     if schedule.strip('"').startswith("usp"):
         context, heads = " x ".join(map(str, mesh[:-1])) or 1, mesh[-1]
     return (f"layout {{ data {data}; context {context}; heads {heads}; tensor 1; schedule {schedule}; travel {travel}; "
-            f"partition {partition}; recompute {recompute}; }}\n")
+            f"partition {partition}; recompute {recompute}; {ranges and f'ranges {ranges}; '}}}\n")

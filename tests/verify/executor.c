@@ -8,7 +8,8 @@
  *
  * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the chunks of all ranks along the
  * exchanged coordinate, its row, with its share of the heads). Keys have pieces: rank r owns those that are r modulo the ranks. An exchange changes the layout, after everything before it and before
- * everything after it at all ranks. By heads what is passed on and computed are rows, and a rank's own is its row.
+ * everything after it at all ranks. Where transfers of keys carry ranges of tiles, one tile of every chunk is looked at, and all in turn: a
+ * pair reads it and adds to it or not, and a transfer carries it or not. By heads what is passed on and computed are rows, and a rank's own is its row.
  */
 #include "executor.h"
 
@@ -20,7 +21,7 @@ typedef struct Value { bool written, unsure; int chunk, row; uint8_t *count; /* 
 typedef struct Write { int task; bool fresh; Value value; } Write; /* not fresh: adds to what was there */
 typedef struct Place { Vec(Write) writes; Vec(int) reads; int arriving; bool started; int pending, chunk; TensorId tensor; } Place;
 typedef enum TaskKind { COMPUTE, MERGE, TRANSFER, EXCHANGE } TaskKind;
-typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2], rank; TensorId tensor; /* EXCHANGE */ } Task;
+typedef struct Task { TaskKind kind; uint64_t *before; int in[2], out[2], rank; bool masked; /* COMPUTE: nothing of the tile */ TensorId tensor; /* EXCHANGE */ } Task;
 typedef uint64_t *Tasks; /* set */
 
 typedef struct Rank {
@@ -35,6 +36,8 @@ typedef struct World {
     const Schedule *s;
     const Live *live;
     const uint8_t *pair;
+    const BurstTileRange *tiles; /* [query chunk][key chunk] that a pair reads; NULL: all */
+    int tile;                /* that is looked at */
     int ranks, keys, slots;  /* keys: their chunks; slots of all pools */
     int axis;                /* the exchanged coordinate; the first where there is none */
     int shares;              /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
@@ -182,9 +185,29 @@ static int add_computing(World *w, int rank, TaskKind kind, Tasks before)
 
 /* ---- operations ---- */
 
+static bool in_range(const World *w, BurstTileRange r)
+{
+    return !w->tiles || (w->tile >= r.lo && w->tile < r.hi);
+}
+
+static bool reads_tile(const World *w, int q, int k)
+{
+    return !w->tiles || in_range(w, w->tiles[q * w->keys + k]);
+}
+
 static uint8_t bits_of(const World *w, int op, int rank)
 {
-    return w->live ? w->live->op[(size_t)op * (size_t)w->ranks + (size_t)rank] : LIVE_COMPUTE | LIVE_SEND | LIVE_RECV;
+    const Instance *i = &w->s->trace.at[op];
+    const TensorId t = i->node->ref[0].tensor;
+    if (!w->live)
+        return LIVE_COMPUTE | LIVE_SEND | LIVE_RECV;
+    const size_t row = (size_t)op * (size_t)w->ranks;
+    uint8_t bits = w->live->op[row + (size_t)rank];
+    if (i->node->kind == N_COMPUTE || (t != T_KV && t != T_DKV))
+        return bits;
+    if (!in_range(w, w->live->tiles[row + (size_t)away(w, rank, i->hop)]))
+        bits &= (uint8_t)~LIVE_SEND;
+    return in_range(w, w->live->tiles[row + (size_t)rank]) ? bits : bits & (uint8_t)~LIVE_RECV;
 }
 
 /* This rank's own sum of the chunk; a new one takes a slot, which later computing may not touch before it is free. */
@@ -246,6 +269,7 @@ static void compute(World *w, int op, int rank)
     }
     int task = add_computing(w, rank, COMPUTE, before);
     w->tasks.at[task].rank = rank;
+    w->tasks.at[task].masked = !reads_tile(w, chunk[0], chunk[1]);
     for (int side = 0; side < 2; side++) {
         reads(w, task, side, from[side]);
         if (to[side] != NONE)
@@ -439,7 +463,7 @@ static uint8_t *count_of(const World *w, const Value *v, int share, int q, int k
 
 static bool wanted(const World *w, int q, int k)
 {
-    return !w->pair || w->pair[q * w->keys + k];
+    return (!w->pair || w->pair[q * w->keys + k]) && reads_tile(w, q, k);
 }
 
 /* What computing adds: its pair for all heads, or all pairs of two rows for this rank's share of them. */
@@ -499,7 +523,8 @@ static void run_task(World *w, int task)
     } else {
         in = seen_by(w, t->in[0], task);
         if (t->kind == COMPUTE) {
-            Value keys = seen_by(w, t->in[1], task);
+            const Value none = {.written = true, .chunk = NONE, .row = NONE};
+            Value keys = t->masked ? none : seen_by(w, t->in[1], task);
             in = computed(w, t, &in, &keys);
         }
     }
@@ -557,10 +582,10 @@ static void set_home(World *w, int rank)
     }
 }
 
-static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
+static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int tile)
 {
     const Choice *c = s->choice;
-    World w = {.arena = a, .s = s, .live = live, .pair = pair, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
+    World w = {.arena = a, .s = s, .live = live, .pair = pair, .tiles = tiles, .tile = tile, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
     w.shares = 1;
     w.axis = c->schedule->exchanged < 0 ? 0 : c->schedule->exchanged;
     for (int i = 0; i < s->trace.n; i++)
@@ -600,9 +625,9 @@ static void operation(World *w, int op)
     }
 }
 
-Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
+static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int tile)
 {
-    World w = world_make(a, s, live, pair);
+    World w = world_make(a, s, live, pair, tiles, tile);
     for (int op = 0; op < s->trace.n; op++)
         operation(&w, op);
     for (int r = 0; r < w.ranks; r++)
@@ -617,4 +642,17 @@ Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pa
             check_result(&w, r, T_DKV, p);
     }
     return (Outcome){!w.why, w.why ? w.why : ""};
+}
+
+Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
+{
+    return execute_tile(a, s, live, pair, NULL, 0);
+}
+
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int most)
+{
+    Outcome o = {true, ""};
+    for (int tile = 0; tile < most && o.right; tile++)
+        o = execute_tile(a, s, live, pair, tiles, tile);
+    return o;
 }

@@ -1,5 +1,6 @@
-/* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer: where the executor finds
- * that the result changes, the verifier must refuse; and it refuses computing that no pair needs. */
+/* What a mask leaves of a schedule, with one bit flipped at one rank, or both ends of a transfer, or one tile cut from what a transfer
+ * carries: where the executor finds that the result changes, the verifier must refuse; and it refuses computing that no pair
+ * needs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,15 +14,16 @@
 #include <string.h>
 
 typedef struct Counts { int mutants, harmful, accepted, faults; } Counts;
-typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; Counts *counts; } Pruned;
+typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstTileRange *keys; Counts *counts; } Pruned;
+enum { TILES = 4 }; /* of a chunk of keys, where transfers carry ranges */
 
 static void judge(const Pruned *p, int op, int rank, unsigned bits)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    Outcome o = execute(a, p->s, &p->live, p->pair);
+    Outcome o = p->keys ? execute_ranges(a, p->s, &p->live, p->pair, p->keys, TILES) : execute(a, p->s, &p->live, p->pair);
     const uint8_t *rows = choice_pairs(a, p->s->choice, p->s->backward, p->pair);
-    bool accepted = verify_live(a, d, p->s, p->live, rows, "mutant");
+    bool accepted = verify_live(a, d, p->s, p->live, rows, p->keys, "mutant");
     const char *text = printed(a, d);
     p->counts->mutants++;
     p->counts->harmful += !o.right;
@@ -63,7 +65,31 @@ static void flip(const Pruned *p, int op, int rank)
     *bits_at(p, op, to) ^= LIVE_RECV;
 }
 
-static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Counts *n)
+/* One tile less at either end of what arrives. */
+static void cut(const Pruned *p, int op, int rank)
+{
+    BurstTileRange *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank], right = *tiles;
+    const TensorId t = p->s->trace.at[op].node->ref[0].tensor;
+    if (p->s->trace.at[op].node->kind == N_COMPUTE || (t != T_KV && t != T_DKV) || !burst_has_tiles(right))
+        return;
+    for (int i = 0; i < 2; i++) {
+        *tiles = (BurstTileRange){right.lo + i, right.hi - !i};
+        judge(p, op, rank, 0);
+    }
+    *tiles = right;
+}
+
+static BurstTileRange *random_keys(Arena *a, int pairs, Random *r)
+{
+    BurstTileRange *keys = NEW_ARRAY(a, BurstTileRange, pairs);
+    for (int i = 0; i < pairs; i++) {
+        keys[i].lo = (int32_t)random_below(r, TILES);
+        keys[i].hi = keys[i].lo + 1 + (int32_t)random_below(r, (uint32_t)(TILES - keys[i].lo));
+    }
+    return keys;
+}
+
+static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Counts *n, bool ranges)
 {
     Arena *a = arena_new();
     Schedule *s = plan_phase(a, diags_new(a), t, shape, phase);
@@ -72,14 +98,18 @@ static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Co
     uint32_t keep = 1 + random_below(r, 3);
     for (int i = 0; i < pairs; i++)
         pair[i] = random_below(r, 4) < keep;
-    Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair)), pair, n};
+    const BurstTileRange *keys = ranges ? random_keys(a, pairs, r) : NULL;
+    Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair), keys), pair, keys, n};
+    if (ranges)
+        assert_true(execute_ranges(a, s, &p.live, pair, keys, TILES).right);
+    assert_true(verify_live(a, diags_new(a), s, p.live, choice_pairs(a, s->choice, s->backward, pair), keys, "random"));
     for (int op = 0; op < s->trace.n; op++)
         for (int rank = 0; rank < ranks; rank++)
-            flip(&p, op, rank);
+            ranges ? cut(&p, op, rank) : flip(&p, op, rank);
     arena_free(a);
 }
 
-static void check_schedule(const char *name, const Shape *shapes, int count)
+static void check_schedule(const char *name, const Shape *shapes, int count, bool ranges)
 {
     Arena *a = arena_new();
     Counts n = {0};
@@ -88,7 +118,7 @@ static void check_schedule(const char *name, const Shape *shapes, int count)
     for (int i = 0; i < count; i++)
         for (int phase = 0; phase < PHASES; phase++)
             for (int sample = 0; sample < 3 && has_phase(t, phase); sample++)
-                check_mask(t, shapes[i], phase, &r, &n);
+                check_mask(t, shapes[i], phase, &r, &n, ranges);
     print_message("  %-8s %d mutants, %d harmful, %d accepted\n", name, n.mutants, n.harmful, n.accepted);
     arena_free(a);
     assert_int_equal(n.faults, 0);
@@ -99,28 +129,39 @@ static void ring(void **state)
 {
     (void)state;
     static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
-    check_schedule("ring", shapes, countof(shapes));
+    check_schedule("ring", shapes, countof(shapes), false);
 }
 
 static void burst(void **state)
 {
     (void)state;
     static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
-    check_schedule("burst", shapes, countof(shapes));
+    check_schedule("burst", shapes, countof(shapes), false);
 }
 
 static void bidirectional(void **state)
 {
     (void)state;
     static const Shape shapes[] = {{1, 3}, {1, 4}, {1, 5}};
-    check_schedule("bidirectional", shapes, countof(shapes));
+    check_schedule("bidirectional", shapes, countof(shapes), false);
 }
 
 static void usp(void **state)
 {
     (void)state;
     static const Shape shapes[] = {{3, 2}, {2, 3}, {4, 2}};
-    check_schedule("usp", shapes, countof(shapes));
+    check_schedule("usp", shapes, countof(shapes), false);
+}
+
+static void ranges(void **state)
+{
+    (void)state;
+    static const Shape flat[] = {{1, 3}, {1, 4}}, two[] = {{2, 2}, {3, 2}};
+    static const char *const names[] = {"ring", "near", "bidirectional", "biring", "gather", "doubling"};
+    for (int i = 0; i < countof(names); i++)
+        check_schedule(names[i], flat, countof(flat), true);
+    check_schedule("burst", two, countof(two), true);
+    check_schedule("double_ring", two, countof(two), true);
 }
 
 int main(void)
@@ -130,6 +171,7 @@ int main(void)
         cmocka_unit_test(burst),
         cmocka_unit_test(bidirectional),
         cmocka_unit_test(usp),
+        cmocka_unit_test(ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,11 +45,11 @@ static void judge_mask(Arena *a, const Schedule *s, int phase, Random *r, Counts
     uint32_t keep = 1 + random_below(r, 3);
     for (int i = 0; i < pairs; i++)
         pair[i] = random_below(r, 4) < keep;
-    Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair));
+    Live live = prune(a, s, choice_pairs(a, s->choice, s->backward, pair), NULL);
     Diags *d = diags_new(a);
     Outcome o = execute(a, s, &live, pair);
     n->masks++;
-    if (!verify_pruned(a, d, s, pair, "random"))
+    if (!verify_pruned(a, d, s, pair, NULL, "random"))
         fault(n, s, phase, "refused under a mask", o.why, printed(a, d));
     else if (!o.right)
         fault(n, s, phase, "accepted under a mask, but", o.why, "");
