@@ -175,7 +175,7 @@ static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *li
     const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, to->tiles, plan_peer(s, h->from), in) : 0;
     if (receives)
         BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
-    return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, NULL, 0);
+    return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, (void *)NULL, 0);
 }
 
 static inline int plan_hop_chunks(PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)

@@ -300,7 +300,7 @@ static void windows_send_less(void **state)
     Draft few = make(a, &k);
     StepParts window = step_parts(a, &few);
     const AttentionTime *f = &full.kind[0].time[0], *w = &window.kind[0].time[0];
-    close_to(w->link_bytes + w->nic_bytes, (f->link_bytes + f->nic_bytes) / 8, 1e-9); /* 15 chunks of 120 */
+    close_to(w->link_bytes + w->nic_bytes, (f->link_bytes + f->nic_bytes) / 8 / 4, 1e-9); /* 15 chunks of 120, of each 1024 tokens of 4096 */
     assert_true(w->seconds < f->seconds / 4);
     arena_free(a);
 }

@@ -71,7 +71,7 @@ def check_spaces(text, plan, step):
 def with_choice(layout, choice):
     choice = {"no ffn chunks": "ffn chunks 1", "no offload": "offload none"}.get(choice, choice)
     name = "ffn chunks" if choice.startswith("ffn") else choice.split()[0]
-    kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith(name)]
+    kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith((name, "ranges"))]  # ranges: decided anew
     kept += [] if "offload" in layout + choice else ["offload none"]
     return "layout {" + ";".join(kept) + f"; {choice}; }}"
 

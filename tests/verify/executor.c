@@ -118,6 +118,10 @@ static int next_slot(World *w, int rank, int pool, TensorId t)
     const Pool *p = &w->s->pool[pool];
     if (p->tensor != t)
         wrong(w, "a slot is of another tensor's size");
+    if (p->slots == 0) {
+        wrong(w, "a pool has no slot");
+        return home_of(w, rank, t);
+    }
     int k = w->rank[rank].uses[pool]++ % p->slots;
     return slots_of(w, rank) + w->first_slot[pool] + k;
 }
