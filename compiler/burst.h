@@ -305,7 +305,7 @@ typedef struct Layout {
     GivenShares given_shares;
     Setting travel, recompute;
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
-    Setting weights, ffn_chunks; /* Sharding; how many */
+    Setting weights, ffn_chunks, head_chunks; /* Sharding; how many */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* `recompute save(...)`; upper NULL: none, but `recompute tail(f)` has its share here */
     Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
@@ -339,6 +339,7 @@ typedef struct Program {
     Cluster cluster;
     Model model;
     int tensor; /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0: none do */
+    int head_chunks; /* of each layer's heads, one after the other; the model's heads and kv_heads are then one chunk's. 0: none */
     int64_t sequence; /* tokens */
     Span sequence_span;
     const Table *tables;

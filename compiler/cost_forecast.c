@@ -6,7 +6,6 @@
 #include "burst_rt.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 _Static_assert((int)T_Q == BURST_T_Q && (int)T_KV == BURST_T_KV && (int)T_O == BURST_T_O && (int)T_DQ == BURST_T_DQ &&
@@ -53,7 +52,7 @@ static int find_stretch(const Recorder *r, double seconds)
     return r->stretches.n;
 }
 
-void record_stretch(Recorder *r, double now)
+static void end_stretch(Recorder *r, double now)
 {
     const double seconds = now - r->begin;
     r->begin = now;
@@ -63,16 +62,22 @@ void record_stretch(Recorder *r, double now)
     const int k = find_stretch(r, seconds);
     if (k == r->stretches.n)
         *vec_push(r->arena, &r->stretches) = (BurstStretch){seconds, r->spans.n, r->spans.at};
-    if (r->visit.stretches == BURST_VISIT_STRETCHES)
-        abort(); /* a visit has more attentions than anybody thought of */
     r->visit.stretch[r->visit.stretches++] = k;
     memset(&r->spans, 0, sizeof r->spans);
+}
+
+/* A visit with many attentions, as chunks of heads have, ends with a stretch that has several of them. */
+void record_stretch(Recorder *r, double now)
+{
+    if (r->visit.stretches < BURST_VISIT_STRETCHES - 1)
+        end_stretch(r, now);
+    r->together = r->spans.n;
 }
 
 static void close_visit(Recorder *r, double now)
 {
     Sequence *s = &r->sequences.at[r->sequences.n - 1];
-    record_stretch(r, now);
+    end_stretch(r, now);
     int k = 0;
     while (k < r->visits.n && memcmp(&r->visits.at[k], &r->visit, sizeof r->visit) != 0)
         k++;

@@ -124,7 +124,7 @@ static double sequence_flops(const StepModel *m, const StepParts *p)
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < m->step->block[b].ops.n; i++) {
             const Op *o = &m->step->block[b].ops.at[i];
-            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops;
+            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops * (op_by_heads(o) ? m->step->head_chunks : 1);
         }
     return flops * (double)m->program->sequence * program_tensor(m->program);
 }
@@ -180,7 +180,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads * program_tensor(d->program);
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads * program_head_chunks(d->program) * program_tensor(d->program);
 }
 
 /* Of all layers, each once forward and once backward, or as often as a step has them. */

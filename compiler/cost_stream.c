@@ -118,7 +118,7 @@ static void meet(Streams *s)
 static double chunk_share(const Step *s, const StepOp *o)
 {
     const int64_t left = s->all_tokens - o->chunk * s->chunk;
-    return o->op->chunked ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
+    return o->op->chunked && !op_by_heads(o->op) ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
 }
 
 static void compute(Streams *s, const double *seconds)

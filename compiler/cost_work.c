@@ -8,6 +8,8 @@
  *             all ranks of a node share its memory, and nothing is cleared
  * TENSOR      bytes of all its tokens over the links of the tensor ranks
  * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
+ *
+ * Of a loop over heads it is one chunk's; of a loop over tokens all tokens'.
  */
 #include "cost.h"
 
@@ -20,13 +22,21 @@ static bool of_unit(const Value *v)
     return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
 }
 
-/* A token. */
-static double operand_bytes(const Step *s, Operand x)
+/* A token; in a loop over heads, of one chunk. */
+static double operand_bytes(const Step *s, const Op *o, Operand x)
 {
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
-    return (double)step_bytes(s, v, 0) / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->all_tokens));
+    const double share = op_by_heads(o) && v->all_heads ? s->head_chunks : 1;
+    return (double)step_bytes(s, v, 0) / share / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->all_tokens));
+}
+
+/* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */
+static double added(const Step *s, const Op *o, int i)
+{
+    const bool sum = o->write[i].value >= 0 && op_takes_whole(s, o, o->write[i].value);
+    return o->adds[i] ? 1 : sum ? 1 - 1.0 / s->head_chunks : 0;
 }
 
 /* Where there is one layout, a change of layout alone is nothing. */
@@ -49,17 +59,17 @@ static double memory_bytes(const Step *s, const Op *o)
 {
     double bytes = row_bytes(s, o);
     for (int i = 0; i < OP_READS && !moves_nothing(s, o); i++)
-        bytes += operand_bytes(s, o->read[i]);
+        bytes += operand_bytes(s, o, o->read[i]);
     for (int i = 0; i < OP_WRITES && !moves_nothing(s, o); i++)
-        bytes += (1 + o->adds[i]) * operand_bytes(s, o->write[i]);
+        bytes += (1 + added(s, o, i)) * operand_bytes(s, o, o->write[i]);
     return bytes;
 }
 
 static double added_bytes(const Step *s, const Op *o)
 {
-    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o->read[1]) : 0;
+    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o, o->read[1]) : 0;
     for (int i = 0; i < OP_WRITES; i++)
-        bytes += o->adds[i] ? operand_bytes(s, o->write[i]) : 0;
+        bytes += o->kind == OP_LINEAR ? 0 : added(s, o, i) * operand_bytes(s, o, o->write[i]);
     return bytes;
 }
 
@@ -69,7 +79,7 @@ static double product_flops(const Step *s, const Op *o, const Block *b)
     double weights = 0;
     for (int i = 0; i < o->tensors; i++)
         weights += (double)(t[i].rows * t[i].cols);
-    return 2 * weights;
+    return 2 * weights / (op_by_heads(o) ? s->head_chunks : 1);
 }
 
 /* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile

@@ -156,6 +156,8 @@ static void emit_sizes(Emit *e)
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of what lies in an arena"},
     };
     add_constants(e, row, countof(row));
+    if (e->draft->program->head_chunks)
+        add_constant(e, "PLAN_HEAD_CHUNKS", e->draft->program->head_chunks, "of each layer's heads, one after the other; PLAN_HEADS and PLAN_KV_HEADS are one's");
     text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
@@ -419,17 +421,18 @@ static void add_plan_values(Emit *e)
 
 static void add_plan_constants(Emit *e)
 {
-    static const struct { const char *name, *value; bool split; } row[] = {
+    static const struct { const char *name, *value; bool split, heads; } row[] = {
         {"abi", "BURST_RT_ABI"}, {"world", "PLAN_WORLD"}, {"data", "PLAN_DATA"}, {"group", "PLAN_GROUP"}, {"nodes", "PLAN_NODES"},
         {"sequence", "PLAN_SEQUENCE"}, {"max_tokens", "PLAN_TOKENS"}, {"layers", "PLAN_LAYERS"}, {"hidden", "PLAN_HIDDEN"},
-        {"heads", "PLAN_HEADS", true}, {"kv_heads", "PLAN_KV_HEADS", true}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN", true},
+        {"heads", "PLAN_HEADS", true, true}, {"kv_heads", "PLAN_KV_HEADS", true, true}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN", true},
         {"vocab", "PLAN_VOCAB"}, {"norm_eps", "PLAN_NORM_EPS"}, {"rope_theta", "PLAN_ROPE_THETA"}, {"masks", "plan_masks"},
         {"layer_mask", "plan_layer_mask"}, {"units", "plan_units"}, {"unit_rows", "3"}, {"tokens_of", "plan_tokens"},
         {"position", "plan_position"}, {"chunk_of", "plan_chunk_of"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
         {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
         {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
-        add_field(e, row[i].name, "%s%s", row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "");
+        add_field(e, row[i].name, "%s%s%s", row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
+                  row[i].heads && e->draft->program->head_chunks ? " * PLAN_HEAD_CHUNKS" : "");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Words of a call: n: tokens, own or all as it reads them; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
- * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+ * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
@@ -16,8 +16,11 @@ static const Call calls[] = {
     {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
     {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
+    {OP_LINEAR, "burst_op_linear_columns(e", "n Dx0 Dy0 C x0 w r y0"},
     {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
+    {OP_LINEAR_DW, "burst_op_linear_dw_columns(e", "n Dx1 Dx0 C x0 x1 g"},
     {OP_LINEAR_DX, "burst_op_linear_dx(e", "n Dy0 Dx0 T x0 w y0 a0"},
+    {OP_LINEAR_DX, "burst_op_linear_dx_columns(e", "n Dy0 Dx0 C x0 w y0 a0"},
     {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
     {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
     {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
@@ -99,7 +102,7 @@ const char *variable(const Printer *p, const Op *o, Operand x)
 
 const char *width_text(const Value *v, bool heads)
 {
-    switch (v->dim[1]) {
+    switch (v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]) { /* [heads][tokens] */
     case DIM_ONE: return "1";
     case DIM_HIDDEN: return "PLAN_HIDDEN";
     case DIM_QUERY: return heads ? "PLAN_HEADS" : "PLAN_HEADS * PLAN_HEAD_DIM";
@@ -110,12 +113,25 @@ const char *width_text(const Value *v, bool heads)
     }
 }
 
-/* The variable, or a chunk's rows of what it points to. */
+static bool has_all_tokens(const Printer *p, Operand x)
+{
+    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+}
+
+/* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
+static const char *count_text(const Printer *p, const Op *o)
+{
+    return op_by_heads(o) ? "n" : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+}
+
+/* The variable, or a chunk's part of what it points to. */
 static const char *operand_text(const Printer *p, const Op *o, Operand x)
 {
     const Value *v = &p->step->values.at[x.value];
     if (!op_takes_rows(p->step, o, x.value))
         return variable(p, o, x);
+    if (op_by_heads(o))
+        return arena_printf(p->emit->arena, "%s + chunk * n * %s", variable(p, o, x), width_text(v, false));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
 }
 
@@ -172,23 +188,20 @@ const Operand *find_weight(const Printer *p, const Op *o)
     return NULL;
 }
 
+/* From one chunk of heads to the next, in elements. */
+static const char *chunk_text(const Printer *p, const UnitTensor *t)
+{
+    const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
+    return arena_printf(p->emit->arena, "INT64_C(%" PRId64 ")", elements / p->step->head_chunks);
+}
+
 static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
 {
     const UnitTensor *t = op_tensor(p->step, o, p->block);
-    if (t->offset == 0)
-        return variable(p, o, *x);
-    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *x), weight_constant(p->emit->arena, t->name));
-}
-
-static bool has_all_tokens(const Printer *p, Operand x)
-{
-    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
-}
-
-/* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
-static const char *count_text(const Printer *p, const Op *o)
-{
-    return o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+    const char *tensor = variable(p, o, *x);
+    if (t->offset)
+        tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
+    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + chunk * %s", tensor, chunk_text(p, t)) : tensor;
 }
 
 /* Of a value with a number for each row of a norm. */
@@ -197,6 +210,15 @@ static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool
     if (v->dim[1] == DIM_ONE)
         return rows ? count_text(p, o) : "PLAN_HIDDEN";
     return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(v, true)) : "PLAN_HEAD_DIM";
+}
+
+/* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
+static const char *residual_text(const Printer *p, const Op *o)
+{
+    if (o->read[1].value < 0 || is_weight(p, o->read[1]))
+        return "NULL";
+    const char *text = operand_text(p, o, o->read[1]);
+    return op_takes_whole(p->step, o, o->write[0].value) ? arena_printf(p->emit->arena, "chunk ? %s : %s", variable(p, o, o->write[0]), text) : text;
 }
 
 static const char *word_text(const Printer *p, const Op *o, const char *word)
@@ -214,11 +236,12 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     }
     switch (word[0]) {
     case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);
+    case 'C': return "PLAN_HEAD_CHUNKS * PLAN_HEADS * PLAN_HEAD_DIM";
     case 'w': return tensor_at(p, o, find_weight(p, o));
     case 'g': return tensor_at(p, o, find_write(p, o, false));
     case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
-    case 'a': return o->adds[0] ? "true" : "false";
-    case 'r': return o->read[1].value >= 0 && !is_weight(p, o->read[1]) ? operand_text(p, o, o->read[1]) : "NULL";
+    case 'a': return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
+    case 'r': return residual_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
     case 'e': return "s->each";
     default: return count_text(p, o);
@@ -233,7 +256,9 @@ static const Call *call_of(const Printer *p, const Op *o)
     while (calls[i].kind != o->kind)
         i++;
     const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
-    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : o->kind == OP_DELTA && o->read[2].value >= 0;
+    const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
+    const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
+    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
     return &calls[i + second];
 }
 
@@ -338,12 +363,16 @@ static void emit_variables(Printer *p, int type)
         emit_list(p->emit, arena_printf(p->emit->arena, "%s ", type_of(&v)), item, n, ";");
 }
 
-static void begin_chunks(Printer *p)
+static void begin_chunks(Printer *p, const Op *o)
 {
     const char *n = p->step->program->tensor ? "all" : "n";
+    p->part = -1;
+    if (op_by_heads(o)) {
+        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
+        return;
+    }
     emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);
     emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
-    p->part = -1;
 }
 
 static void end_chunks(Printer *p)
@@ -361,14 +390,14 @@ static void emit_ops(Printer *p)
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         const bool copies = is_of_layer(o);
-        if (o->chunked && (i == 0 || !o[-1].chunked))
-            begin_chunks(p);
+        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
+            begin_chunks(p, o);
         if (copies && (i == 0 || !is_of_layer(&o[-1])))
             emit_line(p->emit, "if (layer > 0) {");
         emit_op(p, o);
         if (copies && (i == b->ops.n - 1 || !is_of_layer(&o[1])))
             emit_line(p->emit, "}");
-        if (o->chunked && (i == b->ops.n - 1 || !o[1].chunked))
+        if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
             end_chunks(p);
     }
 }

@@ -81,8 +81,8 @@ static void emit_copy(Printer *p, const Op *o)
     const bool stage = o->kind == OP_STAGE;
     const Value *v = &p->step->values.at[o->read[0].value];
     const bool heads = v->dim[0] != DIM_TOKENS; /* [heads][tokens] */
-    const char *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
-    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
+    const char *chunks = v->all_heads ? "PLAN_HEAD_CHUNKS * " : "", *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s%s) * sizeof(%s)", chunks, rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
                                      heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
     const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");

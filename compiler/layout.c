@@ -83,7 +83,7 @@ static const char *schedule_text(Arena *a, const Choice *c)
 /* ---- context, heads: how the ranks of a group share a sequence ---- */
 
 /* Also where one direction alone exchanges. */
-static int heads_of(const Choice *c)
+int choice_heads(const Choice *c)
 {
     const int x = c->schedule->exchanged;
     return x < 0 || !c->coords ? 1 : c->size[x];
@@ -91,7 +91,7 @@ static int heads_of(const Choice *c)
 
 static int context_of(const Choice *c)
 {
-    return c->ranks / heads_of(c);
+    return c->ranks / choice_heads(c);
 }
 
 /* Where both are given, the one that asks for more says it. */
@@ -116,9 +116,9 @@ static const char *context_why_not(Arena *a, const Program *p, const Choice *c)
 
 static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 {
-    const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, heads_of(c));
-    return axis || heads_of(c) <= p->model.heads ? axis
-           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", heads_of(c), p->model.heads, p->model.heads);
+    const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
+    return axis || choice_heads(c) <= p->model.heads ? axis
+           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", choice_heads(c), p->model.heads, p->model.heads);
 }
 
 /* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */
@@ -133,7 +133,7 @@ static const char *context_text(Arena *a, const Choice *c)
 
 static const char *heads_text(Arena *a, const Choice *c)
 {
-    return arena_printf(a, "%d", heads_of(c));
+    return arena_printf(a, "%d", choice_heads(c));
 }
 
 /* ---- travel: which chunks move in backward ---- */
@@ -573,6 +573,9 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
      .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,
      .frees = offload_frees},
+    {.name = "head chunks", .column = 11, .if_several = true, .by_need = true, .count = head_chunks_count, .take = head_chunks_take,
+     .other = head_chunks_other, .fits_each = head_chunks_open, .why_not = head_chunks_why_not, .text = head_chunks_text,
+     .frees = head_chunks_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},

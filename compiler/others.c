@@ -30,10 +30,10 @@ Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **co
 }
 
 /* In an arena of its own, but for what stays. */
-static Other other_of(Arena *a, const Draft *d, const Choice *c, int row)
+static Other other_of(Arena *a, const Program *p, const Draft *d, const Choice *c, int row)
 {
     Arena *own = arena_new();
-    const Judged j = judge_choice(own, d->program, c, d->counts);
+    const Judged j = judge_choice(own, p, c, d->counts);
     Other o = {.what = setting_text(a, row, c), .fits = j.fits, .step = j.cost.step};
     o.needs = j.draft.memory.total + j.draft.memory.beside;
     o.why_not = j.why_not ? arena_printf(a, "%s", j.why_not) : NULL;
@@ -44,14 +44,15 @@ static Other other_of(Arena *a, const Draft *d, const Choice *c, int row)
 /* All choices here share the partition of d, and so its counts. */
 int others_of(Arena *a, const Draft *d, Other **out)
 {
+    const Program *whole = program_chunked(a, d->program, 1);
     Vec(Other) all = {0};
     for (int row = 0; row < DIMENSIONS; row++) {
         Choice c = d->choice;
         c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, row, &c);
-        for (int n = 0; dimensions[row].other && dimensions[row].other(d->program, &c, n); n++)
+        for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &c, n); n++)
             if (strcmp(setting_text(a, row, &c), now) != 0) {
-                const Other o = other_of(a, d, &c, row);
+                const Other o = other_of(a, whole, d, &c, row);
                 *vec_push(a, &all) = o;
             }
     }

@@ -30,6 +30,7 @@ typedef struct Choice {
     Sharding sharding;
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
+    int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: as recompute says, in all layers; tail: of RECOMPUTE_TAIL */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
@@ -43,6 +44,9 @@ const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedul
 bool choice_keeps_tail(const Choice *c); /* recompute tail(f): layers keep attention's output of a rank's last tokens */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
+int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
+const Program *program_chunked(Arena *a, const Program *p, int chunks); /* the same, whose model has the heads of one of so many; 1: all */
+int choice_heads(const Choice *c); /* ranks that share the heads, also where one direction alone exchanges */
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
 /* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
@@ -61,7 +65,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 14 };
+enum { DIMENSIONS = 15 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -91,6 +95,15 @@ int sharding_count(const Program *p);
 bool sharding_take(const Program *p, Choice *c, int n);
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
+
+/* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
+bool head_chunks_open(const Program *p);
+int head_chunks_count(const Program *p);
+bool head_chunks_take(const Program *p, Choice *c, int n);
+bool head_chunks_other(const Program *p, Choice *c, int n);
+const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c);
+const char *head_chunks_text(Arena *a, const Choice *c);
+const char *head_chunks_frees(const Choice *c);
 
 /* ---- placement.c: which rank of the world has a chunk ---- */
 int choice_rank(const Choice *c, int group, int chunk);
@@ -254,7 +267,7 @@ typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, sta
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
 typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
-typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split; } UnitTensor; /* of one tensor rank */
+typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split, heads; } UnitTensor; /* of one tensor rank; heads: which side heads are */
 typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 /* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;

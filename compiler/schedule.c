@@ -40,6 +40,24 @@ int program_tensor(const Program *p)
     return p->tensor ? p->tensor : 1;
 }
 
+int program_head_chunks(const Program *p)
+{
+    return p->head_chunks ? p->head_chunks : 1;
+}
+
+const Program *program_chunked(Arena *a, const Program *p, int chunks)
+{
+    const int before = program_head_chunks(p);
+    if (chunks == before)
+        return p;
+    Program *chunked = NEW(a, Program);
+    *chunked = *p;
+    chunked->head_chunks = chunks > 1 ? chunks : 0;
+    chunked->model.heads = p->model.heads * before / chunks;
+    chunked->model.kv_heads = p->model.kv_heads * before / chunks;
+    return chunked;
+}
+
 int choice_tensor(const Choice *c)
 {
     return c->tensor ? c->tensor : 1;

@@ -86,7 +86,8 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Choice *c = NEW(a, Choice);
     *c = *choice;
     const Parted *part = parted_for(s, c);
-    Draft t = {.program = s->program, .choice = *c, .partition = part->partition, .counts = part->counts,
+    const Program *p = program_chunked(a, s->program, c->head_chunks > 1 ? c->head_chunks : 1);
+    Draft t = {.program = p, .choice = *c, .partition = part->partition, .counts = part->counts,
                .units = units_make(a, s->program, c->within)};
     Schedule *forward = schedule_make(a, d, c, false, 0);
     Schedule *backward = forward ? schedule_make(a, d, c, true, forward->channels) : NULL;
@@ -103,10 +104,10 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
                                                 1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
         t.choice.offload = c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
-    t.memory = memory_make(a, s->program, c, part->partition, forward, backward);
-    Flow *flow = step_flow(a, step_make(a, s->program, c, part->partition, t.units, t.memory.scratch));
-    step_pack(a, flow, s->program->target->align);
-    memory_add_step(&t.memory, s->program, flow, t.units);
+    t.memory = memory_make(a, p, c, part->partition, forward, backward);
+    Flow *flow = step_flow(a, step_make(a, p, c, part->partition, t.units, t.memory.scratch));
+    step_pack(a, flow, p->target->align);
+    memory_add_step(&t.memory, p, flow, t.units);
     return t;
 }
 

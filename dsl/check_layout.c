@@ -260,8 +260,8 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks 4;` */
-static void take_ffn_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+/* `ffn chunks 4;` `head chunks 4;` */
+static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Setting *setting = to;
     Cursor u = cursor_of(c, s);
@@ -288,7 +288,8 @@ static const Field layout_fields[] = {
     {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
-    {"ffn", take_ffn_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
+    {"ffn", take_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
+    {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
 };
@@ -425,11 +426,27 @@ static void check_travel(Checker *c, const Layout *l)
                   travel_names[l->travel.value], last->name);
 }
 
+/* Chunks have whole key heads, with the queries that read them. */
+static void check_head_chunks(Checker *c, const Layout *l)
+{
+    const int64_t kv_heads = c->program->model.kv_heads;
+    int64_t chunks = l->head_chunks.value;
+    if (l->head_chunks.is_auto || chunks < 2 || kv_heads < 1)
+        return;
+    if (l->tensor.value > 1)
+        diag_error(c->diags, l->head_chunks.span, "chunks of heads are not planned yet where ranks split layers; use `head chunks 1`, or `tensor 1`");
+    while (kv_heads % chunks)
+        chunks--;
+    if (chunks != l->head_chunks.value)
+        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads do not divide the model's %lld kv_heads; use `head chunks %lld`",
+                   (long long)l->head_chunks.value, (long long)kv_heads, (long long)chunks);
+}
+
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .recompute = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic};
+                .travel = automatic, .recompute = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .head_chunks = one};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
@@ -440,6 +457,7 @@ void finish_layout(Checker *c)
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_offload(c, &l);
+    check_head_chunks(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
     check_layout(c, &l);

@@ -109,6 +109,12 @@ int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x
 int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add);
 /* dw[out][in] += dy^T x, fp32. */
 int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw);
+/* The same with `in` columns of a matrix whose rows have `row`; add may be y. */
+int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
+                             BurstBf16 *y);
+int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx,
+                                bool add);
+int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *x, float *dw);
 /* y = x + b, db += the sum of dy's rows; x, y, dy [n][width]. */
 int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y);
 int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db);

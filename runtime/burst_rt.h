@@ -167,6 +167,10 @@ void burst_linear(int64_t n, int in, int out, const float *x, const float *w, fl
 /* dx[n][in] (+)= dy[n][out] W; dw[out][in] += dy^T x. */
 void burst_linear_dx(int64_t n, int in, int out, const float *dy, const float *w, float *dx, bool add);
 void burst_linear_dw(int64_t n, int in, int out, const float *dy, const float *x, float *dw);
+/* The same with `in` columns of a matrix whose rows have `row`. */
+void burst_linear_columns(int64_t n, int in, int out, int row, const float *x, const float *w, float *y, bool add);
+void burst_linear_dx_columns(int64_t n, int in, int out, int row, const float *dy, const float *w, float *dx, bool add);
+void burst_linear_dw_columns(int64_t n, int in, int out, int row, const float *dy, const float *x, float *dw);
 /* y = x + b; db += the sum of dy's rows; x, y, dy [n][width]. */
 void burst_bias(int64_t n, int width, const float *x, const float *b, float *y);
 void burst_bias_back(int64_t n, int width, const float *dy, float *db);

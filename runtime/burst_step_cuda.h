@@ -64,6 +64,24 @@ static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, i
     return burst_gpu_linear_dx(e, n, in, out * tensors, dy, w, dx, add);
 }
 
+static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x, const BurstAct *w,
+                                          const BurstAct *add, BurstAct *y)
+{
+    return burst_gpu_linear_columns(e, n, in, out, row, x, w, add, y);
+}
+
+static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *x,
+                                             float *dw)
+{
+    return burst_gpu_linear_dw_columns(e, n, in, out, row, dy, x, dw);
+}
+
+static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *w,
+                                             BurstAct *dx, bool add)
+{
+    return burst_gpu_linear_dx_columns(e, n, in, out, row, dy, w, dx, add);
+}
+
 static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
 {
     return burst_gpu_bias(e, n, width, x, b, y);

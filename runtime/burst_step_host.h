@@ -88,6 +88,33 @@ static inline int burst_op_linear_dx(BurstExec *e, int64_t n, int in, int out, i
     return BURST_OK;
 }
 
+/* The same with `in` columns of a matrix whose rows have `row`; add: NULL, y, or of its shape. */
+static inline int burst_op_linear_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *x, const BurstAct *w,
+                                          const BurstAct *add, BurstAct *y)
+{
+    (void)e;
+    if (add && add != y)
+        memcpy(y, add, (size_t)(n * out) * sizeof *y);
+    burst_linear_columns(n, in, out, row, x, w, y, add != NULL);
+    return BURST_OK;
+}
+
+static inline int burst_op_linear_dw_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *x,
+                                             float *dw)
+{
+    (void)e;
+    burst_linear_dw_columns(n, in, out, row, dy, x, dw);
+    return BURST_OK;
+}
+
+static inline int burst_op_linear_dx_columns(BurstExec *e, int64_t n, int in, int out, int row, const BurstAct *dy, const BurstAct *w,
+                                             BurstAct *dx, bool add)
+{
+    (void)e;
+    burst_linear_dx_columns(n, in, out, row, dy, w, dx, add);
+    return BURST_OK;
+}
+
 static inline int burst_op_bias(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *b, BurstAct *y)
 {
     (void)e;

@@ -71,10 +71,36 @@ Op op_make(OpKind k)
     return o;
 }
 
+bool op_by_heads(const Op *o)
+{
+    return o->chunked && o->by_heads;
+}
+
+bool op_same_loop(const Op *a, const Op *b)
+{
+    return a->chunked && b->chunked && a->by_heads == b->by_heads;
+}
+
+int op_chunks(const Step *s, const Op *o)
+{
+    return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
+}
+
 bool op_takes_rows(const Step *s, const Op *o, int value)
 {
     const Dim d = s->values.at[value].dim[0];
-    return o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+    return op_by_heads(o) ? s->values.at[value].all_heads : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+}
+
+bool op_takes_whole(const Step *s, const Op *o, int value)
+{
+    return op_by_heads(o) && !is_of_heads(&s->values.at[value]);
+}
+
+bool op_adds(const Step *s, const StepOp *o, int i)
+{
+    const int value = o->op->write[i].value;
+    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && s->values.at[value].kind != VALUE_SCRATCH);
 }
 
 void op_insert(Step *s, Block *b, int at, Op o)
@@ -123,6 +149,11 @@ int64_t model_dim(const Model *m, Dim d)
     case DIM_VOCAB: return m->vocab;
     default: return 1;
     }
+}
+
+bool dim_of_heads(Dim d)
+{
+    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS;
 }
 
 static int64_t dim_size(const Step *s, Dim d)
@@ -180,7 +211,7 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
         return v->bytes;
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
         return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
-    return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
+    return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size * (v->all_heads ? s->head_chunks : 1);
 }
 
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
@@ -225,7 +256,7 @@ const char *step_value_text(Arena *a, const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
     const char *second = v->dim[1] == DIM_ONE ? "" : arena_printf(a, "[%s]", dim_text[v->dim[1]]);
-    return arena_printf(a, "%s [%s]%s%s", v->name, dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
+    return arena_printf(a, "%s %s[%s]%s%s", v->name, v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
 }
 
 static void print_value(const Value *v, Text *out)
@@ -233,7 +264,7 @@ static void print_value(const Value *v, Text *out)
     static const char *const element[] = {"activation", "fp32", "int32", "bytes"};
     static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum", "shard", "rounded", "state", "scratch"};
     const bool two = v->dim[1] != DIM_ONE;
-    text_printf(out, "  %-14s %-10s %-10s [%s]%s%s%s", v->name, kind[v->kind], element[v->element], dim_text[v->dim[0]], two ? "[" : "",
+    text_printf(out, "  %-14s %-10s %-10s %s[%s]%s%s%s", v->name, kind[v->kind], element[v->element], v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], two ? "[" : "",
                 two ? dim_text[v->dim[1]] : "", two ? "]" : "");
     if (v->saved && v->saved_from)
         text_printf(out, ", saved from layer %d on\n", v->saved_from);
@@ -251,6 +282,15 @@ static void print_heading(const Step *s, const Block *b, Text *out)
     text_printf(out, "%s\n", some ? "" : each[b->repeat]);
 }
 
+static void print_loop(const Step *s, const Op *o, Text *out)
+{
+    const Model *m = &s->program->model;
+    if (o->by_heads)
+        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads\n", s->head_chunks, m->heads, m->kv_heads);
+    else
+        text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
+}
+
 void print_step(const Step *s, Text *out)
 {
     text_add(out, "burst-step 1\nvalues\n");
@@ -262,8 +302,8 @@ void print_step(const Step *s, Text *out)
         print_heading(s, &s->block[i], out);
         for (int j = 0; j < s->block[i].ops.n; j++) {
             const Op *o = &s->block[i].ops.at[j];
-            if (o->chunked && (j == 0 || !o[-1].chunked))
-                text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
+            if (o->chunked && (j == 0 || !op_same_loop(o, o - 1)))
+                print_loop(s, o, out);
             print_op(s, o, out);
         }
     }
@@ -295,6 +335,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_tensor(s);
     step_backward(s);
     step_save(s, saving_of(c));
+    step_heads(s);
     step_chunks(s, c->ffn_chunks);
     step_space(s, c->offload);
     step_weights(s, c->sharding);

@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_backward -> step_save -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_backward -> step_save -> step_heads -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -45,6 +45,7 @@ typedef struct Value {
     bool by_heads; /* on the host [heads][tokens][head_dim]: what attention reads and writes */
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
+    bool all_heads; /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
     bool host;     /* in the host's memory, which copies and an optimizer that is there alone read and write */
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
@@ -111,6 +112,7 @@ typedef struct Op {
     int tensors;           /* products of one input: how many tensors, of which `weight` is the first; they follow each other in the unit */
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
+    bool by_heads;         /* chunked: of the heads instead */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
 
@@ -130,6 +132,7 @@ typedef struct Step {
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
+    int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
     bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them */
@@ -151,6 +154,11 @@ void step_backward(Step *s);
 void step_save(Step *s, Saving v);
 /* Backward of a layer, each operation after what it reads and `set` lacks, made again. */
 void make_again(Step *s, const Block *from, const char *set, Block *to);
+/* Attention and its projections over chunks of the heads, as many as the program says. */
+void step_heads(Step *s);
+/* Operations that touch what a loop is of become loops, as few as can be: what lies between two of them goes before the loop where it
+ * reads nothing of it. How many loops. */
+int gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
 /* The operations of the feed-forward network over so many chunks of the tokens. */
 void step_chunks(Step *s, int chunks);
 /* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
@@ -171,8 +179,15 @@ int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
 void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
-/* Whether the operation's operand is one chunk's rows of a value that has all tokens. */
+bool op_by_heads(const Op *o);                         /* of a loop over chunks of the heads */
+bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
+int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
+bool dim_of_heads(Dim d);
+bool is_of_heads(const Value *v);
+/* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
+/* Whether an operation of a loop over heads has all of the value with every chunk: it is not as wide as heads. */
+bool op_takes_whole(const Step *s, const Op *o, int value);
 Op op_make(OpKind k);                                  /* without operands */
 bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */
@@ -196,6 +211,8 @@ void print_step(const Step *s, Text *out); /* --emit=step */
 
 /* ---- flow: the step unrolled ---- */
 typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk; } StepOp; /* visit: of a unit, counted from 0 */
+/* Whether its i-th output is added to: also a sum over chunks of heads after the first. */
+bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
 /* A stretch of memory: all values of one item have the same place. */
 typedef struct Item {

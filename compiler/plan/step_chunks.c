@@ -39,27 +39,37 @@ static bool reads_from(const Op *o, const Op *writer)
     return false;
 }
 
-/* Operations of the loop lie together: what is between them, a norm made again, reads nothing of the loop and goes before it. */
-static void gather_loop(Step *s, Block *b)
+/* The operation at `at` goes before the loop that begins at `first`. */
+static void move_before(Block *b, int at, int first)
 {
-    int first = 0;
-    while (first < b->ops.n && !touches_wide(s, &b->ops.at[first]))
-        first++;
-    int end = first; /* of the loop so far */
-    for (int i = first; i < b->ops.n; i++) {
-        Op o = b->ops.at[i];
-        if (!touches_wide(s, &o))
+    const Op moved = b->ops.at[at];
+    memmove(&b->ops.at[first + 1], &b->ops.at[first], sizeof(Op) * (size_t)(at - first));
+    b->ops.at[first] = moved;
+}
+
+static bool reads_from_loop(const Block *b, int first, int end, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        for (int j = first; j < end; j++)
+            if (reads_from(&b->ops.at[i], &b->ops.at[j]))
+                return true;
+    return false;
+}
+
+int gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
+{
+    int loops = 0, first = 0, end = 0; /* of the loop so far */
+    for (int i = 0; i < b->ops.n; i++) {
+        if (!touches(s, &b->ops.at[i]))
             continue;
-        for (; end < i; first++, end++) {
-            const Op between = b->ops.at[end];
-            for (int j = first; j < end; j++)
-                if (reads_from(&between, &b->ops.at[j]))
-                    abort(); /* a layer whose wide values are made in two places */
-            memmove(&b->ops.at[first + 1], &b->ops.at[first], sizeof(Op) * (size_t)(end - first));
-            b->ops.at[first] = between;
-        }
-        b->ops.at[end++].chunked = true;
+        if (loops == 0 || reads_from_loop(b, first, end, end, i))
+            first = end = i, loops++;
+        for (; end < i; first++, end++)
+            move_before(b, end, first);
+        b->ops.at[end].chunked = true;
+        b->ops.at[end++].by_heads = by_heads;
     }
+    return loops;
 }
 
 void step_chunks(Step *s, int chunks)
@@ -70,7 +80,8 @@ void step_chunks(Step *s, int chunks)
     s->chunk = (s->all_tokens + chunks - 1) / chunks;
     s->chunks = (int)((s->all_tokens + s->chunk - 1) / s->chunk);
     for (int i = 0; i < countof(blocks); i++)
-        gather_loop(s, &s->block[blocks[i]]);
+        if (gather_loops(s, &s->block[blocks[i]], touches_wide, false) > 1)
+            abort(); /* a layer whose wide values are made in two places */
     for (int i = 0; i < s->values.n; i++) {
         Value *v = &s->values.at[i];
         if (!wide(v) || v->kind != VALUE_ACTIVATION || v->saved)

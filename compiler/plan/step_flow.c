@@ -14,9 +14,9 @@ static void unroll_block(Unroll *u, int block, int layer, int unit)
     const Block *b = &u->step->block[block];
     for (int i = 0, end; i < b->ops.n; i = end) {
         const Op *first = &b->ops.at[i];
-        for (end = i + 1; end < b->ops.n && first->chunked && b->ops.at[end].chunked; end++)
+        for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
             ;
-        for (int c = 0; c < (first->chunked ? u->step->chunks : 1); c++)
+        for (int c = 0; c < op_chunks(u->step, first); c++)
             for (int k = i; k < end; k++)
                 *vec_push(u->arena, &u->ops) = (StepOp){&b->ops.at[k], block, layer, u->visit, unit, c};
     }
@@ -126,7 +126,7 @@ static void share_places(Flower *f, const Block *b, int op)
         const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
         if (z->saved && made_apart(f->step, from, to))
             continue;
-        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && (moves || !read_later(b, op, from)))
+        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && a->all_heads == z->all_heads && (moves || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }
 }
@@ -221,6 +221,17 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
 }
 
+/* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts are then still to be read. */
+static bool loop_reads(const Flower *f, const StepOp *at, int value)
+{
+    const Op *first = f->step->block[at->block].ops.at;
+    bool reads = false;
+    for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
+        for (int i = 0; i < OP_READS && o[-1].read[i].value >= 0; i++)
+            reads |= f->same[o[-1].read[i].value] == f->same[value];
+    return reads;
+}
+
 static void run(Flower *f, int t, bool adds)
 {
     const StepOp *at = &f->flow->op[t % f->flow->ops];
@@ -232,8 +243,9 @@ static void run(Flower *f, int t, bool adds)
             touch(f, t, o->read[i], false, false);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
-        const bool rows = at->chunk > 0 && op_takes_rows(f->step, o, o->write[i].value); /* beside other chunks' */
-        touch(f, t, o->write[i], true, !o->adds[i] && !in_place && !adds && !rows);
+        const int value = o->write[i].value;
+        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || loop_reads(f, at, value)); /* beside other chunks' */
+        touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }
 

@@ -50,6 +50,17 @@ static bool is_split(const Program *p, Dim d)
     return p->tensor && (d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_FFN);
 }
 
+/* Of all chunks of heads. */
+static int64_t tensor_dim(const Program *p, Dim d)
+{
+    return model_dim(&p->model, d) * (dim_of_heads(d) ? program_head_chunks(p) : 1);
+}
+
+static Split heads_of(Dim rows, Dim cols)
+{
+    return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
+}
+
 static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, const Tensor *row, int n, int repeat)
 {
     UnitTensor *t = NEW_ARRAY(a, UnitTensor, n);
@@ -58,9 +69,9 @@ static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, con
     for (int i = 0; i < n; i++) {
         if (!has_part(&p->model, row[i].part))
             continue;
-        const int64_t rows = model_dim(&p->model, row[i].rows), cols = model_dim(&p->model, row[i].cols);
+        const int64_t rows = tensor_dim(p, row[i].rows), cols = tensor_dim(p, row[i].cols);
         const Split split = is_split(p, row[i].rows) ? SPLIT_ROWS : is_split(p, row[i].cols) ? SPLIT_COLS : SPLIT_NONE;
-        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split};
+        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split, heads_of(row[i].rows, row[i].cols)};
         at += rows * cols;
     }
     return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};
@@ -200,7 +211,7 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
     Step *s = NEW(a, Step);
     const int tensor = program_tensor(p);
     const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;
-    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .units = units};
+    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .head_chunks = program_head_chunks(p), .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);

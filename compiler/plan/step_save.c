@@ -39,6 +39,20 @@ static Op again_of(const Saver *s, const Op *w)
     return o;
 }
 
+/* Of chunks of heads nothing is left when a sum over them is made but attention's outputs, which cost most: what is read of the
+ * others later, and the norm before them, is made again. */
+static void leave_loop(Saver *s, const Op *w)
+{
+    const Step *step = s->step;
+    if (step->head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) || is_of_heads(&step->values.at[w->write[0].value]))
+        return;
+    for (int i = 0; i < s->forward->ops.n && &s->forward->ops.at[i] < w; i++) {
+        const Op *o = &s->forward->ops.at[i];
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->kind != OP_ATTENTION; j++)
+            s->here[o->write[j].value] = saves(s->set, step->values.at[o->write[j].value].name);
+    }
+}
+
 static void need(Saver *s, int value)
 {
     const Op *w = value < 0 || s->here[value] ? NULL : writer_of(s, value);
@@ -50,6 +64,7 @@ static void need(Saver *s, int value)
     for (int i = 0; i < OP_WRITES; i++)
         if (w->write[i].value >= 0)
             s->here[w->write[i].value] = true;
+    leave_loop(s, w);
 }
 
 static bool savable(const Value *v)

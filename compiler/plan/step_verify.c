@@ -55,7 +55,7 @@ static Data take(Machine *m, Doing *d, int value, int index)
         reject(m, STEP_VALUES, "it reads %s[%d], which nothing has written", name_of(m, value), index);
     d->read[d->reads++] = p;
     const bool rows = r && op_takes_rows(m->step, d->at->op, value);
-    return (Data){value, index, rows ? rows_number(m, r, d->at->chunk) : r ? r->number : 0, r};
+    return (Data){value, index, rows ? rows_number(m, r, d->at) : r ? r->number : 0, r};
 }
 
 static void take_all(Machine *m, Doing *d)
@@ -66,7 +66,7 @@ static void take_all(Machine *m, Doing *d)
         const int value = o->read[i].value, index = index_of(m, d->at, o->read[i]);
         const ValueKind k = m->step->values.at[value].kind;
         if (k == VALUE_INPUT)
-            d->data[d->datas++] = (Data){value, index, own_number(m, d->at, input_number(m, value)), NULL};
+            d->data[d->datas++] = (Data){value, index, taken_number(m, d->at, value, input_number(m, value)), NULL};
         else if (rule_of(o->kind) && (k == VALUE_WEIGHT || k == VALUE_ROUNDED || k == VALUE_STATE))
             d->weight = take(m, d, value, index);
         else
@@ -130,7 +130,7 @@ static int right_operands(const Machine *m, const Doing *d, const Rule *r, const
     int right = 0, words = 0;
     *bad = -1;
     for (; r->read[2 * words] && !absent(x, r->read + 2 * words); words++) {
-        const bool same = words < d->datas && d->data[words].number == own_number(m, d->at, word_number(m, x, r->read + 2 * words));
+        const bool same = words < d->datas && d->data[words].number == taken_number(m, d->at, d->data[words].value, word_number(m, x, r->read + 2 * words));
         right += same;
         if (!same && *bad < 0)
             *bad = words;
@@ -182,11 +182,12 @@ static Record record_of(Machine *m, const Place *p, uint64_t part, bool adds)
                     p->item->offset + p->item->bytes, -1, !adds};
 }
 
-/* Of one chunk's rows, which it adds to or writes anew: other rows stay as they are. */
-static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool adds, int chunk)
+/* Of one chunk's rows, which it adds to or writes anew: other rows of the value stay as they are. */
+static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool adds, const StepOp *o)
 {
     Record r = record_of(m, p, part, adds);
     const Record *other;
+    const int chunk = o->chunk;
     bool there = !adds;
     for (const Record *x = r.before; x; x = x->before)
         there |= x->chunk < 0 || x->chunk == chunk;
@@ -195,7 +196,9 @@ static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool add
     r.chunk = chunk;
     r.anew = !adds;
     r.before = held(m, p->item, &other);
-    r.number += r.before && !adds ? r.before->number - rows_number(m, r.before, chunk) : 0;
+    if (r.before && m->shared[r.before->value] != m->shared[p->value])
+        r.before = NULL;
+    r.number += r.before && !adds ? r.before->number - rows_number(m, r.before, o) : 0;
     return r;
 }
 
@@ -216,15 +219,15 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
         if (beyond || (of_unit && (sum || !r->sum)))
             reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
         else
-            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i], d->at->chunk) :
-                            record_of(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i]);
+            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i], d->at) :
+                            record_of(m, &d->write[i], own_number(m, d->at, part), op_adds(m->step, d->at, i));
         word += of_unit || scratch || beyond ? 0 : 2;
         sum |= of_unit;
     }
     if (*word || sum != r->sum)
         reject(m, STEP_VALUES, "it does not write all that it makes");
     for (int i = 0; i < d->writes && !m->failed; i++) {
-        if (one_layout(m, x->op->kind))
+        if (one_layout(m, x->op->kind) && out[i].chunk < 0)
             out[i].part = 0, out[i].before = d->data[0].record; /* the same sum elsewhere */
         store(m, out[i]);
     }

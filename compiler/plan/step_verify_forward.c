@@ -55,20 +55,21 @@ uint64_t part_number(const Machine *m, const Made *x, char what, int n)
     return number((uint64_t)what, (uint64_t)(x - m->made.at) * 16 + (uint64_t)n, (uint64_t)m->sequence);
 }
 
-uint64_t chunk_number(const Machine *m, uint64_t whole, int chunk)
+uint64_t chunk_number(uint64_t whole, int chunk, int chunks)
 {
     uint64_t first = whole;
-    for (int c = 1; chunk == 0 && c < m->step->chunks; c++)
+    for (int c = 1; chunk == 0 && c < chunks; c++)
         first -= number('c', whole, (uint64_t)c);
     return chunk == 0 ? first : number('c', whole, (uint64_t)chunk);
 }
 
-uint64_t rows_number(const Machine *m, const Record *r, int chunk)
+uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o)
 {
+    const int chunk = o->chunk;
     uint64_t sum = 0;
     for (; r; r = r->before) {
         if (r->chunk < 0)
-            return sum + chunk_number(m, r->number, chunk);
+            return sum + chunk_number(r->number, chunk, op_chunks(m->step, o->op));
         sum += r->chunk == chunk ? r->part : 0;
         if (r->chunk == chunk && r->anew)
             return sum;
@@ -78,7 +79,12 @@ uint64_t rows_number(const Machine *m, const Record *r, int chunk)
 
 uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole)
 {
-    return o->op->chunked ? chunk_number(m, whole, o->chunk) : whole;
+    return o->op->chunked ? chunk_number(whole, o->chunk, op_chunks(m->step, o->op)) : whole;
+}
+
+uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    return op_takes_whole(m->step, o->op, value) ? whole : own_number(m, o, whole);
 }
 
 /* Of the kept rows of a value. */

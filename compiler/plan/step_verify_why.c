@@ -58,16 +58,22 @@ static int count_part(const Record *r, uint64_t part)
     return n;
 }
 
+/* Of the loop that forward's operation, and so its backward, is in. */
+static int chunks_of(const Machine *m, const Made *x)
+{
+    return x->op->chunked ? op_chunks(m->step, x->op) : m->step->chunks;
+}
+
 /* What is wrong with a part of a sum, which may have come in chunks; NULL: it is there once. */
 static const char *part_fault(const Machine *m, const Record *r, uint64_t part, const Made *of)
 {
-    const int whole = count_part(r, part);
-    for (int c = 0; !whole && c < m->step->chunks && m->step->chunks > 1; c++) {
-        const int n = count_part(r, chunk_number(m, part, c));
+    const int whole = count_part(r, part), chunks = chunks_of(m, of);
+    for (int c = 0; !whole && c < chunks && chunks > 1; c++) {
+        const int n = count_part(r, chunk_number(part, c, chunks));
         if (n != 1)
             return arena_printf(m->arena, "chunk %d of the part of %s %s", c, made_text(m, of), n ? "is in it twice" : "is missing");
     }
-    return whole == 1 || (!whole && m->step->chunks > 1) ? NULL :
+    return whole == 1 || (!whole && chunks > 1) ? NULL :
            arena_printf(m->arena, "the part of %s %s", made_text(m, of), whole ? "is in it twice" : "is missing");
 }
 

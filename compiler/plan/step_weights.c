@@ -130,7 +130,7 @@ static int zero_at(const Block *b)
     int i = 0;
     while (!makes_gradients(&b->ops.at[i]))
         i++;
-    while (i > 0 && b->ops.at[i].chunked && b->ops.at[i - 1].chunked)
+    while (i > 0 && op_same_loop(&b->ops.at[i], &b->ops.at[i - 1]))
         i--;
     return i;
 }

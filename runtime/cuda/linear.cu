@@ -8,25 +8,42 @@
 enum { OPERANDS = 4, LARGEST_ALIGNMENT = 256 }; /* A, B, C, D */
 
 /* y^T [out][n] = W [out][in] x^T. */
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
-                     BurstBf16 *y)
+int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
+                             BurstBf16 *y)
 {
-    Shape s = {.transpose_a = 1, .m = out, .n = n, .k = in, .lda = in, .ldb = in, .ldc = out, .beta = add != NULL};
+    Shape s = {.transpose_a = 1, .m = out, .n = n, .k = in, .lda = row, .ldb = in, .ldc = out, .beta = add != NULL};
     return gpu_product(g, &s, w, x, add ? add : y, y);
 }
 
 /* dx^T [in][n] = W^T dy^T. */
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx,
+                                bool add)
 {
-    Shape s = {.m = in, .n = n, .k = out, .lda = in, .ldb = out, .ldc = in, .beta = add};
+    Shape s = {.m = in, .n = n, .k = out, .lda = row, .ldb = out, .ldc = in, .beta = add};
     return gpu_product(g, &s, w, dy, dx, dx);
 }
 
 /* dw^T [in][out] += x^T dy. */
+int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+{
+    Shape s = {.transpose_b = 1, .m = in, .n = out, .k = n, .lda = in, .ldb = out, .ldc = row, .fp32_out = 1, .beta = 1};
+    return gpu_product(g, &s, x, dy, dw, dw);
+}
+
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add,
+                     BurstBf16 *y)
+{
+    return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
+}
+
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+{
+    return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
+}
+
 int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
 {
-    Shape s = {.transpose_b = 1, .m = in, .n = out, .k = n, .lda = in, .ldb = out, .ldc = in, .fp32_out = 1, .beta = 1};
-    return gpu_product(g, &s, x, dy, dw, dw);
+    return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
 }
 
 /* ---- planned products ---- */

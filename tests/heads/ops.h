@@ -29,37 +29,52 @@ int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *toke
     });
 }
 
-int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+int burst_gpu_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * out; at++) {
             double sum = add ? value_of(add[at]) : 0;
             for (int64_t i = 0; i < in; i++)
-                sum += value_of(x[at / out * in + i]) * value_of(w[at % out * in + i]);
+                sum += value_of(x[at / out * in + i]) * value_of(w[at % out * row + i]);
             y[at] = rounded(sum);
         }
     });
 }
 
-int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+int burst_gpu_linear_dx_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < n * in; at++) {
             double sum = add ? value_of(dx[at]) : 0;
             for (int64_t o = 0; o < out; o++)
-                sum += value_of(dy[at / in * out + o]) * value_of(w[o * in + at % in]);
+                sum += value_of(dy[at / in * out + o]) * value_of(w[o * row + at % in]);
             dx[at] = rounded(sum);
         }
     });
 }
 
-int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+int burst_gpu_linear_dw_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
 {
     return compute(g, [=] {
         for (int64_t at = 0; at < (int64_t)out * in; at++)
             for (int64_t t = 0; t < n; t++)
-                dw[at] += (float)(value_of(dy[t * out + at / in]) * value_of(x[t * in + at % in]));
+                dw[at / in * row + at % in] += (float)(value_of(dy[t * out + at / in]) * value_of(x[t * in + at % in]));
     });
+}
+
+int burst_gpu_linear(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
+{
+    return burst_gpu_linear_columns(g, n, in, out, in, x, w, add, y);
+}
+
+int burst_gpu_linear_dx(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add)
+{
+    return burst_gpu_linear_dx_columns(g, n, in, out, in, dy, w, dx, add);
+}
+
+int burst_gpu_linear_dw(BurstGpu *g, int64_t n, int in, int out, const BurstBf16 *dy, const BurstBf16 *x, float *dw)
+{
+    return burst_gpu_linear_dw_columns(g, n, in, out, in, dy, x, dw);
 }
 
 int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)

@@ -31,6 +31,7 @@ static Program random_program(bool cuda, bool split)
                       .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
+    p.head_chunks = !split && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 : 0;
     return p;
 }
 
@@ -116,7 +117,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
     c.saving.tail = (1 + draw(9)) / 10.0;
-    if (p->tensor && c.recompute == RECOMPUTE_TAIL)
+    if ((p->tensor || p->head_chunks) && c.recompute == RECOMPUTE_TAIL)
         c.recompute = RECOMPUTE_FULL;
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
@@ -147,8 +148,8 @@ Case *make_split_case(bool cuda, int i, bool split)
     c->arena = a;
     c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
-    const int t = program_tensor(&c->program);
-    c->shape = (Shape64){m->layers, m->hidden, m->heads * t, m->kv_heads * t, m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+    const int t = program_tensor(&c->program), parts = t * program_head_chunks(&c->program);
+    c->shape = (Shape64){m->layers, m->hidden, m->heads * parts, m->kv_heads * parts, m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
                          .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);

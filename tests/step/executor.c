@@ -235,12 +235,32 @@ static void tensor_sum(const Machine *m, double *x[RANKS][OP_READS], double *y[R
         }
 }
 
+static bool loops_over_heads(const Op *o) { return o->chunked && o->by_heads; }
+
+static bool is_of_some_heads(const Machine *m, Operand x)
+{
+    const Dim *d = m->step->values.at[x.value].dim;
+    for (int i = 0; i < 2; i++)
+        if (d[i] == DIM_QUERY || d[i] == DIM_KEY || d[i] == DIM_HEADS || d[i] == DIM_KEY_HEADS)
+            return true;
+    return false;
+}
+
+/* Of a chunk of heads: its rows of the tensor, or its columns. */
 static void run_op(Machine *m, const Op *o)
 {
-    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[m->run->flow->op[m->t].block]);
-    const int64_t in = t ? t->cols : 0, out = t ? t->rows * o->tensors : 0;
+    const StepOp *at = &m->run->flow->op[m->t];
+    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[at->block]);
+    const int64_t rows = t && loops_over_heads(o) && t->heads == SPLIT_ROWS ? m->step->head_chunks : 1;
+    const int64_t cols = t && loops_over_heads(o) && t->heads == SPLIT_COLS ? m->step->head_chunks : 1;
+    const int64_t in = t ? t->cols / cols : 0, out = t ? t->rows * o->tensors / rows : 0;
+    const int64_t first = rows > 1 ? at->chunk * out * in : cols > 1 ? at->chunk * in : 0;
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
+    w = w ? w + first : NULL;
+    dw = dw ? dw + first : NULL;
+    m->row = t ? t->cols : 0;
+    m->adds = o->adds[0] || (loops_over_heads(o) && at->chunk > 0 && o->write[0].value >= 0 && !is_of_some_heads(m, o->write[0]));
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS ||
                        o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX;
     const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DW ||
@@ -315,6 +335,20 @@ static void run_chunk(Machine *m, const Op *o)
     run_op(m, o);
 }
 
+/* All chunks of heads lie one after the other; of what has one chunk it is that. */
+static void run_heads(Machine *m, const Op *o)
+{
+    const int chunks = m->step->head_chunks, chunk = m->run->flow->op[m->t].chunk;
+    m->n = m->run->tokens;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (m->step->values.at[o->read[i].value].all_heads)
+            m->nx[i] /= chunks, m->x[i] += chunk * m->nx[i];
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        if (m->step->values.at[o->write[i].value].all_heads)
+            m->ny[i] /= chunks, m->y[i] += chunk * m->ny[i];
+    run_op(m, o);
+}
+
 /* Rows that are there, of those that there is room for. */
 static int64_t true_size(const Machine *m, Operand x, int64_t n)
 {
@@ -382,7 +416,7 @@ static void run_ranks(Machine *m, const Op *o, Operands *all)
         memcpy(m->y, all->y[r], sizeof m->y);
         memcpy(m->nx, all->nx, sizeof m->nx);
         memcpy(m->ny, all->ny, sizeof m->ny);
-        (o->chunked ? run_chunk : run_whole)(m, o);
+        (loops_over_heads(o) ? run_heads : o->chunked ? run_chunk : run_whole)(m, o);
     }
 }
 

@@ -20,6 +20,8 @@ typedef struct Machine {
     int t;         /* the operation */
     double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
     int64_t nx[OP_READS], ny[OP_WRITES];
+    int64_t row;               /* from one row of the operation's weights to the next */
+    bool adds;                 /* to its first output */
     Queue queue[STREAMS];
     int sequence;              /* of the operation at t */
     bool lost;

@@ -13,7 +13,7 @@ static void linear(Machine *m, int64_t in, int64_t out, const double *w, const d
         for (int64_t o = 0; o < out; o++) {
             double sum = add ? add[t * out + o] : 0;
             for (int64_t i = 0; i < in; i++)
-                sum += m->x[0][t * in + i] * w[o * in + i];
+                sum += m->x[0][t * in + i] * w[o * m->row + i];
             m->y[0][t * out + o] = sum;
         }
 }
@@ -24,7 +24,7 @@ static void linear_dx(Machine *m, int64_t in, int64_t out, const double *w, bool
         for (int64_t i = 0; i < in; i++) {
             double sum = adds ? m->y[0][t * in + i] : 0;
             for (int64_t o = 0; o < out; o++)
-                sum += m->x[0][t * out + o] * w[o * in + i];
+                sum += m->x[0][t * out + o] * w[o * m->row + i];
             m->y[0][t * in + i] = sum;
         }
 }
@@ -34,7 +34,7 @@ static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < in; i++)
             for (int64_t t = 0; t < m->n; t++)
-                dw[o * in + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
+                dw[o * m->row + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
 }
 
 /* Rows as wide as the weights: tokens, or their heads. */
@@ -276,7 +276,7 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     switch (o->kind) {
     case OP_EMBED: embed(m, w); break;
     case OP_NORM: norm(m, in, w); break;
-    case OP_LINEAR: linear(m, in, out, w, residual ? m->x[1] : NULL); break;
+    case OP_LINEAR: linear(m, in, out, w, m->adds ? m->y[0] : residual ? m->x[1] : NULL); break;
     case OP_BIAS: bias(m, in, w); break;
     case OP_BIAS_BACK: bias_back(m, in, dw); break;
     case OP_ROPE: rope(m, 1); break;
@@ -289,9 +289,9 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_SWIGLU: swiglu(m); break;
     case OP_LOSS: loss(m, w, dw); break;
     case OP_EMBED_BACK: embed_back(m, dw); break;
-    case OP_NORM_BACK: norm_back(m, in, w, dw, o->adds[0]); break;
+    case OP_NORM_BACK: norm_back(m, in, w, dw, m->adds); break;
     case OP_LINEAR_DW: linear_dw(m, in, out, dw); break;
-    case OP_LINEAR_DX: linear_dx(m, in, out, w, o->adds[0]); break;
+    case OP_LINEAR_DX: linear_dx(m, in, out, w, m->adds); break;
     case OP_SWIGLU_BACK: swiglu_back(m); break;
     case OP_DELTA: delta(m, o->read[2].value >= 0); break;
     case OP_SINK: sink(m, w); break;

@@ -245,9 +245,9 @@ static void other_chunk(Case *c, Mutant *m, int t)
 {
     while (t < m->flow.ops && !m->op[t].op->chunked)
         t++;
-    if (t == m->flow.ops || c->step->chunks == 1)
+    if (t == m->flow.ops || op_chunks(c->step, m->op[t].op) == 1)
         return;
-    m->op[t].chunk = (m->op[t].chunk + 1 + draw(c->step->chunks - 1)) % c->step->chunks;
+    m->op[t].chunk = (m->op[t].chunk + 1 + draw(op_chunks(c->step, m->op[t].op) - 1)) % op_chunks(c->step, m->op[t].op);
     m->made = true;
 }
 

@@ -53,6 +53,7 @@ class Layout(typing.NamedTuple):
     offload: str = ""
     memory: int = 0  # bytes of a device; 0: more than enough
     mesh: tuple = ()  # sizes of the schedule's coordinates
+    head_chunks: int = 1
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -62,6 +63,7 @@ class Layout(typing.NamedTuple):
         text += f"_{self.placement}_{self.offload}"
         text += f"_{self.memory}" if self.memory else ""
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
+        text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -81,6 +83,7 @@ class Layout(typing.NamedTuple):
         more += f" shares {self.shares};" if self.shares else ""
         more += f" placement {self.placement};" if self.placement else ""
         more += f" offload {self.offload};" if self.offload else ""
+        more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
         return text.replace(" }", more + " }")
 
 
@@ -166,6 +169,14 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, offload="activations"), Shape(part=NORM, masks=("document", "causal", "full"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", offload="activations(o, lse)"),
      Shape(sinks=True, masks=("causal", "window(17)", "causal", "full"))),
+    (ONE._replace(head_chunks=2), Shape(masks=("document", "causal"))),
+    (ONE._replace(head_chunks=4, recompute="full"), Shape(kv_heads=4, part=NORM, sinks=True)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="selective", weights="zero2", chunks=3, head_chunks=2), Shape(part=BIAS, tied="yes")),
+    (Layout("burst", "queries", "striped", 2, 2, recompute="full", weights="zero1", head_chunks=4), Shape(kv_heads=8, sinks=True)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full", head_chunks=2), Shape(kv_heads=2, masks=("window(17)", "document"))),
+    (Layout("ring", "keys", "striped", lanes=3, shares="5, 1, 2", offload="activations(o, lse)", recompute="selective", head_chunks=3),
+     Shape(heads=6, kv_heads=3, masks=("causal", "document", "full"))),
+    (Layout("burst", "keys", "zigzag", nodes=2, lanes=2, recompute="save(x_mid, q_raw, v(1))", head_chunks=2), Shape(part=NORM)),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -174,6 +185,9 @@ HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node")
           Layout("ulysses", "keys", "contiguous", 2, 4, 2, weights="zero3 within 4"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3_no_sync within node"),
           Layout("ring", "keys", "zigzag", 2, 4, 2, weights="zero2 within 1")]
+HEADS = [ONE._replace(head_chunks=2), Layout("ring", "keys", "zigzag", lanes=2, recompute="full", head_chunks=2),
+         Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective", head_chunks=2),
+         Layout("burst", "queries", "striped", nodes=2, lanes=2, recompute="full", chunks=3, offload="activations", head_chunks=2)]
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
@@ -355,6 +369,9 @@ class Training:
         self.agree(HYBRID)
         self.cut(HYBRID[1], self.folder / "hybrid", (ONE, HYBRID[1]._replace(weights="zero3"), HYBRID[3]))
 
+    def heads(self):
+        self.agree(HEADS)
+
     def tensor(self):
         self.agree(TENSOR)
         self.cut(TENSOR[1], self.folder / "tensor", (ONE, TENSOR[0], TENSOR[3]))
@@ -470,7 +487,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "tensor", "schedules", "offload", "optimizer", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tensor", "schedules", "offload", "optimizer", "equality", "failure", "mpi"]
 
 
 def main():
