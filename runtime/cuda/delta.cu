@@ -43,6 +43,17 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 }
 
 /* ---- add ---- */
+/* z = x + y, VEC of them; z may be one of the two. */
+template <class T> static __device__ void add_vector(const T *x, const T *y, T *z)
+{
+    float a[VEC], b[VEC];
+    load(x, a);
+    load(y, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(z, b);
+}
+
 static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool aligned, const float *x, float *y)
 {
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
@@ -51,12 +62,7 @@ static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool
             y[j] += x[j];
         return;
     }
-    float a[VEC], b[VEC];
-    load(x + i, a);
-    load(y + i, b);
-    for (int j = 0; j < VEC; j++)
-        b[j] += a[j];
-    store(y + i, b);
+    add_vector(x + i, y + i, y + i);
 }
 
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
@@ -73,12 +79,7 @@ static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (i >= count)
         return;
-    float a[VEC], b[VEC];
-    load(x + i, a);
-    load(y + i, b);
-    for (int j = 0; j < VEC; j++)
-        b[j] += a[j];
-    store(z + i, b);
+    add_vector(x + i, y + i, z + i);
 }
 
 int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
