@@ -206,7 +206,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
 void record_sequences(Recorder *r, int times);    /* what follows is one of so many sequences that are alike */
 void record_visit(Recorder *r, double now, bool begins); /* the last one has ended; whether another begins. Seconds since the sequence began */
 void record_span(Recorder *r, BurstSpan s);       /* collectives: a: of the embedding, b: the visit whose unit it is */
-void record_attention(Recorder *r, bool backward, const AttentionTime *t, double now);
+void record_attention(Recorder *r, const Schedule *s, const AttentionTime *t, double now);
 void record_stretch(Recorder *r, double now);     /* one ends, another begins */
 /* Of more than most_spans spans an attention becomes one, and what is computed between waits one span for each part. */
 enum { ALL_SPANS = INT32_MAX };

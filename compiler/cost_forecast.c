@@ -178,14 +178,13 @@ static BurstSpan span_of(const Recorder *r, const Schedule *s, const Busy *b)
     return span;
 }
 
-void record_attention(Recorder *r, bool backward, const AttentionTime *t, double now)
+void record_attention(Recorder *r, const Schedule *s, const AttentionTime *t, double now)
 {
-    const Schedule *s = backward ? r->draft->backward : r->draft->forward;
     int n = 0;
     for (int i = 0; i < t->intervals; i++)
         n += t->interval[i].rank == r->parts->busiest;
     if (n > r->most_spans)
-        add_span(r, (BurstSpan){.begin = now, .end = now + t->seconds, .part = backward ? BURST_P_ATTENTION_BACK : BURST_P_ATTENTION});
+        add_span(r, (BurstSpan){.begin = now, .end = now + t->seconds, .part = s->backward ? BURST_P_ATTENTION_BACK : BURST_P_ATTENTION});
     for (int i = 0; i < t->intervals && n <= r->most_spans; i++) {
         if (t->interval[i].rank != r->parts->busiest)
             continue;

@@ -36,7 +36,7 @@ typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
 /* Values of a coordinate that are taken together, so that nodes stay whole (unless one holds all). */
 static int unit_of(const Draft *d, int coord)
 {
-    const Choice *c = d->forward->choice;
+    const Choice *c = d->attention[0].choice;
     int gpus = d->program->cluster.groups[0].gpus, node = c->ranks * choice_tensor(c) > gpus ? gpus : 1;
     return node / gcd(node, c->placed && c->size[coord] > 1 ? c->place[coord] : c->stride[coord]);
 }
@@ -62,8 +62,8 @@ static Grid whole_grid(const Choice *c)
 /* Few enough for about CELLS operations, and at least two units of a coordinate. */
 static Grid part_of_grid(const Draft *d)
 {
-    const Choice *c = d->forward->choice;
-    int ops = d->forward->trace.n > d->backward->trace.n ? d->forward->trace.n : d->backward->trace.n, wanted = 0;
+    const Choice *c = d->attention[0].choice;
+    int ops = draft_operations(d), wanted = 0;
     Grid g = whole_grid(c);
     for (int i = coord_inside(c, -1); i >= 0 && wanted < 2; i = coord_inside(c, i)) {
         int unit = unit_of(d, i), units = c->size[i] / unit;
@@ -78,7 +78,7 @@ static Grid part_of_grid(const Draft *d)
 
 int cost_simulated_ranks(const Draft *d)
 {
-    int ranks = d->forward->choice->ranks;
+    int ranks = d->choice.ranks;
     const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
     if (ranks <= EXACT_RANKS || one_pair)
         return ranks; /* all-to-all alone costs little for any number of ranks */
@@ -87,7 +87,7 @@ int cost_simulated_ranks(const Draft *d)
 
 static int real_rank(const Draft *d, const Grid *g, int simulated)
 {
-    const Choice *c = d->forward->choice;
+    const Choice *c = d->attention[0].choice;
     int rank = 0;
     for (int i = 0; i < c->coords; i++) {
         int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
@@ -100,7 +100,7 @@ static int real_rank(const Draft *d, const Grid *g, int simulated)
 
 static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 {
-    const Choice *c = d->forward->choice;
+    const Choice *c = d->attention[0].choice;
     Grid g = in->ranks == c->ranks ? whole_grid(c) : part_of_grid(d);
     int *rank = NEW_ARRAY(a, int, in->ranks);
     for (int i = 0; i < in->ranks; i++)
@@ -114,7 +114,7 @@ static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 static int slowest_group(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
-    const Choice *choice = d->forward->choice;
+    const Choice *choice = &d->choice;
     int slowest = 0;
     double least = INFINITY;
     for (int g = 0; g < c->world / choice->ranks / choice_tensor(choice); g++)
@@ -131,7 +131,7 @@ static int slowest_group(const Draft *d)
 static int groups_alike(const Draft *d)
 {
     const Cluster *c = &d->program->cluster;
-    const Choice *choice = d->forward->choice;
+    const Choice *choice = &d->choice;
     int alike = 0;
     for (int g = 0; choice->placed && g < choice->data; g++)
         alike += cluster_node_of(c, choice_rank(choice, g, 0)) == cluster_node_of(c, choice_rank(choice, 0, 0));
@@ -169,20 +169,21 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w, double
 /* Which of the ranks that share the heads it is. */
 static int place_of(const Loader *l, int rank)
 {
-    return l->shares == 1 ? 0 : rel_coord(&l->draft->choice, rank, l->draft->choice.schedule->exchanged);
+    return l->shares == 1 ? 0 : rel_coord(l->in->schedule->choice, rank, l->in->schedule->choice->schedule->exchanged);
 }
 
 /* chunk: with its piece, where chunks of t have several. */
 static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
 {
-    const int pieces = tensor_pieces(&l->draft->choice, t), piece = chunk_piece(&l->draft->choice, chunk);
+    const Choice *c = l->in->schedule->choice;
+    const int pieces = tensor_pieces(c, t), piece = chunk_piece(c, chunk);
     int64_t tokens = 0;
     if (pieces > 1) {
-        const int64_t n = l->draft->partition->of[chunk % l->draft->choice.ranks].tokens;
+        const int64_t n = l->draft->partition->of[chunk % c->ranks].tokens;
         return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
     }
     for (int i = 0; i < l->shares; i++)
-        tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(&l->draft->choice, chunk, i)].tokens;
+        tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(c, chunk, i)].tokens;
     return tokens;
 }
 
@@ -195,7 +196,7 @@ static double head_share(const Loader *l, TensorId t, int place)
 
 static PairWork work_of(const Loader *l, int q, int k)
 {
-    const Choice *c = &l->draft->choice;
+    const Choice *c = l->in->schedule->choice;
     PairWork sum = {0};
     if (l->shares == 1)
         return pair_work(l->counts, q, k);
@@ -214,7 +215,7 @@ static PairWork work_of(const Loader *l, int q, int k)
 /* keys NULL: chunks of keys travel whole. */
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTileRange *keys)
 {
-    const Choice *c = &l->draft->choice;
+    const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
@@ -253,7 +254,7 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
 
 static void load_arrivals(Loader *l, const Instance *i, const BurstTileRange *live, double *bytes)
 {
-    const Choice *c = l->draft->forward->choice;
+    const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
     const TensorId t = i->node->ref[0].tensor;
     int there = rel_sub(c, i->chunk[0], i->hop);
@@ -283,7 +284,7 @@ static void load_transfers(Loader *l)
 
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
-    AttentionInput in = {.cluster = &d->program->cluster, .schedule = backward ? d->backward : d->forward,
+    AttentionInput in = {.cluster = &d->program->cluster, .schedule = draft_schedule(d, mask, backward),
                          .group = slowest_group(d), .ranks = ranks};
     in.alike = groups_alike(d);
     choose_ranks(a, d, &in);
@@ -292,7 +293,7 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
     in.keys = d->choice.ranges ? NEW_ARRAY(a, BurstTileRange, cells) : NULL;
-    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(&d->choice, backward), .pairs = pairs};
+    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(in.schedule->choice, backward), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks],

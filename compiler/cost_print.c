@@ -137,15 +137,15 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
 {
     Arena *a = arena_new();
     StepParts p = step_parts(a, d);
-    const Choice *choice = d->forward->choice;
+    const Choice *choice = &d->choice;
     text_printf(out, "burst-cost 1\n%s\n", choice_text(a, choice));
     if (p.ranks < choice->ranks)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
     print_sums(a, &d->program->cluster, c, out);
     print_table(a, d, &p, c, out);
     const LayerKind *first = &p.kind[d->program->layer_mask[0]];
-    print_timeline(d->forward, &p, &first->time[0], out);
-    print_timeline(d->backward, &p, &first->time[1], out);
+    for (int backward = 0; backward < 2; backward++)
+        print_timeline(first->input[backward].schedule, &p, &first->time[backward], out);
     arena_free(a);
 }
 

@@ -175,7 +175,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
     }
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
-    p->choice = d->forward->choice;
+    p->choice = d->attention[0].choice;
     for (int r = 0; r < p->ranks; r++)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);

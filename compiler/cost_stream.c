@@ -323,7 +323,7 @@ static void attend(Streams *s, LayerKind *l, Attend which)
     l->times[which] += s->times;
     if (s->record) {
         record_stretch(s->record, s->now);
-        record_attention(s->record, backward, t, s->now);
+        record_attention(s->record, l->input[which].schedule, t, s->now);
     }
     if (shares)
         share_time(s, t);

@@ -113,9 +113,7 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_RANGES", 1, "transfers carry of keys the tiles that somebody further along reads, or added to");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
-    for (int i = 0; i < c->coords; i++)
-        add_constant(e, arena_printf(e->arena, "PLAN_SIZE%d", i), c->size[i],
-                     arena_printf(e->arena, "coordinate %s", c->schedule->coord_name[i]));
+    emit_coordinates(e);
 }
 
 /* Of the ranks that share heads; the most that any of them has. */
@@ -132,7 +130,7 @@ static void emit_shares(Emit *e)
         {"PLAN_ROW_TOKENS", h.tokens, "most that ranks who share heads have together"},
         {"PLAN_FORWARD_BY_HEADS", by_heads[0], NULL},
         {"PLAN_BACKWARD_BY_HEADS", by_heads[1], NULL},
-        {"PLAN_FORWARD_POOLS", e->draft->forward->pools, "the others are of backward"},
+        {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the others are of backward"},
     };
     add_constants(e, row, countof(row));
 }
@@ -176,30 +174,41 @@ static void emit_sizes(Emit *e)
 }
 
 /* Not where a ring has one rank, and never passes any. */
-static bool outputs_travel(const Schedule *forward)
+static bool outputs_travel(const Draft *d)
 {
-    for (int p = 0; p < forward->pools; p++)
-        if (forward->pool[p].tensor == T_O && forward->pool[p].slots > 0)
-            return true;
+    for (int i = 0; i < d->attentions; i++)
+        for (int p = 0; p < d->attention[i].way[0]->pools; p++)
+            if (d->attention[i].way[0]->pool[p].tensor == T_O && d->attention[i].way[0]->pool[p].slots > 0)
+                return true;
     return false;
+}
+
+/* How many slots the largest has. */
+static int emit_pools(Emit *e, const Schedule *s)
+{
+    int most = 1;
+    for (int p = 0; p < s->pools; p++) {
+        const Pool *pool = &s->pool[p];
+        text_printf(e->out, "    PLAN_POOL_%s, /* %s %s: %d */\n", pool->name, s->backward ? "backward" : "forward", tensor_name(pool->tensor),
+                    pool->slots);
+        most = pool->slots > most ? pool->slots : most;
+    }
+    return most;
 }
 
 static void emit_pool_names(Emit *e)
 {
-    const Schedule *both[2] = {e->draft->forward, e->draft->backward};
-    int pools = 0, most = 1;
+    const int channels = draft_channels(e->draft);
+    int most = 1;
     text_add(e->out, "\n/* Slots of travelling chunks, by tensor and way; back_: of backward. */\nenum {\n");
-    for (int i = 0; i < 2; i++)
-        for (int p = 0; p < both[i]->pools; p++, pools++) {
-            const Pool *pool = &both[i]->pool[p];
-            text_printf(e->out, "    PLAN_POOL_%s, /* %s %s: %d */\n", pool->name, i ? "backward" : "forward",
-                        tensor_name(pool->tensor), pool->slots);
-            most = pool->slots > most ? pool->slots : most;
-        }
+    for (int i = 0; i < 2 * e->draft->attentions; i++) {
+        const int slots = emit_pools(e, e->draft->attention[i / 2].way[i % 2]);
+        most = slots > most ? slots : most;
+    }
     text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
-                both[1]->channels ? both[1]->channels : 1);
+                channels ? channels : 1);
     if (device(e))
-        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", outputs_travel(both[0]));
+        text_printf(e->out, "    PLAN_OUTPUTS_TRAVEL = %d, /* parts of outputs are merged at home */\n", outputs_travel(e->draft));
     text_add(e->out, "};\n");
 }
 
@@ -242,8 +251,11 @@ static const char *take_call(bool device)
 /* In forward queries travel without dO and the rows' statistics. */
 static bool queries_alone(const Emit *e, const Pool *pool)
 {
-    const Schedule *forward = e->draft->forward;
-    return pool->tensor == T_Q && pool >= forward->pool && pool < forward->pool + forward->pools;
+    for (int i = 0; i < e->draft->attentions; i++)
+        for (int p = 0; p < e->draft->attention[i].way[0]->pools; p++)
+            if (pool == &e->draft->attention[i].way[0]->pool[p])
+                return pool->tensor == T_Q;
+    return false;
 }
 
 static void emit_buffer(Emit *e, const Buffer *b)
@@ -264,7 +276,7 @@ static void emit_buffer(Emit *e, const Buffer *b)
 
 static void emit_live(Emit *e)
 {
-    int ops = e->draft->forward->trace.n > e->draft->backward->trace.n ? e->draft->forward->trace.n : e->draft->backward->trace.n;
+    const int ops = draft_operations(e->draft);
     text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);
@@ -531,11 +543,7 @@ static void emit_header(Emit *e, const char *command)
 static void emit_plan_of_step(Emit *e)
 {
     text_printf(e->out, "#include \"%s\"\n\n/* ---- attention of one layer ---- */\n\n", language(e)->attention);
-    text_add(e->out, "/* A chunk's number from its coordinates, which wrap around. */\n");
-    emit_chunk(e);
-    text_add(e->out, "\n");
-    emit_schedule(e, e->draft->forward);
-    emit_schedule(e, e->draft->backward);
+    emit_attentions(e);
     text_add(e->out, "/* ---- a step ---- */\n");
     emit_tensors(e);
     emit_places(e);
@@ -553,8 +561,7 @@ static void emit_rest(Emit *e)
     emit_host_masks(e);
     if (device(e))
         emit_kernels(e);
-    emit_trace(e, e->draft->forward);
-    emit_trace(e, e->draft->backward);
+    emit_traces(e);
     text_add(e->out, "/* ---- memory, and what the runtime reads ---- */\n\n");
     emit_alloc(e);
     emit_units(e);

@@ -16,9 +16,9 @@ typedef struct Emit {
 /* One line, indented by braces: closing ones at its begin, opening ones at its end. */
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
-void emit_schedule(Emit *e, const Schedule *s); /* plan_forward or plan_backward */
-void emit_trace(Emit *e, const Schedule *s);    /* its operations, for runtime/trace.c; by chunks only */
-void emit_chunk(Emit *e);                       /* plan_chunk */
+void emit_coordinates(Emit *e);                 /* their sizes */
+void emit_attentions(Emit *e);                  /* plan_forward and plan_backward; of each attention, where layers have several */
+void emit_traces(Emit *e);                      /* their operations, for runtime/trace.c; by chunks only */
 void emit_tensors(Emit *e);                     /* where tensors lie in their units */
 void emit_places(Emit *e);                      /* where the step's values lie in the arena */
 const char *constant_name(Arena *a, const char *text);    /* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
@@ -27,6 +27,6 @@ void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
 void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
-const char *channel_name(const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
+const char *channel_name(Arena *a, const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
 
 #endif

@@ -10,6 +10,17 @@
 
 typedef struct Walk { Emit *emit; const Schedule *s; bool trace; } Walk;
 
+/* "plan_forward", and where layers attend in several ways "plan_forward_as_near_keys": no function of the headers has such a name. */
+static const char *named(Emit *e, const char *what, const Schedule *s)
+{
+    return s->name ? arena_printf(e->arena, "%s_as_%s", what, s->name) : what;
+}
+
+static const char *size_name(Emit *e, const Schedule *s, int coord)
+{
+    return arena_printf(e->arena, s->name ? "PLAN_SIZE%d_%s" : "PLAN_SIZE%d", coord, s->name);
+}
+
 static const char *const tensor_constant[TENSOR_COUNT] = {
 #define X(id, name, acc) "BURST_T_" #id,
     TENSORS(X)
@@ -18,14 +29,14 @@ static const char *const tensor_constant[TENSOR_COUNT] = {
 
 /* ---- expressions ---- */
 
-typedef struct Writer { const SchedText *text; Text *out; } Writer;
+typedef struct Writer { const Schedule *s; const SchedText *text; Text *out; } Writer;
 
 static void add_variable(const Writer *w, int64_t v)
 {
     if (v < MAX_COORDS)
         text_printf(w->out, "my_%s", w->text->coord_name[v]);
     else if (v < 2 * MAX_COORDS)
-        text_printf(w->out, "PLAN_SIZE%d", (int)v - MAX_COORDS);
+        text_printf(w->out, w->s->name ? "PLAN_SIZE%d_%s" : "PLAN_SIZE%d", (int)v - MAX_COORDS, w->s->name);
     else
         text_printf(w->out, "i_%s", w->text->var_name[v]);
 }
@@ -136,12 +147,12 @@ static void add_minus_hop(const Writer *w, const Expr *base, const Expr *to, int
 /* ---- coordinates ---- */
 
 /* "PLAN_SIZE1 * PLAN_SIZE2": the ranks inside one value of the coordinate; NULL: it is innermost. */
-static const char *inner_sizes(const Emit *e, int coord)
+static const char *inner_sizes(Emit *e, const Schedule *s, int coord)
 {
-    const Choice *c = &e->draft->choice;
+    const Choice *c = s->choice;
     const char *text = NULL;
     for (int i = coord_inside(c, coord); i >= 0; i = coord_inside(c, i))
-        text = text ? arena_printf(e->arena, "%s * PLAN_SIZE%d", text, i) : arena_printf(e->arena, "PLAN_SIZE%d", i);
+        text = text ? arena_printf(e->arena, "%s * %s", text, size_name(e, s, i)) : size_name(e, s, i);
     return text;
 }
 
@@ -150,27 +161,36 @@ static void emit_coords(const Walk *k, const char *me)
     const Choice *c = k->s->choice;
     for (int i = 0; i < c->coords; i++) {
         Arena *a = k->emit->arena;
-        const char *inner = inner_sizes(k->emit, i), *name = c->schedule->coord_name[i];
+        const char *inner = inner_sizes(k->emit, k->s, i), *name = c->schedule->coord_name[i];
         const char *value = !inner ? me : arena_printf(a, strchr(inner, '*') ? "%s / (%s)" : "%s / %s", me, inner);
         if (i != coord_inside(c, -1))
-            value = arena_printf(a, "%s %% PLAN_SIZE%d", value, i);
+            value = arena_printf(a, "%s %% %s", value, size_name(k->emit, k->s, i));
         emit_line(k->emit, "const int64_t my_%s = %s;", name, value);
         emit_line(k->emit, "(void)my_%s;", name);
     }
 }
 
-void emit_chunk(Emit *e)
+void emit_coordinates(Emit *e)
 {
-    const Choice *c = &e->draft->choice;
+    for (int k = 0; k < e->draft->attentions; k++) {
+        const Schedule *s = e->draft->attention[k].way[0];
+        for (int i = 0; i < s->choice->coords; i++)
+            text_printf(e->out, "#define %s %d /* coordinate %s */\n", size_name(e, s, i), s->choice->size[i], s->choice->schedule->coord_name[i]);
+    }
+}
+
+static void emit_chunk(Emit *e, const Schedule *s)
+{
+    const Choice *c = s->choice;
     const char *parameters = "", *sum = NULL;
     for (int i = 0; i < c->coords; i++)
         parameters = arena_printf(e->arena, "%s%sint64_t c%d", parameters, i ? ", " : "", i);
-    emit_line(e, "static int plan_chunk(%s)", parameters);
+    emit_line(e, "static int %s(%s)", named(e, "plan_chunk", s), parameters);
     emit_line(e, "{");
     for (int i = 0; i < c->coords; i++)
-        emit_line(e, "c%d = (c%d %% PLAN_SIZE%d + PLAN_SIZE%d) %% PLAN_SIZE%d;", i, i, i, i, i);
+        emit_line(e, "c%d = (c%d %% %s + %s) %% %s;", i, i, size_name(e, s, i), size_name(e, s, i), size_name(e, s, i));
     for (int i = coord_inside(c, -1); i >= 0; i = coord_inside(c, i))
-        sum = sum ? arena_printf(e->arena, strchr(sum, '+') ? "(%s) * PLAN_SIZE%d + c%d" : "%s * PLAN_SIZE%d + c%d", sum, i, i)
+        sum = sum ? arena_printf(e->arena, strchr(sum, '+') ? "(%s) * %s + c%d" : "%s * %s + c%d", sum, size_name(e, s, i), i)
                   : arena_printf(e->arena, "c%d", i);
     emit_line(e, c->coords > 1 ? "return (int)(%s);" : "return (int)%s;", sum);
     emit_line(e, "}");
@@ -180,8 +200,8 @@ void emit_chunk(Emit *e)
 static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS], const Expr *const to[MAX_COORDS])
 {
     Text t = {0};
-    Writer w = {k->s->choice->schedule, &t};
-    text_add(&t, "plan_chunk(");
+    Writer w = {k->s, k->s->choice->schedule, &t};
+    text_printf(&t, "%s(", named(k->emit, "plan_chunk", k->s));
     Expr self = {.op = E_VAR};
     for (int i = 0; i < w.text->coords; i++) {
         self.value = i; /* of chunks by heads: at the rank's own place */
@@ -218,7 +238,7 @@ static const char *ref_text(const Walk *k, const ChunkRef *ref, const Expr *cons
 static const char *expr_text(const Walk *k, const Expr *e)
 {
     Text t = {0};
-    Writer w = {k->s->choice->schedule, &t};
+    Writer w = {k->s, k->s->choice->schedule, &t};
     add_expr(&w, e, false);
     char *copy = arena_copy(k->emit->arena, t.at, t.n);
     text_free(&t);
@@ -383,7 +403,7 @@ static const char *offset_text(const Walk *k, int offset, int sign)
         if (x)
             text = arena_printf(a, "%s %c %d", text, x < 0 ? '-' : '+', x < 0 ? -x : x);
     }
-    return arena_printf(a, "plan_chunk(%s)", text);
+    return arena_printf(a, "%s(%s)", named(k->emit, "plan_chunk", k->s), text);
 }
 
 static void emit_return(const Walk *k, const Node *n)
@@ -492,11 +512,14 @@ static void emit_nodes(const Walk *k, const Node *n)
     }
 }
 
-void emit_trace(Emit *e, const Schedule *s)
+static const char *way_name(Emit *e, const Schedule *s) { return named(e, s->backward ? "plan_backward" : "plan_forward", s); }
+static const char *trace_name(Emit *e, const Schedule *s) { return named(e, s->backward ? "plan_trace_backward" : "plan_trace_forward", s); }
+
+static void emit_trace(Emit *e, const Schedule *s)
 {
     Walk k = {e, s, true};
-    emit_line(e, "/* The operations of rank `me`, in the order of %s. */", s->backward ? "plan_backward" : "plan_forward");
-    emit_line(e, "static void %s(BurstTrace *t, int me)", s->backward ? "plan_trace_backward" : "plan_trace_forward");
+    emit_line(e, "/* The operations of rank `me`, in the order of %s. */", way_name(e, s));
+    emit_line(e, "static void %s(BurstTrace *t, int me)", trace_name(e, s));
     emit_line(e, "{");
     emit_coords(&k, "me");
     emit_nodes(&k, s->body);
@@ -513,7 +536,7 @@ static void emit_end(const Walk *k)
     emit_line(k->emit, "return plan_settle(c, s);");
 }
 
-void emit_schedule(Emit *e, const Schedule *s)
+static void emit_schedule(Emit *e, const Schedule *s)
 {
     bool exchanges = phase_of(s->choice, s->backward)->exchanges;
     Walk k = {e, s, false};
@@ -523,7 +546,7 @@ void emit_schedule(Emit *e, const Schedule *s)
     comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s; live says what the mask leaves of it.",
                             s->choice->schedule->name, s->backward ? "backward" : "forward", travels ? ", travelling: " : "",
                             travels ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name)));
-    emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", s->backward ? "plan_backward" : "plan_forward");
+    emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", way_name(e, s));
     emit_line(e, "{");
     emit_coords(&k, "s->me");
     emit_line(e, "const BurstLive *live = &s->live[s->mask][%d];", s->backward);
@@ -536,4 +559,37 @@ void emit_schedule(Emit *e, const Schedule *s)
     emit_end(&k);
     emit_line(e, "}");
     emit_line(e, "%s", "");
+}
+
+/* How the layers of each mask attend: what they do, and the trace by which they know what the mask leaves of it. */
+static void emit_table(Emit *e)
+{
+    const Draft *d = e->draft;
+    for (int i = 0; i < 2 * d->attentions; i++)
+        text_printf(e->out, "static void %s(BurstTrace *t, int me);\n", trace_name(e, d->attention[i / 2].way[i % 2]));
+    text_add(e->out, "/* How the layers of each mask attend. */\nstatic const PlanAttention plan_attention_of[PLAN_MASKS] = {\n");
+    for (int m = 0; m < d->program->mask_count; m++) {
+        const Schedule *f = draft_schedule(d, m, false), *b = draft_schedule(d, m, true);
+        text_printf(e->out, "    {{%s, %s},\n     {%s, %s}},\n", way_name(e, f), way_name(e, b), trace_name(e, f), trace_name(e, b));
+    }
+    text_add(e->out, "};\nstatic const PlanAttention *plan_attends(int mask) { return &plan_attention_of[mask]; }\n\n");
+}
+
+void emit_attentions(Emit *e)
+{
+    const Draft *d = e->draft;
+    emit_line(e, "/* A chunk's number from its coordinates, which wrap around. */");
+    for (int i = 0; i < d->attentions; i++)
+        emit_chunk(e, d->attention[i].way[0]);
+    text_add(e->out, "\n");
+    for (int i = 0; i < 2 * d->attentions; i++)
+        emit_schedule(e, d->attention[i / 2].way[i % 2]);
+    if (d->attentions > 1)
+        emit_table(e);
+}
+
+void emit_traces(Emit *e)
+{
+    for (int i = 0; i < 2 * e->draft->attentions; i++)
+        emit_trace(e, e->draft->attention[i / 2].way[i % 2]);
 }

@@ -11,17 +11,25 @@
 /* An attention with more spans is shown as one: the text does not grow with the ranks. */
 enum { MOST_SPANS = 32 };
 
-const char *channel_name(const Draft *d, int channel)
+static const char *channel_of(const Schedule *s, int channel)
 {
-    const Schedule *both[2] = {d->forward, d->backward};
-    for (int i = 0; i < 2; i++)
-        for (int at = 0; at < both[i]->trace.n; at++) {
-            const Node *n = both[i]->trace.at[at].node;
-            if (n->kind == N_COMPUTE || n->channel != channel)
-                continue;
-            return n->kind == N_PASS && n->pool >= 0 ? both[i]->pool[n->pool].name : tensor_name(n->ref[0].tensor);
-        }
+    for (int at = 0; at < s->trace.n; at++) {
+        const Node *n = s->trace.at[at].node;
+        if (n->kind != N_COMPUTE && n->channel == channel)
+            return n->kind == N_PASS && n->pool >= 0 ? s->pool[n->pool].name : tensor_name(n->ref[0].tensor);
+    }
     return NULL;
+}
+
+/* Layers that attend in different ways use it one after the other, perhaps for different tensors. */
+const char *channel_name(Arena *a, const Draft *d, int channel)
+{
+    const char *all = NULL;
+    for (int i = 0; i < 2 * d->attentions; i++) {
+        const char *name = channel_of(d->attention[i / 2].way[i % 2], channel);
+        all = all && name ? arena_printf(a, "%s, %s", all, name) : name ? name : all;
+    }
+    return all;
 }
 
 static const char *const part_constant[BURST_P_COUNT] = {
@@ -99,8 +107,8 @@ static void emit_predictions(Emit *e)
 void emit_watching(Emit *e)
 {
     text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
-    for (int i = 0, n = e->draft->backward->channels; i < (n ? n : 1); i++) {
-        const char *name = channel_name(e->draft, i);
+    for (int i = 0, n = draft_channels(e->draft); i < (n ? n : 1); i++) {
+        const char *name = channel_name(e->arena, e->draft, i);
         text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
     }
     text_add(e->out, "};\n");
@@ -114,7 +122,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
 {
     const Draft *d = plan_draft(p);
     BurstPlan plan = {.source = arena_printf(a, "%s %s", d->program->topo_path, d->program->model_path),
-                      .channels = d->backward->channels, .forecast = cost_forecast(a, d, ALL_SPANS)};
+                      .channels = draft_channels(d), .forecast = cost_forecast(a, d, ALL_SPANS)};
     const char **names = NEW_ARRAY(a, const char *, plan.channels + 1);
     char *text = NULL;
     size_t size = 0;
@@ -123,7 +131,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
     if (!f)
         out_of_memory();
     for (int i = 0; i < plan.channels; i++)
-        names[i] = channel_name(d, i);
+        names[i] = channel_name(a, d, i);
     plan.channel_names = names;
     plan.predicted_seconds = cost_simulate(a, p, INFINITY).step;
     trace_file_begin(f, &any, &plan);

@@ -66,7 +66,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
     if (p) {
         const Choice at = choice_on(p, c);
         const Draft t = draft_make(a, d, p, &at);
-        bytes = t.forward && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
+        bytes = t.attentions && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
     }
     arena_free(a);
     return bytes;

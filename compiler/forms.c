@@ -21,8 +21,9 @@ static void form_partition(Diags *d, const Found *f, Text *out)
 static void form_schedule(Diags *d, const Found *f, Text *out)
 {
     (void)d;
-    print_schedule(plan_draft(f->plan)->forward, out);
-    print_schedule(plan_draft(f->plan)->backward, out);
+    const Draft *t = plan_draft(f->plan);
+    for (int i = 0; i < 2 * t->attentions; i++)
+        print_schedule(t->attention[i / 2].way[i % 2], out);
 }
 
 /* The step as operations, and its memory, proved: what is refused is nothing that the input could mend. */

@@ -10,6 +10,8 @@
 #include "burst_rt.h"
 #include "burst_sizes.h"
 
+#include <string.h>
+
 /* ---- rows ---- */
 
 static size_t round_up(size_t bytes, size_t align)
@@ -63,19 +65,17 @@ static void add_chunks(MemoryMaker *m)
 /* Taken by burst_live_make, which owns the layout. */
 static void add_live(MemoryMaker *m)
 {
-    int64_t ops = 0;
-    for (int i = 0; i < 2; i++)
-        ops = m->schedule[i]->trace.n > ops ? m->schedule[i]->trace.n : ops;
+    const int64_t ops = draft_operations(m->draft);
     add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
     if (m->choice->ranges)
         add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRange), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
 }
 
-static void add_pools(MemoryMaker *m)
+static void add_pools_of(MemoryMaker *m, const Attention *attention)
 {
     for (int i = 0; i < 2; i++) {
-        for (int p = 0; p < m->schedule[i]->pools; p++) {
-            const Pool *pool = &m->schedule[i]->pool[p];
+        for (int p = 0; p < attention->way[i]->pools; p++) {
+            const Pool *pool = &attention->way[i]->pool[p];
             const int pieces = tensor_pieces(m->choice, pool->tensor);
             int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) *
                             ((m->of[i].tokens + pieces - 1) / pieces);
@@ -83,6 +83,20 @@ static void add_pools(MemoryMaker *m)
             m->rows.at[m->rows.n - 1].pool = pool;
         }
     }
+}
+
+/* No two attentions run at a time: their slots lie in the same place. */
+static void add_pools(MemoryMaker *m)
+{
+    int64_t most[2] = {m->scratch[0], m->scratch[1]};
+    const int64_t begin[2] = {most[0], most[1]};
+    for (int k = 0; k < m->draft->attentions; k++) {
+        memcpy(m->scratch, begin, sizeof begin);
+        add_pools_of(m, &m->draft->attention[k]);
+        for (int i = 0; i < 2; i++)
+            most[i] = m->scratch[i] > most[i] ? m->scratch[i] : most[i];
+    }
+    memcpy(m->scratch, most, sizeof most);
 }
 
 /* A rank's own keys and their gradients, a piece after the other: by heads, the tokens of a piece do not follow each other. Keys of a
@@ -136,10 +150,12 @@ static int rank_groups(const Program *p, const Choice *c)
     return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0);
 }
 
-Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
-                   const Schedule *backward)
+Memory memory_make(Arena *a, const Draft *d)
 {
-    MemoryMaker m = {.arena = a, .program = p, .choice = c, .schedule = {forward, backward}, .n = part->max_tokens};
+    const Program *p = d->program;
+    const Choice *c = d->attention[0].choice;
+    const Partition *part = d->partition;
+    MemoryMaker m = {.arena = a, .program = p, .choice = c, .draft = d, .n = part->max_tokens};
     m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
     for (int i = 0; i < 2; i++)
         m.of[i] = row_sizes(p, c, part, i);
@@ -155,7 +171,7 @@ Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition 
     add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
-    const int channels = backward->channels ? backward->channels : 1;
+    const int channels = draft_channels(d) ? draft_channels(d) : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
                     .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
                     .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels) : 0};

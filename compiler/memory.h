@@ -11,7 +11,7 @@ typedef struct MemoryMaker {
     Arena *arena;
     const Program *program;
     const Choice *choice;
-    const Schedule *schedule[2];
+    const Draft *draft; /* its schedules */
     int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;

@@ -18,8 +18,8 @@ Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **co
         return j;
     j.draft = draft_make(a, d, p, c);
     j.draft.counts = counts ? counts : j.draft.counts;
-    j.fits = j.draft.forward && memory_fits(&j.draft);
-    if (!j.draft.forward || (!verify(a, d, &j.draft) && j.fits)) {
+    j.fits = j.draft.attentions && memory_fits(&j.draft);
+    if (!j.draft.attentions || (!verify(a, d, &j.draft) && j.fits)) {
         j.why_not = diags_first(d);
         return j;
     }

@@ -12,6 +12,13 @@
 
 /* ---- one point of the search: every setting decided ---- */
 enum { SAVING_LEVELS = 64, TAIL_LEVELS = 32 };
+/* How the layers of one mask attend, where they do not all attend alike. mask: its text. */
+typedef struct MaskChoice {
+    const char *mask;
+    const SchedText *schedule;
+    Travel travel;
+    int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* as Choice has them, of the same ranks */
+} MaskChoice;
 typedef struct Choice {
     int data;  /* data-parallel groups */
     int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
@@ -26,6 +33,8 @@ typedef struct Choice {
     const char *shares_text; /* as a layout has it, with `share` */
     const SchedText *schedule;
     Travel travel;
+    int masks; /* of of_mask */
+    const MaskChoice *of_mask; /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
     Recompute recompute;
     Sharding sharding;
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
@@ -180,6 +189,7 @@ typedef struct Trace { int n; const Instance *at; } Trace;
 
 typedef struct Schedule {
     const Choice *choice;
+    const char *name; /* "near_queries", to tell it from those of other layers; NULL: all layers have it */
     bool backward;
     Node *body;
     int channels;
@@ -195,6 +205,17 @@ Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int 
 void schedule_slots(Arena *a, Schedule *s);
 void print_schedule(const Schedule *s, Text *out);
 const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
+
+/* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */
+/* Layers attend one after the other, so all use the same streams, and their slots the same memory. */
+typedef struct Attention { Choice *choice; const Schedule *way[2]; /* forward, backward */ } Attention;
+struct Draft;
+Choice choice_of_mask(const Choice *c, int mask); /* as all layers of that mask have it: without of_mask */
+bool attentions_make(Arena *a, Diags *d, struct Draft *t); /* from t's program and choice; false after errors */
+void attentions_decide(const struct Draft *t); /* what t's choice has decided since */
+const Schedule *draft_schedule(const struct Draft *t, int mask, bool backward);
+int draft_channels(const struct Draft *t);   /* streams of transfers */
+int draft_operations(const struct Draft *t); /* of the longest trace */
 
 /* Relative indices: sums wrap in each coordinate; the piece stays. */
 const char *tensor_name(TensorId t);
@@ -290,8 +311,8 @@ Share share_of(const Model *m, int shares, int i);
 typedef struct RowSizes { int shares; int64_t tokens; int heads, kv_heads, again; } RowSizes;
 RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward);
 struct Plan;
-Memory memory_make(Arena *a, const Program *p, const Choice *c, const Partition *part, const Schedule *forward,
-                   const Schedule *backward);
+struct Draft;
+Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
 
 /* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow: the step's values, where most of
@@ -307,7 +328,9 @@ typedef struct Draft {
     Choice choice;
     const Partition *partition;
     PairCounts **counts;    /* [program->mask_count] */
-    const Schedule *forward, *backward;
+    int attentions;         /* 0: after errors */
+    const Attention *attention;
+    const int *mask_attention; /* [program->mask_count] which of them layers of a mask have */
     Units units;
     Memory memory;
 } Draft;
@@ -382,7 +405,7 @@ Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
 /* ---- search.c ---- */
-Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* forward NULL after errors */
+Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 
 /* ---- others.c: other choices than the search's, compiled ---- */
 /* cost: also of what does not fit, but not where why_not says what else does not work. */

@@ -24,12 +24,12 @@ static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)
     return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
 }
 
-static void add_transfer(const Draft *d, bool backward, const Instance *i, const BurstTileRange *arrives, Sent *sum)
+static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRange *arrives, Sent *sum)
 {
-    const Choice *c = &d->choice;
+    const Choice *c = s->choice;
     const Model *m = &d->program->model;
     const TensorId t = i->node->ref[0].tensor;
-    const int64_t token = travel_bytes(m, d->program->target, t, backward, m->heads, m->kv_heads);
+    const int64_t token = travel_bytes(m, d->program->target, t, s->backward, m->heads, m->kv_heads);
     for (int to = 0; to < c->ranks; to++) {
         const int64_t tokens = chunk_tokens(d, t, rel_add(c, to, rel_sub(c, i->chunk[0], i->hop)));
         sum->bytes += token * burst_range_tokens(arrives[to], tokens);
@@ -39,12 +39,12 @@ static void add_transfer(const Draft *d, bool backward, const Instance *i, const
 
 Sent ranges_sent(Arena *a, const Draft *d, int mask, bool backward)
 {
-    const Schedule *s = backward ? d->backward : d->forward;
+    const Schedule *s = draft_schedule(d, mask, backward);
     const Live live = prune(a, s, pair_live(d->counts[mask]), choice_keys(a, &d->choice, d->counts[mask]));
     Sent sum = {0};
     for (int at = 0; at < s->trace.n; at++)
         if (s->trace.at[at].node->kind != N_COMPUTE)
-            add_transfer(d, backward, &s->trace.at[at], &live.tiles[(size_t)at * (size_t)live.ranks], &sum);
+            add_transfer(d, s, &s->trace.at[at], &live.tiles[(size_t)at * (size_t)live.ranks], &sum);
     return sum;
 }
 

@@ -83,29 +83,22 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
 
 static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
-    Choice *c = NEW(a, Choice);
-    *c = *choice;
-    const Parted *part = parted_for(s, c);
-    const Program *p = program_chunked(a, s->program, c->head_chunks > 1 ? c->head_chunks : 1);
-    Draft t = {.program = p, .choice = *c, .partition = part->partition, .counts = part->counts,
-               .units = units_make(a, s->program, c->within)};
-    Schedule *forward = schedule_make(a, d, c, false, 0);
-    Schedule *backward = forward ? schedule_make(a, d, c, true, forward->channels) : NULL;
-    if (!backward)
+    const Parted *part = parted_for(s, choice);
+    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
+    Draft t = {.program = p, .choice = *choice, .partition = part->partition, .counts = part->counts,
+               .units = units_make(a, s->program, choice->within)};
+    Choice *c = &t.choice;
+    if (!attentions_make(a, d, &t))
         return t;
-    schedule_slots(a, forward);
-    schedule_slots(a, backward);
-    t.forward = forward;
-    t.backward = backward;
-    t.choice.ranges = c->ranges = ranges_wanted(a, &t);
-    t.choice.whole = c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
+    c->ranges = ranges_wanted(a, &t);
+    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
     if (c->spared)
-        t.choice.saving = c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t),
-                                                1 - (double)c->spared / SAVING_LEVELS);
+        c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
-        t.choice.offload = c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
-    t.memory = memory_make(a, p, c, part->partition, forward, backward);
-    Flow *flow = step_flow(a, step_make(a, p, c, part->partition, t.units, t.memory.scratch));
+        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
+    attentions_decide(&t);
+    t.memory = memory_make(a, &t);
+    Flow *flow = step_flow(a, step_make(a, p, t.attention[0].choice, part->partition, t.units, t.memory.scratch));
     step_pack(a, flow, p->target->align);
     memory_add_step(&t.memory, p, flow, t.units);
     return t;
@@ -205,7 +198,7 @@ static bool ends(Diags *d, const Candidate *x)
 static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = make_draft(s, a, d, &x->choice);
-    x->plan = t.forward ? verify(a, d, &t) : NULL;
+    x->plan = t.attentions ? verify(a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_simulate(a, x->plan, lost * fastest(s));
     if (x->plan && !ends(d, x))
@@ -217,7 +210,7 @@ static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->choice.ranges = t.choice.ranges;
     x->choice.whole = t.choice.whole;
     x->tried = true;
-    x->too_large = t.forward && !memory_fits(&t);
+    x->too_large = t.attentions && !memory_fits(&t);
     x->needs = t.memory.total + t.memory.beside;
 }
 

@@ -61,7 +61,8 @@ static bool name_taken(const Slots *z, const char *name)
 static const char *pool_name(Slots *z, const Node *pass, PoolKind kind, TensorId t)
 {
     static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
-    const char *first = arena_printf(z->arena, "%s%s_%s", z->s->backward ? "back_" : "", lower[t],
+    const char *own = z->s->name ? arena_printf(z->arena, "%s_", z->s->name) : "";
+    const char *first = arena_printf(z->arena, "%s%s%s_%s", own, z->s->backward ? "back_" : "", lower[t],
                                      kind == POOL_PARTIAL ? "partial" : way_of(z, pass)), *name = first;
     for (int n = 2; name_taken(z, name); n++)
         name = arena_printf(z->arena, "%s%d", first, n);

@@ -22,8 +22,8 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
 {
     const Cluster *c = &t->program->cluster;
     for (int r = 0; r < t->choice.data * t->choice.ranks; r++) {
-        const int data = r / t->choice.ranks, chunk = r % t->choice.ranks, rank = choice_rank(&t->choice, data, chunk);
-        const int peer = choice_rank(&t->choice, data, rel_add(&t->choice, chunk, hop));
+        const int data = r / t->choice.ranks, chunk = r % t->choice.ranks, rank = choice_rank(s->choice, data, chunk);
+        const int peer = choice_rank(s->choice, data, rel_add(s->choice, chunk, hop));
         if (cluster_node_of(c, rank) == cluster_node_of(c, peer))
             continue;
         const NodeGroup *group[2] = {cluster_group_of(c, rank), cluster_group_of(c, peer)};
@@ -34,7 +34,6 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
                        PROOF_LINKS, proof_names[PROOF_LINKS], rank, peer, g ? "that node" : "its node");
             diag_note(d, group[g]->span, "add `nics 1 of hdr;` to this node");
             (void)a;
-            (void)s;
             return false;
         }
     }
@@ -59,9 +58,9 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
         const Instance *x = &s->trace.at[i];
         if (x->node->kind == N_COMPUTE)
             continue;
-        const int shares = x->node->kind == N_EXCHANGE ? choice_shares(&t->choice, s->backward) : 1;
+        const int shares = x->node->kind == N_EXCHANGE ? choice_shares(s->choice, s->backward) : 1;
         for (int j = shares > 1; j < shares; j++) {
-            const int hop = shares > 1 ? choice_member(&t->choice, 0, j) : x->hop;
+            const int hop = shares > 1 ? choice_member(s->choice, 0, j) : x->hop;
             if (!seen[hop] && !check_hop(a, d, t, s, x, hop))
                 return false;
             seen[hop] = true;
@@ -167,11 +166,11 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
 
 const Plan *verify(Arena *a, Diags *d, const Draft *t)
 {
-    const Schedule *both[2] = {t->forward, t->backward};
-    for (int i = 0; i < 2; i++) {
-        if (!verify_schedule(a, d, both[i]) || !check_links(a, d, t, both[i]))
+    for (int i = 0; i < 2 * t->attentions; i++) {
+        const Schedule *s = t->attention[i / 2].way[i % 2];
+        if (!verify_schedule(a, d, s) || !check_links(a, d, t, s))
             return NULL;
-        if (t->choice.ranks <= PRUNED_RANKS && !verify_masks(a, d, t, both[i]))
+        if (t->choice.ranks <= PRUNED_RANKS && !verify_masks(a, d, t, s))
             return NULL;
     }
     if (!check_memory(a, d, t))

@@ -207,7 +207,7 @@ static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, i
         const int q = i / chunks, k = i % chunks;
         if (!burst_has_tiles(keys[i]) || pair_keys_suffice(t->counts[mask], q, k, keys[i]))
             continue;
-        diag_error(d, phase_of(&t->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` reads more of %s at the rank of Q[%d] than tiles "
+        diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` reads more of %s at the rank of Q[%d] than tiles "
                    "%d to %d, which come there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
                    chunk_name(a, s, T_KV, k), q, keys[i].lo, keys[i].hi - 1);
         return false;
@@ -222,6 +222,8 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     uint64_t seed = 1;
     uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
     for (int m = 0; m < t->program->mask_count; m++) {
+        if (draft_schedule(t, m, s->backward) != s)
+            continue;
         const BurstTileRange *keys = choice_keys(a, &t->choice, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
         if (!verify_keys(a, d, t, s, m, keys) || !verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))

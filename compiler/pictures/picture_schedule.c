@@ -9,7 +9,7 @@ enum { LEFT = 64, TOP = 46, SIDE = 576, WIDTH = 680, ROW = 20, NAMED = 8 };
 Attended attended(Arena *a, const Draft *d, int mask, bool backward, bool simulate)
 {
     const int simulated = cost_simulated_ranks(d), more = simulate || simulated == d->choice.ranks ? 1 : fmax(1, SVG_CELLS / simulated);
-    Attended t = {.draft = d, .schedule = backward ? d->backward : d->forward, .mask = mask};
+    Attended t = {.draft = d, .schedule = draft_schedule(d, mask, backward), .mask = mask};
     t.in = cost_load(a, d, more * simulated, mask, backward, NULL);
     if (simulate)
         t.time = attention_simulate(a, &t.in);
@@ -18,7 +18,7 @@ Attended attended(Arena *a, const Draft *d, int mask, bool backward, bool simula
 
 const char *attended_title(Arena *a, const Attended *t, const char *what)
 {
-    const Choice *c = &t->draft->choice;
+    const Choice *c = t->schedule->choice;
     return arena_printf(a, "%s, attention %s: %s, %s, mask %s", what, t->schedule->backward ? "backward" : "forward", c->schedule->name,
                         partition_text(a, c->partition, c->block), svg_short(a, t->draft->program->masks[t->mask].text, 32));
 }

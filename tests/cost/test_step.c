@@ -169,7 +169,7 @@ static double exchange_seconds(const Case *k, double *nic_bytes)
 {
     Arena *a = arena_new();
     Draft d = make(a, k);
-    AttentionInput in = cost_load(a, &d, d.forward->choice->ranks, 0, false, NULL);
+    AttentionInput in = cost_load(a, &d, d.choice.ranks, 0, false, NULL);
     for (int i = 0; i < in.schedule->trace.n * in.ranks; i++)
         in.seconds[i] = fmin(in.seconds[i], 1e-12);
     AttentionTime t = attention_simulate(a, &in);
@@ -313,7 +313,7 @@ static double part_against_whole(const Case *k, bool backward, int *ranks)
     Draft d = make(a, k);
     *ranks = cost_simulated_ranks(&d);
     AttentionInput part = cost_load(a, &d, *ranks, 0, backward, NULL);
-    AttentionInput whole = cost_load(a, &d, d.forward->choice->ranks, 0, backward, NULL);
+    AttentionInput whole = cost_load(a, &d, d.choice.ranks, 0, backward, NULL);
     double ratio = attention_simulate(a, &part).seconds / attention_simulate(a, &whole).seconds;
     arena_free(a);
     return ratio;

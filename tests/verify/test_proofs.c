@@ -37,7 +37,7 @@ static const Plan *verify_case(Case *k)
 {
     Draft *t = NEW(k->arena, Draft);
     *t = draft_make(k->arena, k->diags, &k->program, &k->choice);
-    assert_non_null(t->forward);
+    assert_int_not_equal(t->attentions, 0);
     return verify(k->arena, k->diags, t);
 }
 
