@@ -1,6 +1,6 @@
 /* cost_work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
  *
- * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows and the search for tokens
+ * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows
  * CLEAR       bytes of what it writes
  * PRODUCT     2 operations a weight and token; what it adds to is memory
  * LOSS        three products, and the passes over a tile of logits
@@ -46,13 +46,11 @@ static bool moves_nothing(const Step *s, const Op *o)
            s->values.at[o->read[0].value].element == s->values.at[o->write[0].value].element;
 }
 
-/* A token: its row of the embedding, read or added to. On a device each token looks for itself among all, once for every so many columns
- * (runtime/cuda/embed.cu). */
+/* A token: its row of the embedding, read or added to. */
 static double row_bytes(const Step *s, const Op *o)
 {
-    const Target *t = s->program->target;
-    const double d = s->program->model.hidden, looks = t->device_memory ? ceil(d / BURST_GPU_EMBED_COLUMNS) : 0;
-    return o->kind == OP_EMBED ? t->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d + 4 * looks * (double)s->tokens : 0;
+    const double d = s->program->model.hidden;
+    return o->kind == OP_EMBED ? s->program->target->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d : 0;
 }
 
 static double memory_bytes(const Step *s, const Op *o)

@@ -38,9 +38,6 @@ static inline int64_t burst_gpu_norm_floats(int hidden)
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }
 
-/* CUDA: columns of the embedding that a block adds gradients to, for which it reads all tokens of the rank. */
-enum { BURST_GPU_EMBED_COLUMNS = 2048 };
-
 /* CUDA: floats between rows of logits of the fused loss: rows begin at 32 bytes. */
 static inline int64_t burst_gpu_loss_row(int vocab)
 {

@@ -1,10 +1,13 @@
-/* embed.cu: embedding rows and their gradients. No atomics: the block of a token's first occurrence adds all
- * occurrences in order, so that every run gives the same bits. Looking for them reads n tokens n times, which beside
- * attention's n^2 products of head_dim elements is nothing. */
+/* embed.cu: embedding rows and their gradients. No atomics: tokens are sorted by row, stably, and one block adds all occurrences of a
+ * row in order, so that every run gives the same bits. */
 #include "gpu.h"
 #include "vec.cuh"
 
-enum { THREADS = BURST_GPU_EMBED_COLUMNS / VEC, WARPS = THREADS / WARP };
+#include <cub/device/device_radix_sort.cuh>
+
+enum { THREADS = 256, COLUMNS = THREADS * VEC };
+/* Tokens that one sort takes in the workspace of matrix products: rows and places before and after it, and as much again for the sort. */
+static constexpr int64_t SORTED = 2 << 20;
 
 static __global__ void __launch_bounds__(THREADS) embed_kernel(int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
 {
@@ -24,64 +27,69 @@ int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, co
 }
 
 /* ---- back ---- */
-static __device__ bool occurred_before(const int32_t *token, int64_t at)
+static __global__ void places_kernel(int n, int32_t *place)
 {
-    const int32_t mine = token[at];
-    for (int64_t first = 0; first < at; first += THREADS) {
-        const int64_t i = first + threadIdx.x;
-        if (__syncthreads_or(i < at && token[i] == mine))
-            return true;
-    }
-    return false;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        place[i] = i;
 }
 
-/* Adds the rows that the bits name to this thread's eight columns. */
-static __device__ void add_rows(const uint32_t bits[WARPS], int64_t first, int hidden, const BurstBf16 *column, float sum[VEC])
+/* The first of the sorted rows beyond `mine`, which row[at] is. */
+static __device__ int run_end(const int32_t *row, int at, int n, int32_t mine)
 {
-    for (int w = 0; w < WARPS; w++)
-        for (uint32_t rest = bits[w]; rest; rest &= rest - 1) {
-            float f[VEC];
-            load(column + (first + w * WARP + __ffs((int)rest) - 1) * hidden, f);
-            for (int j = 0; j < VEC; j++)
-                sum[j] += f[j];
-        }
+    int end = n;
+    for (int begin = at + 1; begin < end;) {
+        const int middle = begin + (end - begin) / 2;
+        if (row[middle] == mine)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return end;
 }
 
-static __global__ void __launch_bounds__(THREADS) embed_back_kernel(int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx,
-                                                                    float *dtable)
+/* The block of a row's first occurrence adds the gradients of all of them; dx [n][hidden] at the places of the sorted rows. */
+static __global__ void __launch_bounds__(THREADS) embed_back_kernel(int n, int hidden, const int32_t *row, const int32_t *place,
+                                                                    const BurstBf16 *dx, float *dtable)
 {
-    __shared__ uint32_t bits[WARPS];
-    const int64_t at = blockIdx.x;
-    const int column = VEC * (int)(blockIdx.y * THREADS + threadIdx.x);
-    if (occurred_before(token, at))
+    const int at = (int)blockIdx.x, column = VEC * (int)(blockIdx.y * THREADS + threadIdx.x);
+    const int32_t mine = row[at];
+    if ((at > 0 && row[at - 1] == mine) || column >= hidden)
         return;
-    const int32_t mine = token[at];
-    float *row = dtable + (int64_t)mine * hidden + column, sum[VEC] = {};
-    for (int64_t first = at / THREADS * THREADS; first < n; first += THREADS) {
-        const int64_t i = first + threadIdx.x;
-        const uint32_t found = __ballot_sync(0xffffffffu, i < n && token[i] == mine);
-        if (threadIdx.x % WARP == 0)
-            bits[threadIdx.x / WARP] = found;
-        __syncthreads();
-        if (column < hidden)
-            add_rows(bits, first, hidden, dx + column, sum);
-        __syncthreads();
+    float *to = dtable + (int64_t)mine * hidden + column, sum[VEC] = {}, f[VEC];
+    const int end = run_end(row, at, n, mine);
+#pragma unroll 4
+    for (int i = at; i < end; i++) {
+        load(dx + (int64_t)place[i] * hidden + column, f);
+        for (int j = 0; j < VEC; j++)
+            sum[j] += f[j];
     }
-    if (column >= hidden)
-        return;
-    float before[VEC];
-    load(row, before);
+    load(to, f);
     for (int j = 0; j < VEC; j++)
-        sum[j] += before[j];
-    store(row, sum);
+        sum[j] += f[j];
+    store(to, sum);
+}
+
+/* Of at most SORTED tokens. */
+static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+{
+    int32_t *row = (int32_t *)g->workspace, *place = row + n, *unsorted = place + n;
+    void *rest = (void *)(((uintptr_t)(unsorted + n) + 255) / 256 * 256);
+    size_t bytes = WORKSPACE_BYTES - (size_t)((char *)rest - g->workspace);
+    places_kernel<<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(n, unsorted);
+    BURST_TRY(gpu_launched(g, "embed_back"));
+    CUDA_TRY(g, cub::DeviceRadixSort::SortPairs(rest, bytes, token, row, unsorted, place, n, 0, 31, g->compute));
+    const dim3 grid((unsigned)n, (unsigned)((hidden + COLUMNS - 1) / COLUMNS));
+    embed_back_kernel<<<grid, THREADS, 0, g->compute>>>(n, hidden, row, place, dx, dtable);
+    return gpu_launched(g, "embed_back");
 }
 
 int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
 {
     BURST_TRY(gpu_aligned(g, "embed_back", hidden, address(dx) | address(dtable)));
-    if (n == 0)
-        return BURST_OK;
-    const dim3 grid((unsigned)n, (unsigned)((hidden + BURST_GPU_EMBED_COLUMNS - 1) / BURST_GPU_EMBED_COLUMNS));
-    embed_back_kernel<<<grid, THREADS, 0, g->compute>>>(n, hidden, token, dx, dtable);
-    return gpu_launched(g, "embed_back");
+    for (int64_t at = 0; at < n; at += SORTED) {
+        const int64_t tokens = n - at < SORTED ? n - at : SORTED;
+        BURST_TRY(add_sorted(g, (int)tokens, hidden, token + at, dx + at * hidden, dtable));
+    }
+    return BURST_OK;
 }

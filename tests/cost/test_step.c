@@ -236,14 +236,14 @@ static void weight_bytes(void **state)
     }
 }
 
-/* A token's rows of the embedding are read and added to, and backward looks for it among all tokens of the rank. Norms and rotation have a
- * rate of their own: at half of it they take twice as long, and nothing else does. */
+/* A token's rows of the embedding are read and added to. Norms and rotation have a rate of their own: at half of it they take twice as
+ * long, and nothing else does. */
 static void passes_by_hand(void **state)
 {
     (void)state;
     Arena *a = arena_new();
     Draft d = make(a, &usual);
-    const double n = 65536.0 / 4, forward = 4 + 2 * 2 * 1024, back = 4 + 2 * 1024 + 2 * 4 * 1024 + 4 * n;
+    const double n = 65536.0 / 4, forward = 4 + 2 * 2 * 1024, back = 4 + 2 * 1024 + 2 * 4 * 1024;
     Device *device = (Device *)d.program->cluster.groups[0].device;
     const StepParts whole = step_parts(a, &d);
     close_to(whole.rows[BURST_ROW_EMBEDDING], n * (forward + back) / device->passes, 1e-9);

@@ -41,7 +41,7 @@ static void one_layer_by_hand(void **state)
     const double back = 2 * 2 * t * matrices / product +
                         (3 * f + 5 * f /* swiglu again, backward */ + 2 * c /* dh added for k and v */ + 3 * 3 * c /* q, k, v: fp32 to bf16 */) / memory +
                         2 * norm + 2 * norm_back + 4 * (matrices + norms) / memory;
-    const double embed_back = (5 * c + token + 4 * t * t /* every token looks for itself */ + 4 * table) / memory;
+    const double embed_back = (5 * c + token + 4 * table) / memory;
     const double update = 9.5 * (matrices + norms + 2 * table + 1024); /* 38 bytes, a quarter of a unit each */
     const double shows = ring_seconds(2 * table) + ring_seconds(2 * (matrices + norms)) - embed +
                          fmax(0, ring_seconds(4 * (matrices + norms)) - embed_back) + ring_seconds(4 * table);

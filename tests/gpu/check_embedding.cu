@@ -3,8 +3,23 @@
 
 #include <string.h>
 
+/* More tokens than one sort takes. */
+static void check_many(Check *k)
+{
+    enum { TOKENS = (2 << 20) + 77, ROWS = 997, HIDDEN = 8 };
+    const Floats dx = random_bf16((size_t)TOKENS * HIDDEN, 65, 1);
+    const std::vector<int32_t> token = random_ints(TOKENS, 66, ROWS);
+    Doubles want(ROWS * HIDDEN);
+    for (size_t i = 0; i < dx.size(); i++)
+        want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
+    float *table = up(k, Floats(ROWS * HIDDEN));
+    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table));
+    compare(k, "embed_back of many tokens", down(k, table, want.size()), want, 1e-5);
+}
+
 void check_embedding(Check *k)
 {
+    check_many(k);
     enum { TOKENS = 1000, ROWS = 50, HIDDEN = 2064 }; /* two blocks of columns */
     const Floats table = random_bf16(ROWS * HIDDEN, 61, 1), dx = random_bf16(TOKENS * HIDDEN, 62, 1);
     const Floats before = random_floats(ROWS * HIDDEN, 63, 1);
