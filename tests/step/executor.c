@@ -294,10 +294,12 @@ static void spoil(Machine *m)
     for (int i = 0; i < f->items; i++)
         if (m->t >= 0 && item_live(&f->item[i], next) && item_live(&f->item[i], m->t))
             memset(used + address(m, &f->item[i]), 1, (size_t)f->item[i].bytes);
-    for (int r = 0; r < m->ranks; r++)
-        for (int64_t i = 0; i < m->bytes; i++)
-            if (!used[i])
-                m->arenas[r][PER_BYTE * i] = m->arenas[r][PER_BYTE * i + 1] = NAN;
+    for (int64_t at = 0, end; at < m->bytes; at = end) {
+        const char *other = memchr(used + at, !used[at], (size_t)(m->bytes - at));
+        end = other ? other - used : m->bytes;
+        for (int r = 0; r < m->ranks && !used[at]; r++) /* all bits set: not a number */
+            memset(m->arenas[r] + PER_BYTE * at, 0xff, sizeof(double) * PER_BYTE * (size_t)(end - at));
+    }
     free(used);
 }
 
