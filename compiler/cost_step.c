@@ -117,6 +117,13 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     return m;
 }
 
+/* Tensor ranks whose work counts: what those do again that have the same key heads does not. */
+static int counted_ranks(const StepModel *m, const Op *o, int block)
+{
+    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[block]);
+    return t && t->split != SPLIT_NONE ? t->parts : program_tensor(m->program);
+}
+
 /* Of a sequence, all ranks; what is recomputed does not count. */
 static double sequence_flops(const StepModel *m, const StepParts *p)
 {
@@ -124,9 +131,10 @@ static double sequence_flops(const StepModel *m, const StepParts *p)
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < m->step->block[b].ops.n; i++) {
             const Op *o = &m->step->block[b].ops.at[i];
-            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops * (op_by_heads(o) ? m->step->head_chunks : 1);
+            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops * (op_by_heads(o) ? m->step->head_chunks : 1) *
+                     counted_ranks(m, o, b);
         }
-    return flops * (double)m->program->sequence * program_tensor(m->program);
+    return flops * (double)m->program->sequence;
 }
 
 /* ---- attention ---- */

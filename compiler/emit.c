@@ -107,6 +107,8 @@ static void emit_group(Emit *e)
     add_constants(e, row, countof(row));
     if (c->tensor)
         add_constant(e, "PLAN_TENSOR", c->tensor, "ranks that split a layer's weights: heads and ffn are one rank's");
+    if (e->draft->program->key_copies)
+        add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies, "tensor ranks that have the same key heads");
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c), "of a rank's keys: piece p of rank r's is chunk p * PLAN_GROUP + r");
     if (c->ranges)
@@ -306,25 +308,26 @@ static void emit_alloc(Emit *e)
 static void emit_unit(Emit *e, const Unit *u, const char *name)
 {
     static const char *const first[] = {[FIRST_NORMAL] = "0.02f", [FIRST_ONES] = "0", [FIRST_ZEROS] = "-1"};
-    static const char *const split[] = {[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_ROWS", [SPLIT_COLS] = ", BURST_BY_COLS"};
+    static const char *const split[2][3] = {{[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_ROWS", [SPLIT_COLS] = ", BURST_BY_COLS"},
+                                            {[SPLIT_NONE] = ", BURST_WHOLE", [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS", [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
     const int tensor = program_tensor(e->draft->program);
     int64_t at = 0; /* of the whole tensors, as files have them */
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
         const UnitTensor *t = &u->tensor[i];
-        const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? tensor : 1), cols = t->cols * (t->split == SPLIT_COLS ? tensor : 1);
+        const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? t->parts : 1), cols = t->cols * (t->split == SPLIT_COLS ? t->parts : 1);
         text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s%s},\n", t->name, rows, cols, at, first[t->first],
-                    split[t->split]);
+                    split[t->parts < tensor][t->split]);
         at += rows * cols;
     }
     text_add(e->out, "};\n");
 }
 
-static int64_t whole_elements(const Emit *e, const Unit *u)
+static int64_t whole_elements(const Unit *u)
 {
     int64_t all = 0;
     for (int i = 0; i < u->tensors; i++)
-        all += u->tensor[i].rows * u->tensor[i].cols * (u->tensor[i].split != SPLIT_NONE ? program_tensor(e->draft->program) : 1);
+        all += u->tensor[i].rows * u->tensor[i].cols * u->tensor[i].parts;
     return all;
 }
 
@@ -337,7 +340,7 @@ static void emit_units(Emit *e)
     text_add(e->out, "static const BurstUnit plan_units[] = {\n");
     for (int i = 0; i < e->draft->units.n; i++) {
         const Unit *u = &e->draft->units.at[i];
-        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n", name[i], whole_elements(e, u),
+        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n", name[i], whole_elements(u),
                     u->shard, u->tensors, table[i], u->repeat);
     }
     text_add(e->out, "};\n");
@@ -433,17 +436,18 @@ static void add_plan_values(Emit *e)
 
 static void add_plan_constants(Emit *e)
 {
-    static const struct { const char *name, *value; bool split, heads; } row[] = {
+    static const struct { const char *name, *value; bool split, heads, keys; } row[] = {
         {"abi", "BURST_RT_ABI"}, {"world", "PLAN_WORLD"}, {"data", "PLAN_DATA"}, {"group", "PLAN_GROUP"}, {"nodes", "PLAN_NODES"},
         {"sequence", "PLAN_SEQUENCE"}, {"max_tokens", "PLAN_TOKENS"}, {"layers", "PLAN_LAYERS"}, {"hidden", "PLAN_HIDDEN"},
-        {"heads", "PLAN_HEADS", true, true}, {"kv_heads", "PLAN_KV_HEADS", true, true}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN", true},
+        {"heads", "PLAN_HEADS", true, true}, {"kv_heads", "PLAN_KV_HEADS", true, true, true}, {"head_dim", "PLAN_HEAD_DIM"}, {"ffn", "PLAN_FFN", true},
         {"vocab", "PLAN_VOCAB"}, {"norm_eps", "PLAN_NORM_EPS"}, {"rope_theta", "PLAN_ROPE_THETA"}, {"masks", "plan_masks"},
         {"layer_mask", "plan_layer_mask"}, {"units", "plan_units"}, {"unit_rows", "3"}, {"tokens_of", "plan_tokens"},
         {"position", "plan_position"}, {"chunk_of", "plan_chunk_of"}, {"state_bytes", "sizeof(PlanState)"}, {"start", "plan_start"}, {"step", "plan_step"},
         {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
         {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
-        add_field(e, row[i].name, "%s%s%s", row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
+        add_field(e, row[i].name, "%s%s%s%s", row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
+                  row[i].keys && e->draft->program->key_copies ? " / PLAN_KEY_COPIES" : "",
                   row[i].heads && e->draft->program->head_chunks ? " * PLAN_HEAD_CHUNKS" : "");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");

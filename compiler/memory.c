@@ -143,11 +143,11 @@ static size_t mirror_bytes(const Units *units, bool optimizer)
 }
 
 /* Groups that a rank moves weights and tokens in, as runtime/cuda/open.cu makes communicators: those that share the weights, those that share
- * what tensor ranks split, those that have replicas, and tensor ranks. */
+ * what tensor ranks split, those that have replicas, tensor ranks, and those of them that have the same key heads. */
 static int rank_groups(const Program *p, const Choice *c)
 {
-    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p);
-    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0);
+    const int ranks = c->within ? c->within : p->cluster.world, tensor = program_tensor(p), copies = program_key_copies(p);
+    return (ranks > 1) + (ranks < p->cluster.world) + (tensor > 1 ? 1 + (ranks > tensor) : 0) + (copies > 1 && copies < tensor);
 }
 
 Memory memory_make(Arena *a, const Draft *d)

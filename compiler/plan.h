@@ -53,6 +53,7 @@ const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedul
 bool choice_keeps_tail(const Choice *c); /* recompute tail(f): layers keep attention's output of a rank's last tokens */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
+int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
 int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
 const Program *program_chunked(Arena *a, const Program *p, int chunks); /* the same, whose model has the heads of one of so many; 1: all */
 int choice_heads(const Choice *c); /* ranks that share the heads, also where one direction alone exchanges */
@@ -288,7 +289,7 @@ typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, sta
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
 typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
-typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split, heads; } UnitTensor; /* of one tensor rank; heads: which side heads are */
+typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split, heads; int parts; } UnitTensor; /* of one tensor rank; heads: which side heads are; parts: of the whole tensor */
 typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
 /* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;

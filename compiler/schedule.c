@@ -40,6 +40,11 @@ int program_tensor(const Program *p)
     return p->tensor ? p->tensor : 1;
 }
 
+int program_key_copies(const Program *p)
+{
+    return p->key_copies ? p->key_copies : 1;
+}
+
 int program_head_chunks(const Program *p)
 {
     return p->head_chunks ? p->head_chunks : 1;

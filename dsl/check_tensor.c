@@ -4,15 +4,20 @@
 
 enum { GRANULE = 8 }; /* elements that a device's kernels read at once */
 
-/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. */
-typedef struct Factor { const char *name; int64_t value; } Factor;
+/* Each rank has whole heads and key heads, and as many columns of the feed-forward network. More ranks than key heads are as many to each. */
+typedef struct Factor { const char *name; int64_t value; bool shared; } Factor;
+
+static bool divides(int64_t ranks, Factor f)
+{
+    return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
+}
 
 static int64_t largest_divisor(const Factor *s, int n, int64_t most)
 {
     for (int64_t d = most;; d--) {
         bool all = true;
         for (int i = 0; i < n; i++)
-            all &= s[i].value % d == 0;
+            all &= divides(d, s[i]);
         if (all)
             return d;
     }
@@ -29,12 +34,13 @@ void choose_tensor(const Checker *c, Setting *tensor)
 void check_tensor(Checker *c, const Layout *l, int world)
 {
     const Model *m = &c->program->model;
-    const Factor split[] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"columns of ffn", m->ffn}};
+    const Factor split[] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"columns of ffn", m->ffn}};
     const int64_t tensor = l->tensor.value;
     for (int i = 0; i < countof(split); i++)
-        if (split[i].value % tensor != 0) {
-            diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s; use `tensor %lld`",
+        if (!divides(tensor, split[i])) {
+            diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`",
                        (long long)tensor, i ? "model's " : "", (long long)split[i].value, split[i].name,
+                       split[i].shared ? ", nor do they divide it" : "",
                        (long long)largest_divisor(split, countof(split), tensor));
             return;
         }
@@ -50,13 +56,14 @@ void settle_tensor(Checker *c)
     if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 && m->ffn / tensor->value % GRANULE != 0)
         diag_error(c->diags, tensor->span, "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use `tensor %lld`",
                    (long long)tensor->value, (long long)(m->ffn / tensor->value),
-                   (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"eights of columns", m->ffn / GRANULE}}, 4,
+                   (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"eights of columns", m->ffn / GRANULE}}, 4,
                                               tensor->value));
     if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
         diag_error(c->diags, p->layout.within.span, "`within %lld` is no multiple of `tensor %lld`: so many ranks split each layer, and share its weights with others",
                    (long long)p->layout.within.value, (long long)tensor->value);
     p->tensor = (int)tensor->value;
     p->model.heads /= p->tensor;
-    p->model.kv_heads /= p->tensor;
+    p->key_copies = m->kv_heads < p->tensor ? p->tensor / m->kv_heads : 0;
+    p->model.kv_heads /= p->tensor / program_key_copies(p);
     p->model.ffn /= p->tensor;
 }

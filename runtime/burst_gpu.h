@@ -77,7 +77,7 @@ int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elem
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add);
 /* On the same stream: shard = its sum over the ranks that hold the same one (burst_replica_group). */
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
-/* And of a unit's shard, what tensor ranks do not split = its sum over these ranks (burst_tensor_group). */
+/* And of a unit's shard, what several tensor ranks have = its sum over these ranks. */
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard);
 /* On the compute stream, over the ranks that split layers: all[i*elements ...] = member i's own, and own = add + sum over members of
  * parts[me*elements ...]; add: NULL, own, or as many. Parts are spent. Sums are rounded to bf16, once a member. */

@@ -205,14 +205,14 @@ void burst_round_bf16(int64_t count, const float *x, uint16_t *y); /* to the nea
 
 /* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
  * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks. Neighbouring ranks may split a layer's tensors by
- * rows or columns (Megatron-LM, arXiv 1909.08053): a unit of such tensors is sharded over the ranks that have the same of them, and what
- * is not split each of them has besides ---- */
+ * rows or columns (Megatron-LM, arXiv 1909.08053): a unit of such tensors is sharded over the ranks that have the same of them. What is not
+ * split all of them have besides, and neighbours may have the same part ---- */
 BurstGroup burst_shard_group(const BurstCtx *c);   /* that share all weights; in their order the parts of a unit that is not split */
 BurstGroup burst_unit_group(const BurstCtx *c, int unit); /* of these, those that share a tensor rank's part of a unit */
 BurstGroup burst_tensor_group(const BurstCtx *c);  /* that split layers among them */
 BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
 int burst_shard_of(const BurstCtx *c);             /* which part of a unit that is not split this rank holds, from 0 */
-enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS };
+enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS }; /* of key heads, fewer than tensor ranks: neighbours have the same */
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
@@ -251,8 +251,8 @@ void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeight
  * from tensor element `from` on. The next run; begins with {0}; false: there are no more. */
 typedef struct BurstRun { int64_t at, from, count; } BurstRun;
 bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r);
-/* shard, of tensors of the unit that tensor ranks do not split: their sum over these ranks. */
-int burst_sum_unsplit(BurstCtx *c, int unit, float *shard);
+/* shard, of what several tensor ranks have of the unit's tensors: its sum over these ranks. */
+int burst_sum_copies(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
 /* ---- one sequence of the batch, as this rank sees it ---- */

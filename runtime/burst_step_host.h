@@ -282,13 +282,13 @@ static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int6
     return BURST_OK;
 }
 
-/* Of the shard, tensors that tensor ranks do not split: their sum over these ranks. */
+/* Of the shard, what several tensor ranks have: its sum over these ranks. */
 static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
 {
     (void)o, (void)elements;
     burst_doing(e, "sum of gradients over tensor ranks");
     burst_part(e, BURST_P_REDUCE, unit, 0);
-    BURST_TRY(burst_sum_unsplit(e, unit, shard));
+    BURST_TRY(burst_sum_copies(e, unit, shard));
     burst_part(e, BURST_P_IDLE, 0, 0);
     return BURST_OK;
 }

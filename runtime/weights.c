@@ -81,9 +81,21 @@ BurstOwn burst_own_tokens(const BurstPlan *p, int rank, int64_t n)
 
 /* ---- what a rank has of a tensor ---- */
 
+int tensor_copies(const BurstPlan *p, const BurstTensor *t)
+{
+    const bool keys = t->split == BURST_BY_KEY_ROWS || t->split == BURST_BY_KEY_COLS;
+    return t->split == BURST_WHOLE ? plan_tensor(p) : keys ? plan_tensor(p) / p->kv_heads : 1;
+}
+
+/* How many tensor ranks, or neighbours that have the same, split it. */
+static int tensor_parts(const BurstPlan *p, const BurstTensor *t)
+{
+    return plan_tensor(p) / tensor_copies(p, t);
+}
+
 int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t)
 {
-    return t->rows * t->cols / (t->split == BURST_WHOLE ? 1 : plan_tensor(p));
+    return t->rows * t->cols / tensor_parts(p, t);
 }
 
 /* Where a tensor rank has it in its part of the unit. */
@@ -105,31 +117,38 @@ Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTe
 bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r)
 {
     const Span s = tensor_part(p, rank, u, t);
-    const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / plan_tensor(p), turn = rank % plan_tensor(p);
+    const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / tensor_parts(p, t), turn = rank % plan_tensor(p) / tensor_copies(p, t);
     const int64_t here = at + unit_shard_of(p, u, rank) * u->shard - tensor_at(p, u, t); /* in what the tensor rank has of it */
     if (at >= s.end)
         return false;
-    if (t->split == BURST_BY_COLS) {
+    if (t->split == BURST_BY_COLS || t->split == BURST_BY_KEY_COLS) {
         const int64_t left = cols - here % cols;
         *r = (BurstRun){at, here / cols * t->cols + turn * cols + here % cols, s.end - at < left ? s.end - at : left};
     } else {
-        *r = (BurstRun){at, here + (t->split == BURST_BY_ROWS ? turn * tensor_elements(p, t) : 0), s.end - at};
+        *r = (BurstRun){at, here + turn * tensor_elements(p, t), s.end - at};
     }
     return true;
 }
 
 bool tensor_is_written(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
 {
-    return t->split != BURST_WHOLE || !unit_is_split(p, u) || rank % plan_tensor(p) == 0;
+    return !unit_is_split(p, u) || rank % tensor_copies(p, t) == 0;
 }
 
-int burst_sum_unsplit(BurstCtx *c, int unit, float *shard)
+BurstGroup copies_group(const BurstCtx *c, const BurstTensor *t)
+{
+    const int copies = tensor_copies(c->plan, t);
+    return (BurstGroup){c->rank / copies * copies, 1, copies};
+}
+
+int burst_sum_copies(BurstCtx *c, int unit, float *shard)
 {
     const BurstUnit *u = burst_unit(c->plan, unit);
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
         const Span s = tensor_part(c->plan, c->rank, u, t);
-        if (t->split == BURST_WHOLE && s.end > s.begin)
-            BURST_TRY(burst_sum_over(c, burst_tensor_group(c), shard + s.begin, s.end - s.begin));
+        const BurstGroup same = copies_group(c, t);
+        if (same.count > 1 && s.end > s.begin)
+            BURST_TRY(burst_sum_over(c, same, shard + s.begin, s.end - s.begin));
     }
     return BURST_OK;
 }

@@ -56,6 +56,12 @@ static int64_t tensor_dim(const Program *p, Dim d)
     return model_dim(&p->model, d) * (dim_of_heads(d) ? program_head_chunks(p) : 1);
 }
 
+/* Of a split dimension: where ranks are more than key heads, neighbours have the same. */
+static int parts_of(const Program *p, Dim d)
+{
+    return !is_split(p, d) ? 1 : d == DIM_KEY ? p->tensor / program_key_copies(p) : p->tensor;
+}
+
 static Split heads_of(Dim rows, Dim cols)
 {
     return dim_of_heads(rows) ? SPLIT_ROWS : dim_of_heads(cols) ? SPLIT_COLS : SPLIT_NONE;
@@ -71,7 +77,8 @@ static Unit unit_of(Arena *a, const Program *p, int ranks, const char *name, con
             continue;
         const int64_t rows = tensor_dim(p, row[i].rows), cols = tensor_dim(p, row[i].cols);
         const Split split = is_split(p, row[i].rows) ? SPLIT_ROWS : is_split(p, row[i].cols) ? SPLIT_COLS : SPLIT_NONE;
-        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split, heads_of(row[i].rows, row[i].cols)};
+        t[tensors++] = (UnitTensor){row[i].name, rows, cols, at, row[i].first, split, heads_of(row[i].rows, row[i].cols),
+                                     parts_of(p, row[i].rows) * parts_of(p, row[i].cols)};
         at += rows * cols;
     }
     return (Unit){name, repeat, ranks, at, (at + ranks - 1) / ranks, tensors, t};

@@ -46,8 +46,9 @@ typedef struct Peer {
     char *memory;      /* its device_bytes and flags */
 } Peer;
 /* Ranks that gather and add up among them: those that share the weights; of these, those that share a unit that tensor ranks split;
- * those that hold the same shards; those that split layers. Without a split unit the second are the first, and nothing uses them. */
-enum { GROUP_SHARDS, GROUP_SPLIT, GROUP_REPLICAS, GROUP_TENSOR, GPU_GROUPS };
+ * those that hold the same shards; those that split layers; of these, those that have the same key heads, where they are some. Without a
+ * split unit the second are the first, and nothing uses them. */
+enum { GROUP_SHARDS, GROUP_SPLIT, GROUP_REPLICAS, GROUP_TENSOR, GROUP_COPIES, GPU_GROUPS };
 typedef struct Members {
     BurstGroup ranks;
     ncclComm_t comm; /* NULL: this rank alone */

@@ -72,7 +72,18 @@ const struct BurstPlan *host_plan(const BurstCtx *c)
 HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
 {
     const Span s = tensor_part(c->plan, c->rank, u, t);
-    return (HostPart){s.begin, s.end, tensor_is_written(c->plan, c->rank, u, t)};
+    return (HostPart){s.begin, s.end, tensor_is_written(c->plan, c->rank, u, t), tensor_copies(c->plan, t)};
+}
+
+BurstGroup host_copies(const BurstCtx *c)
+{
+    for (int row = 0; row < c->plan->unit_rows; row++)
+        for (int i = 0; i < c->plan->units[row].tensors; i++) {
+            const BurstGroup same = copies_group(c, &c->plan->units[row].tensor[i]);
+            if (same.count > 1 && same.count < plan_tensor(c->plan))
+                return same;
+        }
+    return (BurstGroup){c->rank, 1, 1};
 }
 
 void *host_shared(BurstCtx *c)

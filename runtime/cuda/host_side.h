@@ -25,9 +25,10 @@ bool host_launched(const BurstCtx *c); /* by mpirun, torchrun or srun: each proc
  * them with the same, -1: none. All ranks call it; waits. */
 int host_claim(BurstCtx *c, uint64_t device, int *other);
 /* Of a unit's shard, what this rank has of a tensor, from `begin` to before `end`; end <= begin: nothing. counts: it is this rank's to
- * count where several have the same. */
-typedef struct HostPart { int64_t begin, end; bool counts; } HostPart;
+ * count where several have the same; copies: how many tensor ranks have. */
+typedef struct HostPart { int64_t begin, end; bool counts; int copies; } HostPart;
 HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t);
+BurstGroup host_copies(const BurstCtx *c); /* some tensor ranks, not all, that have the same of a tensor; else this rank alone */
 /* bytes[count] of the group's first rank to all of it; count a multiple of 4, at most 256. Waits. */
 int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count);
 /* Keeps watch while waiting for the device: fails when another rank failed or was lost, or when nothing has moved for

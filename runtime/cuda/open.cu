@@ -71,6 +71,7 @@ static int make_groups(BurstGpu *g)
     g->group[GROUP_SPLIT].ranks = tensor.count > 1 ? burst_unit_group(g->ctx, 1) : shards;
     g->group[GROUP_REPLICAS].ranks = burst_replica_group(g->ctx);
     g->group[GROUP_TENSOR].ranks = tensor;
+    g->group[GROUP_COPIES].ranks = host_copies(g->ctx);
     for (Members &m : g->group)
         BURST_TRY(agree_on_peers(g, &m));
     return BURST_OK;

@@ -361,8 +361,9 @@ int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
     const BurstUnit *u = burst_unit(host_plan(g->ctx), unit);
     for (int i = 0; i < u->tensors; i++) {
         const HostPart part = host_part(g->ctx, u, &u->tensor[i]);
-        if (u->tensor[i].split == BURST_WHOLE && part.end > part.begin)
-            BURST_TRY(sum(g, g->channels, &g->group[GROUP_TENSOR], shard + part.begin, part.end - part.begin));
+        Members *same = &g->group[part.copies == g->group[GROUP_TENSOR].ranks.count ? GROUP_TENSOR : GROUP_COPIES];
+        if (part.copies > 1 && part.end > part.begin)
+            BURST_TRY(sum(g, g->channels, same, shard + part.begin, part.end - part.begin));
     }
     return BURST_OK;
 }

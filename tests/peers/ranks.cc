@@ -351,7 +351,8 @@ static void connect(std::vector<Rank> &all, int hosts)
             g->peer_of[rank] = &g->peer[g->peers++];
         }
         g->all_peers = hosts == 1;
-        const BurstGroup ranks[GPU_GROUPS] = {burst_shard_group(&r.ctx), burst_unit_group(&r.ctx, 1), burst_replica_group(&r.ctx), burst_tensor_group(&r.ctx)};
+        const BurstGroup ranks[GPU_GROUPS] = {burst_shard_group(&r.ctx), burst_unit_group(&r.ctx, 1), burst_replica_group(&r.ctx), burst_tensor_group(&r.ctx),
+                                               BurstGroup{g->rank, 1, 1}};
         for (int i = 0; i < GPU_GROUPS; i++) {
             const int end = ranks[i].first + (ranks[i].count - 1) * ranks[i].stride;
             r.comms.push_back(std::make_unique<ncclComm>(ncclComm{g->rank, CHANNELS + i, ranks[i]}));

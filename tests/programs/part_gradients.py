@@ -27,7 +27,7 @@ class Point(typing.NamedTuple):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}"
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -38,6 +38,7 @@ POINTS = [
     Point(tensor=2, data=2, more="weights zero3; recompute full;"),
     Point(tensor=2, data=2, more="weights zero1 within 2;", part="qkv_bias yes;"),
     Point(tensor=2, heads=2, more="recompute selective;"), Point(tensor=4, more="weights zero2;"),
+    Point(tensor=2, kv_heads=1, part="qkv_bias yes;"), Point(tensor=4, kv_heads=2), Point(tensor=4, kv_heads=1, more="recompute selective;", part="qk_norm yes;"),
 ]
 
 

@@ -21,9 +21,10 @@ static bool causal(int64_t q, int64_t k, const void *ctx)
 
 static Program random_program(bool cuda, bool split)
 {
-    const int tensor = split ? 2 + draw(2) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
+    const int tensor = split ? 2 + draw(3) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
     Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C], .cluster = {.nodes = 1, .world = tensor * (1 + draw(split ? 2 : 4))}};
     p.tensor = split ? tensor : 0;
+    p.key_copies = split && kv_heads == 1 && draw(2) ? tensor == 4 ? 2 : tensor : 0; /* all of them, or some */
     p.layout.data.value = p.cluster.world / tensor;
     p.train.batch = p.layout.data.value * (1 + draw(2));
     p.model = (Model){.layers = 1 + draw(split ? 2 : 4), .hidden = 4 + draw(5), .heads = kv_heads * (1 + draw(2)), .kv_heads = kv_heads,
@@ -53,7 +54,7 @@ int64_t unit_elements(const Case *c, int unit)
     const Unit *u = step_unit(c->step, unit);
     int64_t all = 0;
     for (int i = 0; i < u->tensors; i++)
-        all += u->tensor[i].rows * u->tensor[i].cols * (u->tensor[i].split != SPLIT_NONE ? program_tensor(&c->program) : 1);
+        all += u->tensor[i].rows * u->tensor[i].cols * u->tensor[i].parts;
     return all;
 }
 
@@ -149,7 +150,7 @@ Case *make_split_case(bool cuda, int i, bool split)
     c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
     const int t = program_tensor(&c->program), parts = t * program_head_chunks(&c->program);
-    c->shape = (Shape64){m->layers, m->hidden, m->heads * parts, m->kv_heads * parts, m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+    c->shape = (Shape64){m->layers, m->hidden, m->heads * parts, m->kv_heads * parts / program_key_copies(&c->program), m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
                          .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);

@@ -221,18 +221,26 @@ static void run_tensor(const Machine *m, const Op *o, double *x[RANKS][OP_READS]
         }
 }
 
-/* In the shard of each rank, what no rank has a part of. */
+/* Neighbours that have the same of a tensor: all where it is not split. */
+static int copies_of(const Machine *m, const UnitTensor *t)
+{
+    const bool key = strstr(t->name, "k_proj") || strstr(t->name, "v_proj");
+    return t->split == SPLIT_NONE ? m->ranks : key && m->step->program->key_copies ? m->step->program->key_copies : 1;
+}
+
+/* In the shard of each rank, what several ranks have. */
 static void tensor_sum(const Machine *m, double *x[RANKS][OP_READS], double *y[RANKS][OP_WRITES])
 {
     const Unit *u = unit_of(m, m->run->flow->op[m->t].unit);
     for (const UnitTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
-        for (int64_t i = t->offset; t->split == SPLIT_NONE && i < t->offset + t->rows * t->cols && i < m->nx[0]; i++) {
-            double sum = 0;
-            for (int r = 0; r < m->ranks; r++)
-                sum += x[r][0][i];
-            for (int r = 0; r < m->ranks; r++)
-                y[r][0][i] = sum;
-        }
+        for (int64_t i = t->offset; i < t->offset + t->rows * t->cols && i < m->nx[0]; i++)
+            for (int first = 0, copies = copies_of(m, t); first < m->ranks; first += copies) {
+                double sum = 0;
+                for (int r = first; r < first + copies; r++)
+                    sum += x[r][0][i];
+                for (int r = first; r < first + copies; r++)
+                    y[r][0][i] = sum;
+            }
 }
 
 static bool loops_over_heads(const Op *o) { return o->chunked && o->by_heads; }
@@ -523,13 +531,14 @@ static void advance(Machine *m)
 /* Where element i of what a rank has of a tensor is in the whole tensor. */
 static int64_t whole_element(const Machine *m, const UnitTensor *t, int rank, int64_t i)
 {
+    const int copies = copies_of(m, t), part = rank / copies;
     if (t->split == SPLIT_ROWS)
-        return rank * t->rows * t->cols + i;
-    return t->split == SPLIT_COLS ? i / t->cols * t->cols * m->ranks + rank * t->cols + i % t->cols : i;
+        return part * t->rows * t->cols + i;
+    return t->split == SPLIT_COLS ? i / t->cols * t->cols * (m->ranks / copies) + part * t->cols + i % t->cols : i;
 }
 
-/* Calls for each element of each rank: its unit, where it is in the rank's and in the whole, and whether all ranks have it. */
-static void each_element(Machine *m, void (*call)(Machine *m, int unit, int64_t here, int64_t whole, bool split))
+/* Calls for each element of each rank: its unit, where it is in the rank's and in the whole, and how many ranks have it. */
+static void each_element(Machine *m, void (*call)(Machine *m, int unit, int64_t here, int64_t whole, int copies))
 {
     for (int r = 0; r < m->ranks; r++)
         for (int u = 0; u < m->m->layers + 2; u++) {
@@ -538,28 +547,29 @@ static void each_element(Machine *m, void (*call)(Machine *m, int unit, int64_t 
             use_rank(m, r);
             for (const UnitTensor *t = unit->tensor; t < unit->tensor + unit->tensors; t++) {
                 for (int64_t i = 0; i < t->rows * t->cols; i++)
-                    call(m, u, t->offset + i, whole + whole_element(m, t, r, i), t->split != SPLIT_NONE);
-                whole += t->rows * t->cols * (t->split != SPLIT_NONE ? m->ranks : 1);
+                    call(m, u, t->offset + i, whole + whole_element(m, t, r, i), copies_of(m, t));
+                whole += t->rows * t->cols * (m->ranks / copies_of(m, t));
             }
         }
 }
 
-static void take_param(Machine *m, int unit, int64_t here, int64_t whole, bool split)
+static void take_param(Machine *m, int unit, int64_t here, int64_t whole, int copies)
 {
-    (void)split;
+    (void)copies;
     m->param[unit][here] = m->run->param[unit][whole];
 }
 
-/* Of what all ranks have of a layer, a shard was summed over them, and the first has it; what other ranks hold was not. Tokens are
+/* Of what several ranks have of a layer, a shard was summed over them, and the first has it; what other ranks hold was not. Tokens are
  * each rank's own, and so is its part of the gradients of embedding and head. */
-static void give_grad(Machine *m, int unit, int64_t here, int64_t whole, bool split)
+static void give_grad(Machine *m, int unit, int64_t here, int64_t whole, int copies)
 {
     const Unit *u = unit_of(m, unit);
-    const bool layer = unit > 0 && unit <= m->m->layers, summed = layer && !split && here < u->shard;
-    if (!summed || m->rank == 0)
+    const bool layer = unit > 0 && unit <= m->m->layers, summed = layer && here < u->shard;
+    const int first = summed ? m->rank / copies * copies : m->rank;
+    if (m->rank == first)
         m->run->grad[unit][whole] += m->grad[unit][here];
     else
-        m->lost |= !(fabs(m->grad[unit][here] - m->grads[0][unit][here]) <= 1e-9 * (1 + fabs(m->grad[unit][here])));
+        m->lost |= !(fabs(m->grad[unit][here] - m->grads[first][unit][here]) <= 1e-9 * (1 + fabs(m->grad[unit][here])));
 }
 
 static double **unit_arrays(const Machine *m)

@@ -166,6 +166,9 @@ GRADIENTS = [
     (Layout("ring", "keys", "contiguous", 2, 2, 3, tensor=3, weights="zero3 within node"), Shape(heads=6, kv_heads=3, part=NORM, sinks=True, ffn=42)),
     (Layout("burst", "keys", "striped", 2, 2, 4, tensor=2, weights="zero2 within node", placement="node, data"), Shape(masks=("full", "document"))),
     (Layout("ring", "keys", "contiguous", lanes=6, tensor=2, shares="5, 1, 2", chunks=3), Shape(tied="yes", masks=("document", "causal"))),
+    (Layout("ring", "keys", "contiguous", lanes=4, tensor=4), Shape(part=BIAS)),
+    (Layout("ring", "keys", "zigzag", 2, 2, 4, "full", "zero2", tensor=4), Shape(part=NORM, sinks=True, masks=("document", "causal"))),
+    (Layout("ulysses", "keys", "contiguous", nodes=2, lanes=4, tensor=4, weights="zero1 within 4", chunks=3, recompute="selective"), Shape(kv_heads=1)),
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, offload="activations"), Shape(part=NORM, masks=("document", "causal", "full"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="selective", weights="zero1", offload="activations(o, lse)"),
      Shape(sinks=True, masks=("causal", "window(17)", "causal", "full"))),
@@ -191,7 +194,8 @@ HEADS = [ONE._replace(head_chunks=2), Layout("ring", "keys", "zigzag", lanes=2, 
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
-          Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2)]
+          Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2),
+          Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4)]  # twice the key heads
 SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "striped", nodes=2, lanes=2, mesh=(2, 2)),
              Layout("double_ring", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("double_ring", "queries", "contiguous", lanes=4, mesh=(2, 2)),
              Layout("gather", "keys", "zigzag", lanes=4), Layout("near", "keys", "contiguous", lanes=4), Layout("near", "queries", "zigzag", lanes=4),
@@ -376,6 +380,7 @@ class Training:
         self.agree(TENSOR)
         self.cut(TENSOR[1], self.folder / "tensor", (ONE, TENSOR[0], TENSOR[3]))
         self.cut(WORLDS[1], self.folder / "whole", (TENSOR[2],))
+        self.cut(TENSOR[4], self.folder / "copies", (TENSOR[0], WORLDS[1]))
 
     def schedules(self):
         self.agree(SCHEDULED, 60, 1e-4)

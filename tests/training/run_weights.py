@@ -157,7 +157,7 @@ class Programs:
         name = shape.name()
         eight = self.build(f"{name}8", shape, 2, 4, 2, "burst")
         one, three = self.build(f"{name}1", shape), self.build(f"{name}3", shape, 1, 3)
-        split = self.build(f"{name}8s", shape, 2, 4, 2, tensor=2)
+        split = self.build(f"{name}8s", shape, 2, 4, 2, tensor=4)
         out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "split", "bf16", "other", "tensor", "ck_split")}
         fresh = self.run(eight, "--steps", 3, "--checkpoint", out["ck"], "--export", out["f32"], "--export-dtype", "f32")
         is_ = read_folder(out["f32"])
