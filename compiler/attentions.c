@@ -32,6 +32,11 @@ static int find_attention(const Draft *t, const Choice *c)
     return i;
 }
 
+const char *attention_name(Arena *a, const Choice *c)
+{
+    return arena_printf(a, "%s_%s", c->schedule->name, travel_names[c->travel]);
+}
+
 /* Its slots have their names from it, so that they differ from those of other layers. */
 static bool make_attention(Arena *a, Diags *d, Attention *to, const Choice *c, bool named)
 {
@@ -41,7 +46,7 @@ static bool make_attention(Arena *a, Diags *d, Attention *to, const Choice *c, b
         Schedule *s = schedule_make(a, d, to->choice, backward, channels);
         if (!s)
             return false;
-        s->name = named ? arena_printf(a, "%s_%s", c->schedule->name, travel_names[c->travel]) : NULL;
+        s->name = named ? attention_name(a, c) : NULL;
         schedule_slots(a, s);
         channels = s->channels;
         to->way[backward] = s;

@@ -295,6 +295,8 @@ typedef enum SharesKind {
     SHARES_KINDS
 } SharesKind;
 enum { MOST_SHARE = 1000 };
+/* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL: auto. */
+typedef struct LayerSetting { const char *schedule; Span schedule_span; Setting travel; } LayerSetting;
 typedef struct GivenShare { const char *device; /* NULL: of the next rank */ int share; Span span; } GivenShare;
 typedef struct GivenShares { int n; const GivenShare *at; } GivenShares; /* by rank, or by device */
 typedef struct Layout {
@@ -316,6 +318,7 @@ typedef struct Layout {
     const char *placement_name[MAX_COORDS + 1];
     const char *schedule; /* NULL: auto */
     Span schedule_span;
+    const LayerSetting *of_mask; /* [mask_count] schedule and travel of layers, where the layout tells them apart; the first is above */
     Span span;
 } Layout;
 typedef struct Train {

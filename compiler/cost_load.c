@@ -34,9 +34,8 @@ static int gcd(int x, int y)
 typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
 
 /* Values of a coordinate that are taken together, so that nodes stay whole (unless one holds all). */
-static int unit_of(const Draft *d, int coord)
+static int unit_of(const Draft *d, const Choice *c, int coord)
 {
-    const Choice *c = d->attention[0].choice;
     int gpus = d->program->cluster.groups[0].gpus, node = c->ranks * choice_tensor(c) > gpus ? gpus : 1;
     return node / gcd(node, c->placed && c->size[coord] > 1 ? c->place[coord] : c->stride[coord]);
 }
@@ -66,7 +65,7 @@ static Grid part_of_grid(const Draft *d)
     int ops = draft_operations(d), wanted = 0;
     Grid g = whole_grid(c);
     for (int i = coord_inside(c, -1); i >= 0 && wanted < 2; i = coord_inside(c, i)) {
-        int unit = unit_of(d, i), units = c->size[i] / unit;
+        int unit = unit_of(d, c, i), units = c->size[i] / unit;
         if (units < 2)
             continue;
         wanted = CELLS / (ops * (g.ranks / g.size[i] * unit) + 1);
@@ -80,17 +79,16 @@ int cost_simulated_ranks(const Draft *d)
 {
     int ranks = d->choice.ranks;
     const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
-    if (ranks <= EXACT_RANKS || one_pair)
-        return ranks; /* all-to-all alone costs little for any number of ranks */
+    if (ranks <= EXACT_RANKS || one_pair || !layers_share_sizes(&d->choice))
+        return ranks; /* all-to-all alone costs little for any number of ranks; of different grids no part is that of the other */
     return part_of_grid(d).ranks;
 }
 
-static int real_rank(const Draft *d, const Grid *g, int simulated)
+static int real_rank(const Draft *d, const Choice *c, const Grid *g, int simulated)
 {
-    const Choice *c = d->attention[0].choice;
     int rank = 0;
     for (int i = 0; i < c->coords; i++) {
-        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
+        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, c, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
         if (g->size[i] < c->size[i])
             x = (int)((int64_t)(x / unit) * (blocks - 1) / (units - 1)) * unit + x % unit;
         rank += x * c->stride[i];
@@ -100,11 +98,11 @@ static int real_rank(const Draft *d, const Grid *g, int simulated)
 
 static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
 {
-    const Choice *c = d->attention[0].choice;
+    const Choice *c = in->schedule->choice;
     Grid g = in->ranks == c->ranks ? whole_grid(c) : part_of_grid(d);
     int *rank = NEW_ARRAY(a, int, in->ranks);
     for (int i = 0; i < in->ranks; i++)
-        rank[i] = real_rank(d, &g, i);
+        rank[i] = real_rank(d, c, &g, i);
     in->rank = rank;
     memcpy(in->size, g.size, sizeof in->size);
     memcpy(in->stride, g.stride, sizeof in->stride);

@@ -116,6 +116,8 @@ static void emit_group(Emit *e)
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     emit_coordinates(e);
+    if (e->draft->attentions > 1)
+        add_constant(e, "PLAN_ATTENTIONS", e->draft->attentions, "ways of layers to attend, by their mask");
 }
 
 /* Of the ranks that share heads; the most that any of them has. */

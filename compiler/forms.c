@@ -22,8 +22,12 @@ static void form_schedule(Diags *d, const Found *f, Text *out)
 {
     (void)d;
     const Draft *t = plan_draft(f->plan);
-    for (int i = 0; i < 2 * t->attentions; i++)
+    for (int i = 0; i < 2 * t->attentions; i++) {
+        for (int m = 0; m < t->program->mask_count && i % 2 == 0 && t->attentions > 1; m++)
+            if (t->mask_attention[m] == i / 2)
+                text_printf(out, "# layers with mask `%s`:\n", t->program->masks[m].text);
         print_schedule(t->attention[i / 2].way[i % 2], out);
+    }
 }
 
 /* The step as operations, and its memory, proved: what is refused is nothing that the input could mend. */

@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-static bool allows(const Setting *s, int64_t value)
-{
-    return s->is_auto || s->value == value;
-}
-
 /* ---- data: how many groups of ranks have sequences of their own ---- */
 
 static int count_data(const Program *p)
@@ -76,8 +71,7 @@ static bool take_schedule(const Program *p, Choice *c, int n)
 
 static const char *schedule_text(Arena *a, const Choice *c)
 {
-    (void)a;
-    return c->schedule->name;
+    return c->of_mask ? by_mask_text(a, c, schedule_text) : c->schedule->name;
 }
 
 /* ---- context, heads: how the ranks of a group share a sequence ---- */
@@ -125,7 +119,7 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 static const char *context_text(Arena *a, const Choice *c)
 {
     const char *text = NULL;
-    for (int i = 0; i < c->coords; i++)
+    for (int i = 0; i < c->coords && layers_share_sizes(c); i++)
         if (i != c->schedule->exchanged)
             text = text ? arena_printf(a, "%s x %d", text, c->size[i]) : arena_printf(a, "%d", c->size[i]);
     return text ? text : arena_printf(a, "%d", context_of(c));
@@ -134,42 +128,6 @@ static const char *context_text(Arena *a, const Choice *c)
 static const char *heads_text(Arena *a, const Choice *c)
 {
     return arena_printf(a, "%d", choice_heads(c));
-}
-
-/* ---- travel: which chunks move in backward ---- */
-
-static int count_travels(const Program *p)
-{
-    (void)p;
-    return TRAVELS;
-}
-
-/* Left open, what the schedule has is tried, and a text that serves both once. */
-static bool take_travel(const Program *p, Choice *c, int n)
-{
-    const bool same = c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
-    c->travel = (Travel)n;
-    return allows(&p->layout.travel, n) && (!p->layout.travel.is_auto || (c->schedule->backward[n] && !(same && n)));
-}
-
-static bool other_travel(const Program *p, Choice *c, int n)
-{
-    (void)p;
-    c->travel = (Travel)n;
-    return n < TRAVELS && !choice_exchanges(c);
-}
-
-static const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
-{
-    (void)p;
-    return c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`", travel_names[c->travel]);
-}
-
-static const char *travel_text(Arena *a, const Choice *c)
-{
-    (void)a;
-    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES] && choice_rows(c, true) == 1 ? NULL
-           : travel_names[c->travel];
 }
 
 /* ---- partition ---- */
@@ -554,14 +512,14 @@ static const char *ranges_text(Arena *a, const Choice *c)
 
 const Dimension dimensions[DIMENSIONS] = {
     {.name = "data", .column = 5, .if_several = true, .count = count_data, .take = take_data, .text = data_text},
-    {.name = "schedule", .column = 11, .count = count_schedules, .take = take_schedule, .text = schedule_text},
+    {.name = "schedule", .column = 11, .count = count_schedules, .take = take_schedule, .why_not = layers_why_not, .text = schedule_text},
     {.name = "context", .column = 9, .if_several = true, .count = coords_most, .take = take_context, .why_not = context_why_not,
      .text = context_text},
     {.name = "heads", .why_not = heads_why_not, .text = heads_text},
     {.name = "tensor", .column = 6, .if_several = true, .text = tensor_text},
     {.name = "placement", .column = 16, .if_several = true, .count = placement_count, .take = placement_take,
      .why_not = placement_why_not, .text = placement_text},
-    {.name = "travel", .column = 8, .count = count_travels, .take = take_travel, .other = other_travel,
+    {.name = "travel", .column = 8, .count = travel_count, .take = travel_take, .other = travel_other,
      .why_not = travel_why_not, .text = travel_text},
     {.name = "partition", .column = 13, .count = count_partitions, .take = take_partition, .text = choice_partition_text},
     {.name = "shares", .column = 20, .if_several = true, .count = count_shares, .take = take_shares, .why_not = shares_why_not,

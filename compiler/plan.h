@@ -106,6 +106,19 @@ bool sharding_take(const Program *p, Choice *c, int n);
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
 
+/* ---- layout_layers.c: what differs between layers ---- */
+int travel_count(const Program *p); /* the row `travel`, its functions as in Dimension */
+bool travel_take(const Program *p, Choice *c, int n);
+bool travel_other(const Program *p, Choice *c, int n);
+const char *travel_why_not(Arena *a, const Program *p, const Choice *c);
+const char *travel_text(Arena *a, const Choice *c);
+const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a, const Choice *c)); /* "near for window(4096), ring" */
+/* Why the layers of a mask can't have what they have, beside those of the first; of any mask. NULL: they can. */
+const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask);
+const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
+bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
+bool sizes_equal(const Choice *x, const Choice *y);
+
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);
 int head_chunks_count(const Program *p);
@@ -214,6 +227,7 @@ struct Draft;
 Choice choice_of_mask(const Choice *c, int mask); /* as all layers of that mask have it: without of_mask */
 bool attentions_make(Arena *a, Diags *d, struct Draft *t); /* from t's program and choice; false after errors */
 void attentions_decide(const struct Draft *t); /* what t's choice has decided since */
+const char *attention_name(Arena *a, const Choice *c); /* "near_queries" */
 const Schedule *draft_schedule(const struct Draft *t, int mask, bool backward);
 int draft_channels(const struct Draft *t);   /* streams of transfers */
 int draft_operations(const struct Draft *t); /* of the longest trace */
@@ -405,6 +419,10 @@ Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
+/* ---- search_layers.c ---- */
+/* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.
+ * NULL, or what does not work. */
+const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
 /* ---- search.c ---- */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 

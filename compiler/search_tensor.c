@@ -12,12 +12,23 @@
 
 /* ---- what was tried ---- */
 
-static void add_row(Arena *a, const Found *f, const Tried *x, Text *out)
+/* As wide as the longest text, where that is longer than usual. */
+static int column_width(Arena *a, const Found *f, int row)
+{
+    int width = dimensions[row].column;
+    for (int i = 0; i < f->tried_count; i++) {
+        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
+    return width;
+}
+
+static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, Text *out)
 {
     for (int i = 0; i < DIMENSIONS; i++)
         if (f->column[i]) {
             const char *text = dimensions[i].text(a, &x->choice);
-            text_printf(out, "%-*s ", dimensions[i].column, text ? text : "-");
+            text_printf(out, "%-*s ", width[i], text ? text : "-");
         }
     if (x->why_not)
         text_printf(out, "- %s\n", x->why_not);
@@ -29,12 +40,15 @@ static void add_row(Arena *a, const Found *f, const Tried *x, Text *out)
 const char *search_table(Arena *a, const Found *f)
 {
     Text t = {0};
-    for (int i = 0; i < DIMENSIONS; i++)
+    int width[DIMENSIONS];
+    for (int i = 0; i < DIMENSIONS; i++) {
+        width[i] = f->column[i] ? column_width(a, f, i) : 0;
         if (f->column[i])
-            text_printf(&t, "%-*s ", dimensions[i].column, dimensions[i].name);
+            text_printf(&t, "%-*s ", width[i], dimensions[i].name);
+    }
     text_printf(&t, "%13s\n", "step");
     for (int i = 0; i < f->tried_count; i++)
-        add_row(a, f, &f->tried[i], &t);
+        add_row(a, f, &f->tried[i], width, &t);
     text_add(&t, f->remarks);
     const char *table = arena_copy(a, t.at, t.n);
     text_free(&t);

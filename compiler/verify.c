@@ -164,8 +164,29 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
     return false;
 }
 
+/* Layers of each mask have both directions of what their choice says: what a direction leaves in slots and streams is the other's. */
+static bool check_attentions(Arena *a, Diags *d, const Draft *t)
+{
+    for (int m = 0; m < t->program->mask_count; m++) {
+        const Choice wanted = choice_of_mask(&t->choice, m);
+        for (int backward = 0; backward < 2; backward++) {
+            const Schedule *s = draft_schedule(t, m, backward);
+            if (s->choice->schedule == wanted.schedule && s->choice->travel == wanted.travel && s->backward == backward &&
+                sizes_equal(s->choice, &wanted))
+                continue;
+            diag_error(d, s->choice->schedule->span, "proof %d (%s) fails: %s of layers with mask `%s` is that of %s, and they have %s",
+                       PROOF_PAIRS, proof_names[PROOF_PAIRS], backward ? "backward" : "forward", t->program->masks[m].text,
+                       attention_name(a, s->choice), attention_name(a, &wanted));
+            return false;
+        }
+    }
+    return true;
+}
+
 const Plan *verify(Arena *a, Diags *d, const Draft *t)
 {
+    if (!check_attentions(a, d, t))
+        return NULL;
     for (int i = 0; i < 2 * t->attentions; i++) {
         const Schedule *s = t->attention[i / 2].way[i % 2];
         if (!verify_schedule(a, d, s) || !check_links(a, d, t, s))

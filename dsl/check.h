@@ -29,6 +29,9 @@ typedef struct NameMap { NamedValue *entry; int n, size; } NameMap; /* open addr
 void *name_find(const NameMap *m, const char *name); /* NULL: not there */
 void name_add(Arena *a, NameMap *m, const char *name, void *value); /* the name is not there yet, the value not NULL */
 
+/* `near for window(4Ki)`: mask NULL: of the other layers. schedule NULL where travel is given, or auto. */
+typedef struct LayerEntry { bool is_travel; const char *schedule; Setting travel; const Ast *mask; Span span; } LayerEntry;
+
 typedef struct Checker {
     Arena *arena;
     Diags *diags;
@@ -52,6 +55,7 @@ typedef struct Checker {
     Vec(Mask) used_masks;
     Vec(const SchedText *) schedules; /* stock ones first */
     int stock_schedules;
+    Vec(LayerEntry) layer_entries; /* of `schedule` and `travel`, where they tell layers apart */
     int mask_work, mask_depth; /* of the mask being inlined: both are bounded, */
     int all_mask_work;         /* and so is the work for all */
     bool mask_too_large;
@@ -123,6 +127,9 @@ void finish_model(Checker *c, Span file);       /* Program.model, sequence */
 void finish_layout(Checker *c);
 TakeField take_placement;                       /* Layout */
 void check_placement(Checker *c, const Layout *l); /* against the schedules */
+TakeField take_schedule, take_travel;           /* Layout, for all layers or for those of some masks */
+void finish_layers(Checker *c);                 /* Layout.of_mask, once layers have their masks */
+bool find_schedule(Checker *c, const Layout *l, const char *name, Span at); /* false: reported; also where context has other sizes */
 TakeField take_shares;                          /* Layout */
 void check_shares(Checker *c, const Layout *l, int world); /* against the cluster */
 void choose_tensor(const Checker *c, Setting *tensor); /* `auto`: the number that the front end is asked for */

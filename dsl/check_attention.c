@@ -152,5 +152,6 @@ void finish_attention(Checker *c)
     p->model.softcap = a.softcap;
     p->model.sinks = a.sinks;
     p->table_count = c->used_tables.n;
+    finish_layers(c);
     add_every_mask(c);
 }

@@ -60,12 +60,6 @@ static void take_named(Checker *c, const Ast *s, Setting *setting, const char *c
     cursor_end(&u);
 }
 
-static void take_travel(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    take_named(c, s, &((Layout *)to)->travel, travel_names, TRAVELS);
-}
-
 static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -179,35 +173,6 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
         take_saving(c, s, value, l);
     else
         take_named(c, s, &l->recompute, recompute_names, RECOMPUTES);
-}
-
-/* A path in the text is relative to the file that it stands in. */
-static const SchedText *load_named_schedule(Checker *c, const Ast *path)
-{
-    const char *file = path_beside(c->arena, path->span, path->text);
-    if (is_plain_file(file))
-        return load_schedule(c, file, path->span);
-    diag_error(c->diags, path->span, "cannot read '%s'", file);
-    return NULL;
-}
-
-static void take_schedule(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    (void)f;
-    Layout *l = to;
-    Cursor u = cursor_of(c, s);
-    l->schedule_span = u.at ? u.at->span : s->span;
-    if (u.at && u.at->kind == A_STRING) {
-        const Ast *path = cursor_string(&u, "a file");
-        const SchedText *text = cursor_end(&u) ? load_named_schedule(c, path) : NULL;
-        if (text)
-            l->schedule = text->name;
-        return;
-    }
-    const Ast *name = cursor_name(&u, "auto, the name of a schedule, or a file in quotes");
-    cursor_end(&u);
-    if (name && strcmp(name->text, "auto") != 0)
-        l->schedule = name->text;
 }
 
 /* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
@@ -374,13 +339,14 @@ static void check_layout(Checker *c, Layout *l)
 }
 
 /* As many sizes as the schedule has coordinates. */
-static void check_sizes(Checker *c, const Layout *l, const SchedText *t)
+static bool check_sizes(Checker *c, const Layout *l, const SchedText *t)
 {
     if (!l->sizes.n || l->sizes.n == t->rings)
-        return;
+        return true;
     diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s", l->sizes.n, t->name, t->rings,
                t->rings == 1 ? "" : "s", t->rings < t->coords ? " beside the one of heads" : "");
     diag_note(c->diags, t->span, "its coordinates");
+    return false;
 }
 
 static void check_any_sizes(Checker *c, const Layout *l)
@@ -391,21 +357,24 @@ static void check_any_sizes(Checker *c, const Layout *l)
     diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has so many coordinates", l->sizes.n);
 }
 
-static void check_schedule_name(Checker *c, const Layout *l)
+bool find_schedule(Checker *c, const Layout *l, const char *name, Span at)
 {
-    if (!l->schedule) {
-        check_any_sizes(c, l);
-        return;
-    }
     const char **names = NEW_ARRAY(c->arena, const char *, c->schedules.n + 1);
     for (int i = 0; i < c->schedules.n; i++) {
         names[i] = c->schedules.at[i]->name;
-        if (strcmp(names[i], l->schedule) == 0) {
-            check_sizes(c, l, c->schedules.at[i]);
-            return;
-        }
+        if (strcmp(names[i], name) == 0)
+            return check_sizes(c, l, c->schedules.at[i]);
     }
-    unknown_of(c, l->schedule_span, l->schedule, names, c->schedules.n, "schedule");
+    unknown_of(c, at, name, names, c->schedules.n, "schedule");
+    return false;
+}
+
+static void check_schedule_name(Checker *c, const Layout *l)
+{
+    if (l->schedule)
+        find_schedule(c, l, l->schedule, l->schedule_span);
+    else
+        check_any_sizes(c, l);
 }
 
 /* `travel` chooses between the backwards of a ring: an all-to-all with one for both leaves nothing to choose. */

@@ -101,6 +101,7 @@ values1: value                              { $$ = ast_list($1); }
 value: NUMBER
     | STRING
     | word
+    | FOR                                   { $$ = ast_word(p, A_NAME, @1); }
     | call
     | punct
     ;

@@ -2,9 +2,25 @@
 #ifndef BURST_RINGS_H
 #define BURST_RINGS_H
 
-/* The operations of rank `me`: the program has them at its end. */
+/* The operations of rank `me`, forward and backward: the program has them at its end. */
+#ifdef PLAN_ATTENTIONS /* so many ways of layers to attend: what they do, and these operations, from one row of the program's table */
+typedef struct PlanAttention {
+    int (*run[2])(BurstCtx *c, PlanState *s);
+    burst_trace_fn trace[2];
+} PlanAttention;
+static const PlanAttention *plan_attends(int mask); /* layers with that mask */
+static inline burst_trace_fn plan_trace(int mask, int backward) { return plan_attends(mask)->trace[backward]; }
+static inline int plan_forward(BurstCtx *c, PlanState *s) { return plan_attends(s->mask)->run[0](c, s); }
+static inline int plan_backward(BurstCtx *c, PlanState *s) { return plan_attends(s->mask)->run[1](c, s); }
+#else
 static void plan_trace_forward(BurstTrace *t, int me);
 static void plan_trace_backward(BurstTrace *t, int me);
+static inline burst_trace_fn plan_trace(int mask, int backward)
+{
+    (void)mask;
+    return backward ? plan_trace_backward : plan_trace_forward;
+}
+#endif
 
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 {
@@ -18,8 +34,8 @@ static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
     forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
     backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
 #endif
-    BURST_TRY(burst_live_fill(c, plan_trace_forward, PLAN_GROUP, PLAN_KEYS, s->me, false, forward, keys, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace_backward, PLAN_GROUP, PLAN_KEYS, s->me, true, backward, keys, &s->live[mask][1]);
+    BURST_TRY(burst_live_fill(c, plan_trace(mask, 0), PLAN_GROUP, PLAN_KEYS, s->me, false, forward, keys, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace(mask, 1), PLAN_GROUP, PLAN_KEYS, s->me, true, backward, keys, &s->live[mask][1]);
 }
 
 /* What an operation moves of its chunk. */

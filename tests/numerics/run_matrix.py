@@ -170,6 +170,10 @@ PEAKED = [  # one high score among thousands of low ones
     ("burst", "keys", "contiguous", 2, 2, 2, 2, 64, 8191),
     ("ulysses", "keys", "zigzag", 1, 2, 2, 1, 128, 8191),
 ]
+LAYERED = [  # layers of some masks by a schedule of their own
+    ("near for test1, burst for test2, biring for test4, ring", "keys for test0, queries for test1, keys for test4, queries", "zigzag"),
+    ("gather for test0, near for test3, doubling for test5, burst", "queries for test3, keys", "contiguous"),
+]
 OUTPUTS = ["o", "lse", "dq", "dk", "dv"]
 PATTERN_SIDE = 12  # of the pattern file; stock_masks.h has the formula again
 
@@ -192,7 +196,7 @@ class Point(typing.NamedTuple):
 
     def name(self):
         words = f"{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_h{self.heads}_{self.kv_heads}"
-        return re.sub(r'[()"]', "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
+        return re.sub(r'[()", ]', "", words) + f"_d{self.head_dim}_n{self.length}" + (f"_data{self.data}" if self.data > 1 else "") + \
             ("_peaked" if self.peaked else "") + ("_" + "x".join(map(str, self.mesh)) if self.mesh else "") + \
             (f"_softcap{self.softcap}" if self.softcap else "") + (self.ranges and f"_ranges_{self.ranges}")
 
@@ -236,6 +240,8 @@ def points():
         yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), 8, 2, 8, LONG, mesh=mesh, ranges="yes")
     for partition in PARTITIONS:
         yield Point("near", "keys", partition, 1, 3, 8, 2, 8, LONG, mesh=(3,), ranges="yes")
+    for schedule, travel, partition in LAYERED:
+        yield Point(schedule, travel, partition, 2, 2, 8, 2, 8, LENGTHS[0], ranges="yes")
     for words in PEAKED:
         yield Point(*words, peaked=True)
     for schedule in ("ring", "ulysses"):

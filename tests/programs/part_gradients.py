@@ -1,5 +1,5 @@
-"""Loss and gradients of whole steps, two sequences a data group, against the float64 model of tests/reference: ranks that split layers, and
-beside them ranks that do not, whose errors are those of bf16 alone.
+"""Loss and gradients of whole steps, two sequences a data group, against the float64 model of tests/reference: ranks that split layers, layers
+of which those of each mask have a schedule of their own, and beside them ranks that do neither, whose errors are those of bf16 alone.
 
 tests/training/gradients.c is the main of each program, and bounds every tensor's relative L2.
 """
@@ -22,12 +22,14 @@ class Point(typing.NamedTuple):
     more: str = ""   # of the layout
     part: str = ""   # of the model
     kv_heads: int = 4
+    schedule: str = "" # ring, or ulysses with heads, where nothing is said
+    travel: str = "keys"
 
     def ranks(self):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}"
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -39,14 +41,17 @@ POINTS = [
     Point(tensor=2, data=2, more="weights zero1 within 2;", part="qkv_bias yes;"),
     Point(tensor=2, heads=2, more="recompute selective;"), Point(tensor=4, more="weights zero2;"),
     Point(tensor=2, kv_heads=1, part="qkv_bias yes;"), Point(tensor=4, kv_heads=2), Point(tensor=4, kv_heads=1, more="recompute selective;", part="qk_norm yes;"),
+    Point(context=2, schedule="near for document, ring", travel="keys for document, queries"),
+    Point(context=4, more="recompute full;", schedule="near for causal, biring", travel="queries for causal, keys"),
+    Point(context=4, more="recompute selective; head chunks 2;", schedule="gather for document, burst"),
 ]
 
 
 def model_text(p):
-    schedule = "ulysses" if p.heads > 1 else "ring"
+    schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     return (f'import "masks";\nmodel small {{ layers {len(MASKS)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
             f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {MASKS[0]}; layers 1: {MASKS[1]}; }}\nsequence 509;\n'
-            f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel keys; '
+            f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
 

@@ -9,6 +9,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        hybrid     the same of weights that are sharded inside a group of ranks; a killed rank, and checkpoints that other layouts read
        tensor     the same of layers that ranks split
        schedules  the same of the shipped schedules that the others leave out, 60 steps
+       layers     the same of layers of which those of each mask have a schedule of their own; with their passes changed it shows
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
        optimizer  the same with parameters and moments in that arena
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
@@ -100,6 +101,7 @@ class Shape(typing.NamedTuple):
     ffn: int = 40
 
 
+ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
 BIAS, NORM = "qkv_bias yes;", "qk_norm yes;"  # Qwen2, Qwen3
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -180,6 +182,11 @@ GRADIENTS = [
     (Layout("ring", "keys", "striped", lanes=3, shares="5, 1, 2", offload="activations(o, lse)", recompute="selective", head_chunks=3),
      Shape(heads=6, kv_heads=3, masks=("causal", "document", "full"))),
     (Layout("burst", "keys", "zigzag", nodes=2, lanes=2, recompute="save(x_mid, q_raw, v(1))", head_chunks=2), Shape(part=NORM)),
+    (Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=4), Shape(masks=ALTERNATING)),
+    (Layout("burst for causal, near for document, biring", "queries for window(17), keys", "zigzag", 2, 2, recompute="full", weights="zero1", chunks=3),
+     Shape(masks=("causal", "document", "window(17)", "document"), sinks=True)),
+    (Layout("ring", "queries for causal, keys for window(17)", "striped", lanes=3, recompute="tail(0.5)"), Shape(masks=ALTERNATING, part=NORM)),
+    (Layout("gather for causal, near", "keys", "contiguous", 2, 2, 2, "selective", head_chunks=2, placement="data"), Shape(masks=ALTERNATING)),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -203,9 +210,13 @@ SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp"
              Layout("bidirectional", "keys", "zigzag", lanes=4), Layout("halo", "keys", "contiguous", lanes=4),
              Layout("doubling", "keys", "zigzag", lanes=4), Layout("mesh", "keys", "zigzag", lanes=4, mesh=(2, 2)),
              Layout("ring", "keys", "zigzag", lanes=4, tensor=2)]
+LAYERED = [Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=2),
+           Layout("near for window(17), ring", "queries for window(17), keys", "contiguous", lanes=4),
+           Layout("near for window(17), burst", "keys", "zigzag", nodes=2, lanes=2, recompute="full", offload="activations")]
 CURVES = [ONE, Layout("ring", "queries", "zigzag", lanes=3, recompute="full"), TENSOR[1], Layout("burst", "keys", "striped", 2, 2, 4)]
 RECOMPUTED = [ONE, Layout("ring", "keys", "striped", lanes=3), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
               Layout("ulysses", "keys", "contiguous", lanes=4)]
+LAYERED_TEXT = Shape(vocab=256, masks=ALTERNATING)
 DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
@@ -385,6 +396,31 @@ class Training:
     def schedules(self):
         self.agree(SCHEDULED, 60, 1e-4)
 
+    def layers(self):
+        """Layers of each mask by a schedule of their own: the losses of one rank; with each other's passes they are not."""
+        right = self.train(self.program(ONE, NEAR_STEPS, LAYERED_TEXT))
+        for layout in LAYERED:
+            program = self.program(layout, NEAR_STEPS, LAYERED_TEXT)
+            is_ = self.train(program)
+            apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
+            print(f"{layout.name()}: {len(is_)} losses differ from one rank's by at most {apart:.2e}", flush=True)
+            expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses differ by {apart:.2e}")
+            self.exchanged(program, layout, right)
+
+    def exchanged(self, program, layout, right):
+        """The passes of two masks are exchanged, what they leave of them is not: an error, or other losses."""
+        source = program.with_suffix(".c")
+        text = source.read_text()
+        rows = re.findall(r"^    \{(\{plan_forward_as_\w+, plan_backward_as_\w+\}),$", text, re.M)
+        expect(len(rows) == 2 and rows[0] != rows[1], f"{layout}: {rows}")
+        wrong = source.with_name("exchanged_" + source.name)
+        wrong.write_text(re.sub("|".join(map(re.escape, rows)), lambda row: rows[row[0] == rows[0]], text))
+        other = self.tools.link(wrong)
+        metrics = other.with_suffix(".jsonl")
+        done = emitted.run([other, "--quiet", "--timeout", "3", "--steps", "2", "--metrics", metrics], 60, self.environment, check=False)
+        is_ = self.read_metrics(metrics)
+        expect(done.returncode != 0 or any(abs(is_[s]["loss"] / right[s]["loss"] - 1) > NEAR for s in is_), f"{layout}: exchanged passes go unnoticed")
+
     def offload(self):
         """What is staged comes back as it was: with each rule of recomputation, all that layers save, or some of it."""
         for layout in OFFLOADED:
@@ -492,7 +528,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tensor", "schedules", "offload", "optimizer", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tensor", "schedules", "layers", "offload", "optimizer", "equality", "failure", "mpi"]
 
 
 def main():

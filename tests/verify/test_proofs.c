@@ -94,6 +94,41 @@ static void no_nics_there(void **state)
     refused(k, "proof 5 (links and streams) fails: rank 1 sends to rank 2 on another node, and that node has no nics", ".sched:");
 }
 
+/* The layers of its first mask by ring, those of the second by near. */
+static Case *layered_case(void)
+{
+    Case *k = small_case("ring");
+    MaskChoice *of = NEW_ARRAY(k->arena, MaskChoice, 2);
+    assert_int_equal(k->program.mask_count, 2);
+    for (int m = 0; m < 2; m++)
+        of[m] = (MaskChoice){k->program.masks[m].text, m ? stock_schedule(k->arena, "near") : k->choice.schedule, m ? TRAVEL_KEYS : TRAVEL_QUERIES, 1, {4}, {1}};
+    k->choice.masks = 2;
+    k->choice.of_mask = of;
+    return k;
+}
+
+/* Layers with the passes of another mask's, or with one direction of them, whatever they compute. */
+static void passes_of_other_layers(void **state)
+{
+    (void)state;
+    enum { RIGHT, EXCHANGED, ALL_ALIKE, BACKWARD_ALONE, CASES };
+    for (int i = 0; i < CASES; i++) {
+        Case *k = layered_case();
+        Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+        assert_int_equal(t.attentions, 2);
+        Attention mixed[2] = {t.attention[0], t.attention[1]};
+        mixed[1].way[1] = t.attention[0].way[1];
+        t.mask_attention = i == EXCHANGED ? (const int[]){1, 0} : i == ALL_ALIKE ? (const int[]){0, 0} : t.mask_attention;
+        t.attention = i == BACKWARD_ALONE ? mixed : t.attention;
+        assert_int_equal(verify(k->arena, k->diags, &t) != NULL, i == RIGHT);
+        assert_int_equal(diags_errors(k->diags), i != RIGHT);
+        const char *text = printed(k->arena, k->diags);
+        assert_true(i == RIGHT || strstr(text, "proof 1 (every pair once) fails: "));
+        assert_true(i != BACKWARD_ALONE || strstr(text, "backward of layers with mask `window_sink(64, 4)` is that of ring_queries, and they have near_keys"));
+        arena_free(k->arena);
+    }
+}
+
 /* Groups of two ranks inside the nodes: no transfer leaves one. */
 static void inside_nodes(void **state)
 {
@@ -145,6 +180,7 @@ int main(void)
         cmocka_unit_test(all_hold),
         cmocka_unit_test(no_nics),
         cmocka_unit_test(no_nics_there),
+        cmocka_unit_test(passes_of_other_layers),
         cmocka_unit_test(inside_nodes),
         cmocka_unit_test(memory_to_the_byte),
         cmocka_unit_test(memory_adds_up),
