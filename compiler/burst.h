@@ -276,11 +276,14 @@ typedef enum Sharding {
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
 extern const char *const range_names[2];              /* choices.c: of `ranges` */
-extern const char *const recompute_names[RECOMPUTES], *const recompute_saved[RECOMPUTES]; /* choices.c */
+extern const char *const recompute_names[RECOMPUTES]; /* saving.c, and what follows up to saving_text */
+const char *saved_most(void);  /* by `none` */
+const char *saved_least(void); /* by `full` */
 bool saves(const char *set, const char *name); /* whether a set of names has this one */
 /* What layers save: those from `from` on `upper`, those before it `lower`, which is a part of it. tail: of a rank's tokens, the last of
  * them, the share that o_tail and lse_tail have. */
 typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
+Saving saving_by(Recompute rule, double tail); /* in all layers */
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* choices.c */
 enum { MAX_COORDS = 8 };
@@ -305,11 +308,12 @@ typedef struct Layout {
     Setting partition, block; /* PartitionKind; block size for blocks(B) */
     Setting shares; /* SharesKind */
     GivenShares given_shares;
-    Setting travel, recompute;
+    Setting travel;
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, head_chunks; /* Sharding; how many */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
-    Saving saving; /* `recompute save(...)`; upper NULL: none, but `recompute tail(f)` has its share here */
+    Saving saving; /* upper NULL: auto */
+    Span saving_span;
     Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
     bool host_optimizer;   /* `offload optimizer` */

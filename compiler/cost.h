@@ -166,7 +166,7 @@ typedef struct LayerKind { /* layers with the same mask */
     Contended *contended[ATTENDS];
     double times[ATTENDS]; /* a step */
 } LayerKind;
-typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what is recomputed */ } BlockTime;
+typedef struct BlockTime { double times, seconds, again; /* a step; without attention; again: beside seconds, what backward computes again */ } BlockTime;
 typedef struct StepParts {
     int group, ranks;     /* which one is simulated, and how many of its ranks */
     const Choice *choice;

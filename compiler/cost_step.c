@@ -124,7 +124,7 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
     return t && t->split != SPLIT_NONE ? t->parts : program_tensor(m->program);
 }
 
-/* Of a sequence, all ranks; what is recomputed does not count. */
+/* Of a sequence, all ranks; what backward computes again does not count. */
 static double sequence_flops(const StepModel *m, const StepParts *p)
 {
     double flops = 0;
@@ -352,9 +352,7 @@ static double least_weights(Arena *a, const Program *p, StepParts parts, Choice 
 double cost_least(const Program *p, const double *pairs, int data)
 {
     Arena *a = arena_new();
-    const Setting *recompute = &p->layout.recompute;
-    const Choice c = {.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving.tail = p->layout.saving.tail,
-                      .recompute = recompute->is_auto ? RECOMPUTE_NONE : (Recompute)recompute->value};
+    const Choice c = {.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving = p->layout.saving};
     StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};
     for (int r = 0; r < p->cluster.world; r++) {

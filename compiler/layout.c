@@ -198,110 +198,10 @@ static const char *choice_shares_text(Arena *a, const Choice *c)
     return c->shares_text;
 }
 
-/* ---- recompute ---- */
-
-static bool by_need(const Program *p)
-{
-    return p->layout.recompute.is_auto && !p->layout.saving.upper;
-}
-
-/* By need: what `none` saves, then less and less of it; or the rules in their order, of tail first those that keep most. */
-static int rules_way(const Program *p)
-{
-    return by_need(p) ? SAVING_LEVELS + 1 : 0;
-}
-
-static int count_recomputes(const Program *p)
-{
-    return by_need(p) ? rules_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1 : RECOMPUTES;
-}
-
 static bool always(const Program *p)
 {
     (void)p;
     return true;
-}
-
-static bool passes(const Stmt *s, TensorId t)
-{
-    for (; s; s = s->next) {
-        for (int i = 0; i < s->nrefs && (s->kind == S_PASS || s->kind == S_RETURN); i++)
-            if (s->refs[i].tensor == t)
-                return true;
-        if (s->body && passes(s->body, t))
-            return true;
-    }
-    return false;
-}
-
-/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
-static const char *tail_why_not(const Program *p, const Choice *c)
-{
-    if (c->tensor)
-        return "`recompute tail` is not planned yet where ranks split layers; use `recompute selective`";
-    const Phase *forward = phase_of(c, false);
-    if (choice_exchanges(c))
-        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
-               "use a ring, or `recompute selective`";
-    if (forward && (passes(forward->body, T_Q) || passes(forward->body, T_O)))
-        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
-               "that passes KV alone, such as ring, or `recompute selective`";
-    return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
-}
-
-static bool take_rule(const Program *p, Choice *c, int n)
-{
-    const int tail = n - (RECOMPUTE_TAIL - 1);
-    c->recompute = (Recompute)(tail < 0 ? n + 1 : RECOMPUTE_TAIL);
-    c->saving = (Saving){.tail = tail < 0 ? 0 : 1 - (1.0 + tail) / TAIL_LEVELS};
-    return tail < 0 || !tail_why_not(p, c);
-}
-
-static bool take_recompute(const Program *p, Choice *c, int n)
-{
-    const int way = rules_way(p);
-    c->spared = way && n < way ? n : 0;
-    if (way && n >= way)
-        return take_rule(p, c, n - way);
-    c->recompute = way ? RECOMPUTE_NONE : (Recompute)n;
-    c->saving = p->layout.saving;
-    return way || (c->saving.upper ? n == 0 : p->layout.recompute.value == n);
-}
-
-static const char *recompute_why_not(Arena *a, const Program *p, const Choice *c)
-{
-    (void)a;
-    return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
-}
-
-/* Rules by their names, without one that does not work here, and what the layout says layers save. */
-static bool other_recompute(const Program *p, Choice *c, int n)
-{
-    n += n >= RECOMPUTE_TAIL && tail_why_not(p, c);
-    const bool named = n < RECOMPUTES;
-    c->recompute = named ? (Recompute)n : RECOMPUTE_NONE;
-    c->saving = !named || p->layout.saving.tail > 0 ? p->layout.saving : (Saving){.tail = 0.5};
-    c->saving.upper = named ? NULL : c->saving.upper;
-    c->spared = 0;
-    return named || (n == RECOMPUTES && c->saving.upper);
-}
-
-static const char *recompute_text(Arena *a, const Choice *c)
-{
-    if (choice_keeps_tail(c))
-        return arena_printf(a, "tail(%.10g)", c->saving.tail);
-    return c->saving.upper ? saving_text(a, c->saving) : recompute_names[c->recompute];
-}
-
-static const char *recompute_frees(const Choice *c)
-{
-    static const char *const less[RECOMPUTES] = {
-        [RECOMPUTE_NONE] = "`recompute ffn` saves all but gate and up of each layer, `recompute selective` only the input and "
-                           "attention's output, `recompute full` only the input",
-        [RECOMPUTE_FFN] = "`recompute selective` saves only the input and attention's output of each layer",
-        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer",
-        [RECOMPUTE_TAIL] = "`recompute full` saves only the input of each layer"};
-    return c->spared || c->saving.upper ? NULL : less[c->recompute];
 }
 
 /* ---- offload: what lies in the host's memory ---- */
@@ -526,8 +426,8 @@ const Dimension dimensions[DIMENSIONS] = {
      .text = choice_shares_text},
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
      .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
-    {.name = "recompute", .column = 9, .by_need = true, .other_way = rules_way, .count = count_recomputes, .take = take_recompute,
-     .other = other_recompute, .fits_each = always, .why_not = recompute_why_not, .text = recompute_text, .frees = recompute_frees},
+    {.name = "recompute", .column = 9, .by_need = true, .other_way = saving_other_way, .count = saving_count, .take = saving_take,
+     .other = saving_other, .fits_each = always, .why_not = saving_why_not, .text = saving_choice_text, .frees = saving_frees},
     {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
      .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,
      .frees = offload_frees},

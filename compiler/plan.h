@@ -35,13 +35,12 @@ typedef struct Choice {
     Travel travel;
     int masks; /* of of_mask */
     const MaskChoice *of_mask; /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
-    Recompute recompute;
     Sharding sharding;
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
     int head_chunks; /* of each layer's heads; below 2: none */
-    int spared;    /* 0: as recompute says; else so many of SAVING_LEVELS parts of what none saves are not saved */
-    Saving saving; /* upper NULL: as recompute says, in all layers; tail: of RECOMPUTE_TAIL */
+    int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
+    Saving saving; /* upper NULL: all that `none` saves */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
@@ -50,7 +49,7 @@ typedef struct Choice {
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
-bool choice_keeps_tail(const Choice *c); /* recompute tail(f): layers keep attention's output of a rank's last tokens */
+bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
 int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
@@ -118,6 +117,16 @@ const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask);
 const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
 bool sizes_equal(const Choice *x, const Choice *y);
+
+/* ---- saving.c: the row `recompute`, its functions as in Dimension ---- */
+Saving saving_of(const Choice *c);
+int saving_other_way(const Program *p);
+int saving_count(const Program *p);
+bool saving_take(const Program *p, Choice *c, int n);
+bool saving_other(const Program *p, Choice *c, int n);
+const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
+const char *saving_choice_text(Arena *a, const Choice *c);
+const char *saving_frees(const Choice *c);
 
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);
@@ -308,10 +317,9 @@ typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, sha
 /* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
 Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
-/* ---- plan/step_auto.c: recomputation by time and bytes ---- */
+/* ---- plan/step_auto.c: what layers save, by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
-Saving saving_of(const Choice *c); /* plan/step_save.c */
 /* ---- plan/step_space.c: values in the host's memory ---- */
 enum { MOST_STAGED = 16 }; /* more than a layer saves */
 const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int values); /* as names */
@@ -430,9 +438,9 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* atte
 /* cost: also of what does not fit, but not where why_not says what else does not work. */
 typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
 Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts); /* counts: of its partition; NULL: none yet */
-typedef struct Other { const char *what; /* "recompute full" */ size_t needs; double step; bool fits; const char *why_not; } Other;
+typedef struct Other { const char *what; /* "weights zero2" */ size_t needs; double step; bool fits; const char *why_not; } Other;
 int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout.c decided otherwise, in their order; how many */
-const char *setting_text(Arena *a, int row, const Choice *c); /* "recompute full" */
+const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
 
 /* ---- memory_print.c: --emit=memory ---- */
 void print_memory(const Plan *p, const Cost *c, Text *out);

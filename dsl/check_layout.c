@@ -101,7 +101,7 @@ static void take_partition(Checker *c, const Ast *s, const Field *f, void *to)
 bool has_value(const Checker *c, const char *name, int n)
 {
     static const char *const of_norm[] = {"q_raw", "rstd_q", "k_raw", "rstd_k"};
-    bool has = saves(recompute_saved[RECOMPUTE_NONE], arena_copy(c->arena, name, (size_t)n));
+    bool has = saves(saved_most(), arena_copy(c->arena, name, (size_t)n));
     for (int i = 0; i < countof(of_norm) && !c->program->model.qk_norm; i++)
         has &= (int)strlen(of_norm[i]) != n || memcmp(of_norm[i], name, (size_t)n) != 0;
     return has;
@@ -109,7 +109,7 @@ bool has_value(const Checker *c, const char *name, int n)
 
 const char *savable_names(Checker *c)
 {
-    const char *names = recompute_saved[RECOMPUTE_NONE], *list = "";
+    const char *names = saved_most(), *list = "";
     for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1)
         if (strncmp(at, "x ", 2) != 0 && has_value(c, at, (int)strcspn(at, " ")))
             list = arena_printf(c->arena, "%s%s%.*s", list, *list ? ", " : "", (int)strcspn(at, " "), at);
@@ -142,8 +142,7 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
 static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
 {
     Cursor u = cursor_of(c, s);
-    l->recompute = (Setting){.given = true, .span = s->span};
-    l->saving = (Saving){recompute_saved[RECOMPUTE_FULL], recompute_saved[RECOMPUTE_FULL], 0};
+    l->saving = saving_by(RECOMPUTE_FULL, 0);
     for (const Ast *name = call->args.first; name; name = name->next)
         take_saved(c, name, &l->saving);
     u.at = call->next;
@@ -153,12 +152,11 @@ static void take_saving(Checker *c, const Ast *s, const Ast *call, Layout *l)
 static void take_tail(Checker *c, const Ast *s, Layout *l)
 {
     const Ast *share = NULL;
-    l->recompute = (Setting){.value = RECOMPUTE_TAIL, .given = true, .span = s->span};
     if (!call_value(c, s, "tail", &share))
         diag_error(c->diags, s->span, "'tail' needs the share of a rank's tokens that are kept, such as tail(0.5)");
     else if (share && (share->number.unit != UNIT_NONE || !(share->number.value >= 0.01 && share->number.value <= 0.99)))
         diag_error(c->diags, share->span, "expected the share of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
-    l->saving.tail = share ? share->number.value : 0.5;
+    l->saving = saving_by(RECOMPUTE_TAIL, share ? share->number.value : 0.5);
 }
 
 static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
@@ -167,12 +165,17 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
     Layout *l = to;
     const Ast *value = s->args.first;
     const bool call = value && value->kind == A_CALL;
-    if (value && (call || value->kind == A_NAME) && strcmp(value->text, "tail") == 0)
+    Setting rule = {.is_auto = true};
+    l->saving_span = s->span;
+    if (value && (call || value->kind == A_NAME) && strcmp(value->text, "tail") == 0) {
         take_tail(c, s, l);
-    else if (call && strcmp(value->text, "save") == 0)
+    } else if (call && strcmp(value->text, "save") == 0) {
         take_saving(c, s, value, l);
-    else
-        take_named(c, s, &l->recompute, recompute_names, RECOMPUTES);
+    } else {
+        take_named(c, s, &rule, recompute_names, RECOMPUTES);
+        if (!rule.is_auto && rule.value >= 0)
+            l->saving = saving_by((Recompute)rule.value, 0);
+    }
 }
 
 /* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
@@ -415,7 +418,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .recompute = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .head_chunks = one};
+                .travel = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .head_chunks = one};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
@@ -424,7 +427,7 @@ void finish_layout(Checker *c)
     }
     choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
-        diag_error(c->diags, l.recompute.span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
+        diag_error(c->diags, l.saving_span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_offload(c, &l);
     check_head_chunks(c, &l);
     check_schedule_name(c, &l);

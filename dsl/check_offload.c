@@ -67,8 +67,7 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
 
 void check_offload(Checker *c, const Layout *l)
 {
-    const int rule = l->recompute.is_auto ? -1 : (int)l->recompute.value;
-    const char *saved = l->saving.upper ? l->saving.lower : rule >= 0 ? recompute_saved[rule] : NULL;
+    const char *saved = l->saving.lower;
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))

@@ -19,7 +19,7 @@ static const char *outputs(const Stages *t, const Op *o, const char *set, double
     *bytes = 0;
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const Value *v = &t->step->values.at[o->write[i].value];
-        if (!saves(recompute_saved[RECOMPUTE_NONE], v->name) || saves(set, v->name))
+        if (!saves(saved_most(), v->name) || saves(set, v->name))
             continue;
         names = arena_printf(t->step->arena, "%s%s ", names, v->name);
         *bytes += (double)step_bytes(t->step, v, 1);
@@ -93,7 +93,7 @@ Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units,
     step_tensor(t.step);
     step_backward(t.step);
     t.seconds = forward_seconds(t.step, pairs);
-    *vec_push(own, &t.at) = (Stage){recompute_saved[RECOMPUTE_FULL], 0};
+    *vec_push(own, &t.at) = (Stage){saved_least(), 0};
     while (next_stage(&t))
         ;
     const Saving v = saving_of_bytes(&t, t.at.at[t.at.n - 1].bytes * p->model.layers * share);

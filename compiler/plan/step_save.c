@@ -9,12 +9,6 @@
 
 #include <string.h>
 
-Saving saving_of(const Choice *c)
-{
-    const char *set = recompute_saved[c->recompute];
-    return c->saving.upper ? c->saving : (Saving){set, set, 0, c->saving.tail};
-}
-
 typedef struct Saver { Step *step; const Block *forward; const char *set; Vec(Op) out; bool *here; /* [values] */ } Saver;
 
 static const Op *writer_of(const Saver *s, int value)

@@ -57,7 +57,7 @@ Draft make(Arena *a, const Case *k)
     remove(model_path);
     const int groups = k->data ? k->data : 1;
     Choice c = {.data = groups, .ranks = p->cluster.world / groups, .partition = k->partition, .travel = k->travel,
-                .recompute = recompute_named(k->recompute), .sharding = k->sharding};
+                .saving = saving_by(recompute_named(k->recompute), 0), .sharding = k->sharding};
     for (int i = 0; i < p->schedule_count; i++)
         if (strcmp(p->schedules[i]->name, k->schedule) == 0)
             c.schedule = p->schedules[i];

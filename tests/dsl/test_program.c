@@ -46,7 +46,7 @@ static void model_and_defaults(void **state)
     const Layout *l = &p->layout;
     assert_true(l->data.value == 1 && l->data.is_auto && l->context.is_auto && l->heads.is_auto &&
                 l->tensor.value == 1);
-    assert_true(l->partition.is_auto && l->travel.is_auto && l->recompute.is_auto && !l->schedule);
+    assert_true(l->partition.is_auto && l->travel.is_auto && !l->saving.upper && !l->schedule);
     const Train *t = &p->train;
     assert_true(!t->data && t->separator == -1 && t->steps == 1000 && t->batch == 1 && t->seed == 1 && !t->checkpoint);
     assert_true(!t->weights && !t->export_dir && !t->export_f32);
@@ -73,7 +73,7 @@ static void layout_and_training_as_given(void **state)
     assert_true(l->data.value == 2 && l->data.given && l->context.value == 1 && l->heads.value == 2);
     assert_true(l->partition.value == PART_BLOCKS && l->block.value == 32 && l->block.given);
     assert_string_equal(l->schedule, "ulysses");
-    assert_true(l->travel.value == TRAVEL_QUERIES && !l->travel.is_auto && l->recompute.value == RECOMPUTE_FULL);
+    assert_true(l->travel.value == TRAVEL_QUERIES && !l->travel.is_auto && l->saving.lower == saved_least() && l->saving.upper == saved_least());
     const Train *t = &p->train;
     assert_string_equal(t->data, "t.bin");
     assert_string_equal(t->checkpoint, "c");

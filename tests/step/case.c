@@ -100,7 +100,7 @@ static Saving random_saving(Arena *a, int layers)
 /* Nothing, all that layers save, or some of it; other rules of recomputation meet others each time round. */
 static const char *staged(int i)
 {
-    const char *const sets[] = {NULL, recompute_saved[RECOMPUTE_NONE], " x q o gate_up "};
+    const char *const sets[] = {NULL, saved_most(), " x q o gate_up "};
     return sets[(i + i / (RECOMPUTES + 2)) % countof(sets)];
 }
 
@@ -114,12 +114,11 @@ static int random_part(int world, int tensor)
 static Choice random_choice(Arena *a, const Program *p, int i)
 {
     const int rule = i % (RECOMPUTES + 2);
-    Choice c = {.data = (int)p->layout.data.value, .tensor = p->tensor, .ranks = 1, .recompute = (Recompute)(rule % RECOMPUTES)};
+    Choice c = {.data = (int)p->layout.data.value, .tensor = p->tensor, .ranks = 1};
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
-    c.saving.tail = (1 + draw(9)) / 10.0;
-    if ((p->tensor || p->head_chunks) && c.recompute == RECOMPUTE_TAIL)
-        c.recompute = RECOMPUTE_FULL;
+    const bool no_tail = (p->tensor || p->head_chunks) && rule % RECOMPUTES == RECOMPUTE_TAIL;
+    c.saving = saving_by(no_tail ? RECOMPUTE_FULL : (Recompute)(rule % RECOMPUTES), (1 + draw(9)) / 10.0);
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);

@@ -46,8 +46,8 @@ static void layouts_agree(void **state)
         for (int r = 0; r < RECOMPUTES; r++)
             for (int s = 0; s < SHARDINGS; s++)
                 for (int chunks = 1; chunks <= 4 && !(c->program.head_chunks && r == RECOMPUTE_TAIL); chunks++) {
-                    set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .recompute = (Recompute)r, .sharding = (Sharding)s,
-                                           .ffn_chunks = chunks, .offload = chunks % 2 ? recompute_saved[RECOMPUTE_NONE] : NULL,
+                    set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .saving = saving_by((Recompute)r, 0), .sharding = (Sharding)s,
+                                           .ffn_chunks = chunks, .offload = chunks % 2 ? saved_most() : NULL,
                                            .host_optimizer = chunks > 2});
                     const double error = error_of(c, c->flow);
                     if (!(error < 1e-12))

@@ -1,0 +1,175 @@
+/* saving.c: what layers save from forward for backward, and the row `recompute` of layout.c.
+ *
+ * A rule of recomputation is a set of values by their names. What a layout says, and what the search decides, are sets too.
+ */
+#include "burst.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const recompute_names[RECOMPUTES] = {
+#define X(id, name, saved) name,
+    RECOMPUTE_ROWS(X)
+#undef X
+};
+static const char *const rule_saves[RECOMPUTES] = {
+#define X(id, name, saved) saved,
+    RECOMPUTE_ROWS(X)
+#undef X
+};
+
+const char *saved_most(void) { return rule_saves[RECOMPUTE_NONE]; }
+const char *saved_least(void) { return rule_saves[RECOMPUTE_FULL]; }
+
+Saving saving_by(Recompute rule, double tail)
+{
+    return (Saving){rule_saves[rule], rule_saves[rule], 0, tail};
+}
+
+Saving saving_of(const Choice *c)
+{
+    return c->saving.upper ? c->saving : saving_by(RECOMPUTE_NONE, 0);
+}
+
+bool choice_keeps_tail(const Choice *c) { return saves(saving_of(c).upper, "o_tail"); }
+
+int64_t tail_tokens(double share, int64_t tokens)
+{
+    const int64_t kept = llround(share * (double)tokens);
+    return kept < 1 ? 1 : kept < tokens ? kept : tokens - 1;
+}
+
+/* ---- sets of names ---- */
+
+static bool saves_word(const char *set, const char *name, size_t n)
+{
+    for (const char *at = set + 1; *at; at += strcspn(at, " ") + 1)
+        if (strcspn(at, " ") == n && memcmp(at, name, n) == 0)
+            return true;
+    return false;
+}
+
+bool saves(const char *set, const char *name) { return saves_word(set, name, strlen(name)); }
+
+static bool same_sets(const char *a, const char *b)
+{
+    for (int k = 0; k < 2; k++) {
+        const char *from = k ? b : a, *in = k ? a : b;
+        for (const char *at = from + 1; *at; at += strcspn(at, " ") + 1)
+            if (!saves_word(in, at, strcspn(at, " ")))
+                return false;
+    }
+    return true;
+}
+
+/* RECOMPUTES: none says just that. */
+static Recompute rule_of(Saving v)
+{
+    int r = 0;
+    while (r < RECOMPUTES && !(same_sets(v.lower, rule_saves[r]) && same_sets(v.upper, rule_saves[r])))
+        r++;
+    return (Recompute)r;
+}
+
+const char *saving_text(Arena *a, Saving v)
+{
+    const Recompute rule = rule_of(v);
+    const char *text = "", *names = saved_most();
+    if (rule < RECOMPUTES)
+        return rule == RECOMPUTE_TAIL ? arena_printf(a, "tail(%.10g)", v.tail) : recompute_names[rule];
+    for (const char *at = names + 1; *at; at += strcspn(at, " ") + 1) {
+        const int n = (int)strcspn(at, " ");
+        const char *comma = *text ? ", " : "";
+        if (n == 1 && *at == 'x')
+            continue;
+        if (saves_word(v.lower, at, (size_t)n))
+            text = arena_printf(a, "%s%s%.*s", text, comma, n, at);
+        else if (saves_word(v.upper, at, (size_t)n))
+            text = arena_printf(a, "%s%s%.*s(%d)", text, comma, n, at, v.from);
+    }
+    return arena_printf(a, "save(%s)", text);
+}
+
+/* ---- the row `recompute` ---- */
+
+/* Left open, by need: what `none` saves, then less and less of it; or the rules in their order, of tail first those that keep most. */
+int saving_other_way(const Program *p)
+{
+    return p->layout.saving.upper ? 0 : SAVING_LEVELS + 1;
+}
+
+int saving_count(const Program *p)
+{
+    return p->layout.saving.upper ? 1 : saving_other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
+}
+
+static bool passes(const Stmt *s, TensorId t)
+{
+    for (; s; s = s->next) {
+        for (int i = 0; i < s->nrefs && (s->kind == S_PASS || s->kind == S_RETURN); i++)
+            if (s->refs[i].tensor == t)
+                return true;
+        if (s->body && passes(s->body, t))
+            return true;
+    }
+    return false;
+}
+
+/* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
+static const char *tail_why_not(const Program *p, const Choice *c)
+{
+    if (c->tensor)
+        return "`recompute tail` is not planned yet where ranks split layers; use `recompute selective`";
+    const Phase *forward = phase_of(c, false);
+    if (choice_exchanges(c))
+        return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
+               "use a ring, or `recompute selective`";
+    if (forward && (passes(forward->body, T_Q) || passes(forward->body, T_O)))
+        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
+               "that passes KV alone, such as ring, or `recompute selective`";
+    return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
+}
+
+bool saving_take(const Program *p, Choice *c, int n)
+{
+    const int rule = n - saving_other_way(p) + 1, tail = rule - RECOMPUTE_TAIL;
+    const bool given = p->layout.saving.upper;
+    c->spared = given || rule > 0 ? 0 : n;
+    c->saving = p->layout.saving;
+    if (given || rule < 1)
+        return true;
+    c->saving = tail < 0 ? saving_by((Recompute)rule, 0) : saving_by(RECOMPUTE_TAIL, 1 - (1.0 + tail) / TAIL_LEVELS);
+    return tail < 0 || !tail_why_not(p, c);
+}
+
+const char *saving_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a;
+    return choice_keeps_tail(c) ? tail_why_not(p, c) : NULL;
+}
+
+/* Rules by their names, without one that does not work here, and what the layout says layers save. */
+bool saving_other(const Program *p, Choice *c, int n)
+{
+    const Saving given = p->layout.saving;
+    n += n >= RECOMPUTE_TAIL && tail_why_not(p, c);
+    c->saving = n < RECOMPUTES ? saving_by((Recompute)n, given.tail > 0 ? given.tail : 0.5) : given;
+    c->spared = 0;
+    return n < RECOMPUTES || (n == RECOMPUTES && given.upper && rule_of(given) == RECOMPUTES);
+}
+
+const char *saving_choice_text(Arena *a, const Choice *c)
+{
+    return saving_text(a, saving_of(c));
+}
+
+const char *saving_frees(const Choice *c)
+{
+    static const char *const less[RECOMPUTES + 1] = {
+        [RECOMPUTE_NONE] = "`recompute ffn` saves all but gate and up of each layer, `recompute selective` only the input and "
+                           "attention's output, `recompute full` only the input",
+        [RECOMPUTE_FFN] = "`recompute selective` saves only the input and attention's output of each layer",
+        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer",
+        [RECOMPUTE_TAIL] = "`recompute full` saves only the input of each layer"};
+    return c->spared ? NULL : less[rule_of(saving_of(c))];
+}
