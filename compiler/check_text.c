@@ -93,7 +93,7 @@ static Span span_of(Check *c, CXSourceRange range)
 static void problem(Check *c, Span at, const char *message)
 {
     c->problems++;
-    diag_error(c->diags, at, "a fault of burstc, not of your files: emitted text: %s", message);
+    diag_error(c->diags, at, "internal error of burstc, not of your files: emitted text: %s", message);
 }
 
 /* ---- rule 1: clang's own diagnostics ---- */
@@ -196,7 +196,7 @@ static void check_call(Check *c, CXCursor call, bool dropped)
     if (strcmp(name, "__cudaPushCallConfiguration") == 0 && !has_stream(call))
         problem(c, at, "this launch names no stream");
     if (!of_toolkit(c, function) && !ours(c, function) && !in_list(name, allowed_calls, countof(allowed_calls)))
-        problem(c, at, arena_printf(c->arena, "'%s' is not of the runtime: the emitted text may not call it", name));
+        problem(c, at, arena_printf(c->arena, "'%s' is not a function of the runtime; the emitted text may not call it", name));
 }
 
 /* ---- rule 3: buffers ---- */

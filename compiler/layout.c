@@ -284,7 +284,7 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(a, at, strcspn(at, " "));
         if (!saves(can, name))
-            return arena_printf(a, "'%s' cannot be staged: with `recompute %s` a layer does not find it as it was left; it finds%.*s", name,
+            return arena_printf(a, "'%s' cannot be staged: backward with `recompute %s` does not read it unchanged; it reads%.*s", name,
                                 saving_text(a, v), (int)strlen(can) - 1, can);
     }
     return NULL;

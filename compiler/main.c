@@ -35,7 +35,7 @@ static const char usage[] =
     "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, cost, memory, trace, c or cuda, or standard output;\n"
     "                       mask, partition, schedule and cost to FILE.svg: as a picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
-    "  --explain            prints every candidate layout with what it loses by\n"
+    "  --explain            prints every candidate layout and what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
     "  -Wno-NAME            turns off a warning; -Werror=NAME makes it an error, -Werror all of them:\n"
 #define X(id, name, what) "    " name ": " what "\n"
@@ -198,8 +198,8 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
         else if (!o->model)
             o->model = argv[i];
         else
-            return usage_error(o->action && o->action->any_order ? "one model, and one cluster in a file that ends in .topo, not also '%s'"
-                                          : "one cluster and one model, not also '%s'", argv[i]);
+            return usage_error(o->action && o->action->any_order ? "expected one model and one cluster (a file that ends in .topo); unexpected '%s'"
+                                          : "expected one cluster and one model; unexpected '%s'", argv[i]);
         if (wrong)
             return usage_error("%s", wrong);
     }
@@ -423,8 +423,8 @@ static int check_probed(Arena *a, const char *path)
     if (!text)
         return 0;
     if (strncmp(text, first, sizeof first - 1) != 0)
-        return cannot_write(path, "it is there already, and not a file that probe wrote; remove it or give another name");
-    fprintf(stderr, "burstc: note: '%s', which probe wrote before, is written anew\n", path);
+        return cannot_write(path, "the file exists and was not written by probe; remove it or give another name");
+    fprintf(stderr, "burstc: note: '%s', which probe wrote before, is overwritten\n", path);
     return 0;
 }
 
@@ -479,13 +479,13 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
             *number[k].at = strtoll(value, &end, 10);
             *number[k].at *= strcmp(end, "Ki") == 0 ? 1 << 10 : strcmp(end, "Mi") == 0 ? 1 << 20 : *end ? 0 : 1;
             if (*number[k].at < 1 || *number[k].at > number[k].most)
-                return usage_error("'%s' is no whole number that bench can take, such as 32Ki", value);
+                return usage_error("'%s' is not a whole number that bench accepts, such as 32Ki", value);
             taken = true;
         }
         if (!taken && argv[i][0] == '-')
             return unknown_option(argc, argv, i);
         if (!taken && o->what)
-            return usage_error("bench takes one mask or one model, not also '%s'", argv[i]);
+            return usage_error("bench takes one mask or one model; unexpected '%s'", argv[i]);
         o->what = taken ? o->what : argv[i];
     }
     return o->what ? 0 : usage_error("%s", "bench needs a mask, such as 'window(1024)', or a model (.burst)");

@@ -407,7 +407,7 @@ static bool set_trace(Maker *m)
     const Tracer t = trace_make(m->arena, m->schedule->choice, m->schedule->body);
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
-        diag_error(m->diags, t.endless->stmt->span, "this loop, with those around it, turns too often: of %d ranks each has %d pairs to compute",
+        diag_error(m->diags, t.endless->stmt->span, "this loop, with those around it, has too many iterations: each of %d ranks has %d pairs to compute",
                    m->schedule->choice->ranks, choice_chunks(m->schedule->choice));
     return !t.endless;
 }
@@ -494,9 +494,9 @@ static bool channels_fit(Maker *m, const SchedText *t)
     if (m->schedule->channels <= PLAN_CHANNELS)
         return true;
     Span at = node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt->span; /* forward's fitted, or this is forward */
-    diag_error(m->diags, at, "schedule '%s' needs %d streams for its transfers, and the runtime has %d, used up here", t->name,
+    diag_error(m->diags, at, "schedule '%s' needs %d streams for its transfers, and the runtime has %d; none is left here", t->name,
                m->schedule->channels, PLAN_CHANNELS);
-    diag_note(m->diags, at, "each tensor of a statement takes one, however often a loop repeats it");
+    diag_note(m->diags, at, "each tensor of a statement takes one stream, however often a loop repeats it");
     return false;
 }
 

@@ -420,7 +420,7 @@ static void remark_kernels(const Program *p, Text *t)
     const bool forward = k.share[0] < 1;
     if (!p->cluster.target->device_memory || !k.missed)
         return;
-    text_printf(t, "attention's kernels%s are those of sm_%d: %s has none for head_dim %d%s%s; times take ", forward ? "" : " of backward",
+    text_printf(t, "the attention kernels%s are those for sm_%d: %s has none for head_dim %d%s%s; times take ", forward ? "" : " of backward",
                 k.tile.backward_form, k.missed, p->model.head_dim, p->model.softcap > 0 ? " with softcap" : "",
                 p->table_count > 1 ? " with several tables" : "");
     if (forward)

@@ -156,6 +156,6 @@ void finish_model(Checker *c, Span file)
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
-        diag_error(c->diags, c->model->span, "'qkv_bias' and 'qk_norm' together are no model's; leave one of them out");
+        diag_error(c->diags, c->model->span, "no model has both 'qkv_bias' and 'qk_norm'; leave one of them out");
     c->program->model = f.m;
 }

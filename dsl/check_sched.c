@@ -229,7 +229,7 @@ static void pass_statement(Scheduler *s, const Ast *a, Stmt *out)
 static void returned_late(Scheduler *s, const ChunkRef *ref)
 {
     const char *name = tensor_names[ref->tensor];
-    fault(s, ref->span, arena_printf(s->c->arena, "%s is exchanged before, and so at home: `return %s;` stands before its exchange", name, name));
+    fault(s, ref->span, arena_printf(s->c->arena, "%s is at home after its exchange; write `return %s;` before the exchange", name, name));
     diag_note(s->c->diags, s->home[ref->tensor], "the exchange");
 }
 
@@ -331,7 +331,7 @@ static Stmt *each_piece(Scheduler *s, Stmt *stmt)
     if (stmt->kind == S_RETURN || !all || s->failed)
         return stmt;
     if (all != stmt->nrefs - first)
-        fault(s, stmt->span, "this passes all pieces of one tensor, and one piece or the whole of another: by statements of their own");
+        fault(s, stmt->span, "this passes all pieces of one tensor, and one piece or the whole of another; use a statement for each");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
     *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
@@ -378,7 +378,7 @@ static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
     chunks(s, pass, a->args.first, NULL);
     once_each(s, pass);
     if (over == s->exchanged)
-        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s: %s over another coordinate", s->text->coord_name[over],
+        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s; %s over another coordinate", s->text->coord_name[over],
                                        a->text));
     out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
     if (out->var < 0)
@@ -483,7 +483,7 @@ static int find_exchanged(Scheduler *s, const Ast *phase)
         }
         exchanged = exchanged_over(s, a);
         if (s->text->exchanged >= 0 && s->text->exchanged != exchanged)
-            fault(s, a->span, arena_printf(s->c->arena, "the exchanges of a schedule are over one coordinate, and another one is over '%s'",
+            fault(s, a->span, arena_printf(s->c->arena, "all exchanges of a schedule are over one coordinate, and another one is over '%s'",
                                            s->text->coord_name[s->text->exchanged]));
         s->text->exchanged = exchanged;
     }

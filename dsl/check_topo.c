@@ -271,7 +271,7 @@ static const Ast *count_of(Checker *c, const Ast *s, const Field *f, int *count)
     int64_t n = 0;
     cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &n);
     cursor_word(&u, "of");
-    const Ast *name = cursor_name(&u, "the name of what there are that many of");
+    const Ast *name = cursor_name(&u, "the name of the devices or nics");
     *count = (int)n;
     cursor_end(&u);
     return name;

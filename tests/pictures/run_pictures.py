@@ -407,7 +407,7 @@ def test_page_refused(folder):
     said = {("m.burst",): "explore writes a page: give -o FILE.html",
             ("m.burst", "-o", "x.svg"): "explore writes a page: give -o FILE.html",
             ("c.topo", "-o", "x.html"): "explore needs a model (.burst)",
-            ("m.burst", "c.topo", "n.burst", "-o", "x.html"): "one model, and one cluster in a file that ends in .topo, not also 'n.burst'",
+            ("m.burst", "c.topo", "n.burst", "-o", "x.html"): "expected one model and one cluster (a file that ends in .topo); unexpected 'n.burst'",
             ("m.burst", "--emit=mask", "-o", "x.html"): "explore writes a page, which has no --emit",
             ("m.burst", "--explain", "-o", "x.html"): "explore writes a page, which has no --explain"}
     for arguments, text in said.items():
