@@ -336,7 +336,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"dropped", drop, 4},           {"swapped", swap, 6},           {"moved", move, 6},        {"done twice", twice, 6},
     {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
     {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
-    {"over replicas", over_replicas, 12}, {"over tensor", over_tensor, 60},
+    {"over replicas", over_replicas, 40}, {"over tensor", over_tensor, 60},
     {"copies", copy_op, 16},
 };
 
