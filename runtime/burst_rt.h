@@ -179,12 +179,12 @@ void burst_rmsnorm(int64_t n, int hidden, const float *x, const float *w, double
 /* dx += ..., dw += ... */
 void burst_rmsnorm_back(int64_t n, int hidden, const float *x, const float *w, const float *rstd, const float *dy,
                         float *dx, float *dw);
-/* [n][heads*d] token-major to [heads][n][d] head-major, rotated by RoPE at the global positions (the two halves of a
- * head are the pair, as in Hugging Face's Llama); theta 0: no rotation (values). back: the transpose of both. */
-void burst_rope_to_heads(int64_t n, int heads, int d, double theta, const int64_t *position, const float *x, float *y);
-void burst_rope_back(int64_t n, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx);
-void burst_heads_to_tokens(int64_t n, int heads, int d, const float *x, float *y); /* [heads][n][d] to [n][heads*d] */
-void burst_tokens_to_heads(int64_t n, int heads, int d, const float *x, float *y);
+/* [n][heads*d] token-major to the first n rows of [heads][all][d] head-major, rotated by RoPE at the global positions (the two halves
+ * of a head are the pair, as in Hugging Face's Llama); theta 0: no rotation (values). back: the transpose of both. */
+void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y);
+void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx);
+void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y); /* [heads][all][d] to [n][heads*d] */
+void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y);
 /* a = silu(g) * u, elementwise over count; back: dg, du from da. */
 void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
 void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);

@@ -129,34 +129,57 @@ static inline int burst_op_bias_back(BurstExec *e, int64_t n, int width, const B
     return BURST_OK;
 }
 
+/* rows: of the first n tokens of `all` that lie by heads. */
+static inline int burst_op_rope_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta, const BurstPosition *position,
+                                     const BurstAct *x, BurstAct *y)
+{
+    (void)e;
+    burst_rope_to_heads(n, all, heads, d, theta, position, x, y);
+    return BURST_OK;
+}
+
 static inline int burst_op_rope(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
                                 const BurstAct *x, BurstAct *y)
 {
+    return burst_op_rope_rows(e, n, n, heads, d, theta, position, x, y);
+}
+
+static inline int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, double theta,
+                                          const BurstPosition *position, const float *dy, BurstAct *dx)
+{
     (void)e;
-    burst_rope_to_heads(n, heads, d, theta, position, x, y);
+    burst_rope_back(n, all, heads, d, theta, position, dy, dx);
     return BURST_OK;
 }
 
 static inline int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, double theta, const BurstPosition *position,
                                      const float *dy, BurstAct *dx)
 {
+    return burst_op_rope_back_rows(e, n, n, heads, d, theta, position, dy, dx);
+}
+
+static inline int burst_op_to_heads_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstAct *x, BurstAct *y)
+{
     (void)e;
-    burst_rope_back(n, heads, d, theta, position, dy, dx);
+    burst_tokens_to_heads(n, all, heads, d, x, y);
     return BURST_OK;
 }
 
 static inline int burst_op_to_heads(BurstExec *e, int64_t n, int heads, int d, const BurstAct *x, BurstAct *y)
 {
+    return burst_op_to_heads_rows(e, n, n, heads, d, x, y);
+}
+
+static inline int burst_op_to_tokens_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const float *x, BurstAct *y)
+{
     (void)e;
-    burst_tokens_to_heads(n, heads, d, x, y);
+    burst_heads_to_tokens(n, all, heads, d, x, y);
     return BURST_OK;
 }
 
 static inline int burst_op_to_tokens(BurstExec *e, int64_t n, int heads, int d, const float *x, BurstAct *y)
 {
-    (void)e;
-    burst_heads_to_tokens(n, heads, d, x, y);
-    return BURST_OK;
+    return burst_op_to_tokens_rows(e, n, n, heads, d, x, y);
 }
 
 static inline int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y)

@@ -415,7 +415,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
+    return burst_gpu_rope_back(s->exec, s->n, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
                                (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 

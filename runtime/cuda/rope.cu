@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(Rope r, float dire
     }
 }
 
-/* [heads][n][d] fp32 to [n][heads * d] bf16. */
+/* fp32 by heads to [n][heads * d] bf16. */
 static __global__ void __launch_bounds__(THREADS) round_kernel(Rope r, const float *x, BurstBf16 *y)
 {
     const int64_t count = r.n * r.heads * r.d, step = (int64_t)VEC * THREADS * gridDim.x;
@@ -90,10 +90,10 @@ int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const
     return rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, y);
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy,
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, const int32_t *position, const float *dy,
                         BurstBf16 *dx)
 {
-    const Rope r = {n, heads, d, theta, position, d, n * d};
+    const Rope r = {n, heads, d, theta, position, d, all * d};
     if (theta != 0)
         return rope<float>(g, r, -1, dy, dx);
     BURST_TRY(gpu_aligned(g, "rope_back", d, address(dy) | address(dx)));

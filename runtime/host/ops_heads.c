@@ -2,18 +2,18 @@
 #include "burst_rt.h"
 #include "vec.h"
 
-void burst_tokens_to_heads(int64_t n, int heads, int d, const float *x, float *y)
+void burst_tokens_to_heads(int64_t n, int64_t all, int heads, int d, const float *x, float *y)
 {
     for (int h = 0; h < heads; h++)
         for (int64_t i = 0; i < n; i++)
-            memcpy(y + (h * n + i) * d, x + (i * heads + h) * d, (size_t)d * sizeof *y);
+            memcpy(y + (h * all + i) * d, x + (i * heads + h) * d, (size_t)d * sizeof *y);
 }
 
-void burst_heads_to_tokens(int64_t n, int heads, int d, const float *x, float *y)
+void burst_heads_to_tokens(int64_t n, int64_t all, int heads, int d, const float *x, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++)
-            memcpy(y + (i * heads + h) * d, x + (h * n + i) * d, (size_t)d * sizeof *y);
+            memcpy(y + (i * heads + h) * d, x + (h * all + i) * d, (size_t)d * sizeof *y);
 }
 
 /* A run of a head's pairs: element first + j belongs with element first + j + d/2. Frequencies behind count are 0. */
@@ -51,10 +51,10 @@ static void rotate(const Angles *a, int half, float direction, const float *x, f
     }
 }
 
-void burst_rope_to_heads(int64_t n, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
+void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
 {
     if (theta == 0 || d % 2)
-        burst_tokens_to_heads(n, heads, d, x, y); /* with odd d the last element of a head has no partner */
+        burst_tokens_to_heads(n, all, heads, d, x, y); /* with odd d the last element of a head has no partner */
     if (theta == 0)
         return;
     Angles a;
@@ -63,15 +63,15 @@ void burst_rope_to_heads(int64_t n, int heads, int d, double theta, const int64_
         for (int64_t i = 0; i < n; i++) {
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++)
-                rotate(&a, d / 2, 1, x + (i * heads + h) * d, y + (h * n + i) * d);
+                rotate(&a, d / 2, 1, x + (i * heads + h) * d, y + (h * all + i) * d);
         }
     }
 }
 
-void burst_rope_back(int64_t n, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx)
+void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx)
 {
     if (theta == 0 || d % 2)
-        burst_heads_to_tokens(n, heads, d, dy, dx);
+        burst_heads_to_tokens(n, all, heads, d, dy, dx);
     if (theta == 0)
         return;
     Angles a;
@@ -80,7 +80,7 @@ void burst_rope_back(int64_t n, int heads, int d, double theta, const int64_t *p
         for (int64_t i = 0; i < n; i++) {
             angles_at(&a, position[i]);
             for (int h = 0; h < heads; h++)
-                rotate(&a, d / 2, -1, dy + (h * n + i) * d, dx + (i * heads + h) * d);
+                rotate(&a, d / 2, -1, dy + (h * all + i) * d, dx + (i * heads + h) * d);
         }
     }
 }

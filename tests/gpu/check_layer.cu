@@ -113,9 +113,9 @@ static void check_rope(Check *k, int d)
     BurstBf16 *y = up_bf16(k, x), *dx = (BurstBf16 *)poisoned(k, count * sizeof *dx);
     MUST(k, burst_gpu_rope(k->g, TOKENS, HEADS, d, theta, at, y, y));
     compare(k, "rope", down_bf16(k, y, count), rotated(TOKENS, HEADS, d, theta, position, 1, x), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, theta, at, up(k, dy), dx));
     compare(k, "rope_back", down_bf16(k, dx, count), rotated(TOKENS, HEADS, d, theta, position, -1, dy_tokens), BF16);
-    MUST(k, burst_gpu_rope_back(k->g, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
+    MUST(k, burst_gpu_rope_back(k->g, TOKENS, TOKENS, HEADS, d, 0, at, up(k, dy), dx));
     compare(k, "rope_back, theta 0", down_bf16(k, dx, count), Doubles(dy_tokens.begin(), dy_tokens.end()), BF16);
 }
 

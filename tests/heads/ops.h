@@ -149,10 +149,10 @@ int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const
     });
 }
 
-int burst_gpu_rope_back(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const float *dy, BurstBf16 *dx)
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, const int32_t *position, const float *dy, BurstBf16 *dx)
 {
     return compute(g, [=] {
-        turn(n, heads, d, theta, position, -1, [=](int64_t i, int h, int j) { return (double)dy[(h * n + i) * d + j]; }, dx);
+        turn(n, heads, d, theta, position, -1, [=](int64_t i, int h, int j) { return (double)dy[(h * all + i) * d + j]; }, dx);
     });
 }
 

@@ -158,15 +158,15 @@ static void heads_and_tokens(void **state)
     enum { N = 5, H = 3, D = 7 };
     Random r = {4};
     float *x = random_array(&r, N * H * D), *y = random_array(&r, N * H * D), *back = random_array(&r, N * H * D);
-    burst_tokens_to_heads(N, H, D, x, y);
+    burst_tokens_to_heads(N, N, H, D, x, y);
     for (int i = 0; i < N; i++)
         for (int h = 0; h < H; h++)
             assert_memory_equal(x + (i * H + h) * D, y + (h * N + i) * D, D * sizeof *x);
-    burst_heads_to_tokens(N, H, D, y, back);
+    burst_heads_to_tokens(N, N, H, D, y, back);
     assert_memory_equal(x, back, N * H * D * sizeof *x);
-    burst_rope_to_heads(N, H, D, 0, NULL, x, back);
+    burst_rope_to_heads(N, N, H, D, 0, NULL, x, back);
     assert_memory_equal(y, back, N * H * D * sizeof *x);
-    burst_rope_back(N, H, D, 0, NULL, y, back);
+    burst_rope_back(N, N, H, D, 0, NULL, y, back);
     assert_memory_equal(x, back, N * H * D * sizeof *x);
     free(x), free(y), free(back);
 }
@@ -198,8 +198,8 @@ static void check_rope(int n, int heads, int d, double theta)
                     want_y[head + row] += entry * x[token + col];
                     want_dx[token + col] += entry * dy[head + row];
                 }
-    burst_rope_to_heads(n, heads, d, theta, position, x, y);
-    burst_rope_back(n, heads, d, theta, position, dy, dx);
+    burst_rope_to_heads(n, n, heads, d, theta, position, x, y);
+    burst_rope_back(n, n, heads, d, theta, position, dy, dx);
     assert_close(size, y, want_y, 2e-7);
     assert_close(size, dx, want_dx, 2e-7);
     free(x), free(y), free(dy), free(dx), free(want_y), free(want_dx);
