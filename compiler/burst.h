@@ -310,7 +310,7 @@ typedef struct Layout {
     GivenShares given_shares;
     Setting travel;
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
-    Setting weights, ffn_chunks, head_chunks; /* Sharding; how many */
+    Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* upper NULL: auto */
     Span saving_span;

@@ -86,7 +86,8 @@ void emit_places(Emit *e)
         text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
                             "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host - f->host_state, step_staged_bytes(f->step));
     if (f->step->chunks > 1)
-        text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of the feed-forward network */\n", f->step->chunk);
+        text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
+                    f->step->by_tokens ? "a layer" : "the feed-forward network");
     if (f->step->tail)
         text_printf(e->out, "#define PLAN_TAIL %" PRId64 " /* last tokens of a rank, of which layers keep attention's output */\n", f->step->tail);
     for (int v = 0; v < f->step->values.n; v++) {

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Words of a call: n: tokens, own or all as it reads them; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
+/* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
  * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
@@ -24,11 +24,17 @@ static const Call calls[] = {
     {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
     {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
     {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA p x0 y0"},
     {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA p x0 y0"},
     {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
     {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
     {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
@@ -118,10 +124,22 @@ static bool has_all_tokens(const Printer *p, Operand x)
     return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
+/* What chunks of tokens are of. */
+static const char *all_text(const Printer *p)
+{
+    return p->step->program->tensor ? "all" : "n";
+}
+
 /* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
 static const char *count_text(const Printer *p, const Op *o)
 {
     return op_by_heads(o) ? "n" : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+}
+
+/* A device has fp32 gradients so, and all else by tokens. */
+static bool lies_by_heads(const Printer *p, const Value *v)
+{
+    return v->by_heads && (v->element == EL_FLOAT || !p->step->program->target->one_layout);
 }
 
 /* The variable, or a chunk's part of what it points to. */
@@ -132,6 +150,8 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
         return variable(p, o, x);
     if (op_by_heads(o))
         return arena_printf(p->emit->arena, "%s + chunk * n * %s", variable(p, o, x), width_text(v, false));
+    if (lies_by_heads(p, v))
+        return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
 }
 
@@ -243,6 +263,8 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'a': return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
+    case 'N': return all_text(p);
+    case 'p': return "s->position + first";
     case 'e': return "s->each";
     default: return count_text(p, o);
     }
@@ -259,7 +281,8 @@ static const Call *call_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
     const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
-    return &calls[i + second];
+    const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK);
+    return &calls[i + second + rows * (layout ? 2 : 1)];
 }
 
 static void emit_call(Printer *p, const Op *o)
@@ -365,7 +388,7 @@ static void emit_variables(Printer *p, int type)
 
 static void begin_chunks(Printer *p, const Op *o)
 {
-    const char *n = p->step->program->tensor ? "all" : "n";
+    const char *n = all_text(p);
     p->part = -1;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");

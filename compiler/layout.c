@@ -357,41 +357,6 @@ static const char *weights_frees(const Choice *c)
            : c->within ? "`weights zero3` without `within` shards parameters and moments over all ranks" : NULL;
 }
 
-/* ---- ffn chunks: 1, 2, 4, 8 of at least so many tokens ---- */
-
-enum { LEAST_CHUNK = 1024, MOST_DOUBLINGS = 4 };
-
-static bool chunks_open(const Program *p)
-{
-    return p->layout.ffn_chunks.is_auto;
-}
-
-static int count_chunks(const Program *p)
-{
-    int n = 1;
-    while (chunks_open(p) && n < MOST_DOUBLINGS && p->sequence / count_data(p) >> n >= LEAST_CHUNK)
-        n++;
-    return n;
-}
-
-static bool take_chunks(const Program *p, Choice *c, int n)
-{
-    c->ffn_chunks = chunks_open(p) ? 1 << n : (int)p->layout.ffn_chunks.value;
-    return true;
-}
-
-static bool other_chunks(const Program *p, Choice *c, int n)
-{
-    (void)p;
-    c->ffn_chunks = 1 << n;
-    return n < MOST_DOUBLINGS;
-}
-
-static const char *chunks_text(Arena *a, const Choice *c)
-{
-    return c->ffn_chunks > 1 ? arena_printf(a, "%d", c->ffn_chunks) : NULL;
-}
-
 /* ---- ranges: ranges.c decides where the layout does not ---- */
 
 static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
@@ -424,8 +389,8 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "partition", .column = 13, .count = count_partitions, .take = take_partition, .text = choice_partition_text},
     {.name = "shares", .column = 20, .if_several = true, .count = count_shares, .take = take_shares, .why_not = shares_why_not,
      .text = choice_shares_text},
-    {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = count_chunks, .take = take_chunks,
-     .other = other_chunks, .fits_each = chunks_open, .text = chunks_text},
+    {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = ffn_chunks_count, .take = ffn_chunks_take,
+     .other = ffn_chunks_other, .fits_each = ffn_chunks_open, .text = ffn_chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .other_way = saving_other_way, .count = saving_count, .take = saving_take,
      .other = saving_other, .fits_each = always, .why_not = saving_why_not, .text = saving_choice_text, .frees = saving_frees},
     {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
@@ -434,6 +399,8 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "head chunks", .column = 11, .if_several = true, .by_need = true, .count = head_chunks_count, .take = head_chunks_take,
      .other = head_chunks_other, .fits_each = head_chunks_open, .why_not = head_chunks_why_not, .text = head_chunks_text,
      .frees = head_chunks_frees},
+    {.name = "token chunks", .column = 12, .if_several = true, .by_need = true, .count = token_chunks_count, .take = token_chunks_take,
+     .other = token_chunks_other, .fits_each = token_chunks_open, .text = token_chunks_text, .frees = token_chunks_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},

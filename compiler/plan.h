@@ -38,6 +38,7 @@ typedef struct Choice {
     Sharding sharding;
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
+    int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
     int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: all that `none` saves */
@@ -74,7 +75,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 15 };
+enum { DIMENSIONS = 16 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -127,6 +128,19 @@ bool saving_other(const Program *p, Choice *c, int n);
 const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
 const char *saving_frees(const Choice *c);
+
+/* ---- layout_chunks.c: the rows `ffn chunks` and `token chunks`, their functions as in Dimension ---- */
+bool ffn_chunks_open(const Program *p);
+int ffn_chunks_count(const Program *p);
+bool ffn_chunks_take(const Program *p, Choice *c, int n);
+bool ffn_chunks_other(const Program *p, Choice *c, int n);
+const char *ffn_chunks_text(Arena *a, const Choice *c);
+bool token_chunks_open(const Program *p);
+int token_chunks_count(const Program *p);
+bool token_chunks_take(const Program *p, Choice *c, int n);
+bool token_chunks_other(const Program *p, Choice *c, int n);
+const char *token_chunks_text(Arena *a, const Choice *c);
+const char *token_chunks_frees(const Choice *c);
 
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);

@@ -228,7 +228,7 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks 4;` `head chunks 4;` */
+/* `ffn chunks 4;` `token chunks 4;` `head chunks 4;` */
 static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Setting *setting = to;
@@ -257,6 +257,7 @@ static const Field layout_fields[] = {
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
     {"ffn", take_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
+    {"token", take_chunks, AT(token_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
@@ -414,11 +415,18 @@ static void check_head_chunks(Checker *c, const Layout *l)
                    (long long)l->head_chunks.value, (long long)kv_heads, (long long)chunks);
 }
 
+static void check_token_chunks(Checker *c, const Layout *l)
+{
+    if (!l->ffn_chunks.is_auto && l->ffn_chunks.value > 1 && (l->token_chunks.is_auto || l->token_chunks.value > 1))
+        diag_error(c->diags, l->ffn_chunks.span, "chunks of the tokens cut the feed-forward network too; leave `ffn chunks` out, or use `token chunks 1`");
+}
+
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .head_chunks = one};
+                .travel = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
+                .head_chunks = one};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
@@ -430,6 +438,7 @@ void finish_layout(Checker *c)
         diag_error(c->diags, l.saving_span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
     check_offload(c, &l);
     check_head_chunks(c, &l);
+    check_token_chunks(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
     check_layout(c, &l);

@@ -103,6 +103,13 @@ bool op_adds(const Step *s, const StepOp *o, int i)
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && s->values.at[value].kind != VALUE_SCRATCH);
 }
 
+/* On a device rotation is such an operation, and there is one layout. */
+bool op_in_place(const Step *s, OpKind k)
+{
+    const bool moves = k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK;
+    return k == OP_SWIGLU_BACK || (moves && s->program->target->one_layout);
+}
+
 void op_insert(Step *s, Block *b, int at, Op o)
 {
     vec_push(s->arena, &b->ops);
@@ -332,11 +339,12 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     Step *s = step_model(a, p, part, units);
     s->sequences = (int)(p->train.batch / c->data);
     s->host_optimizer = c->host_optimizer;
+    s->by_tokens = c->token_chunks > 1;
     step_tensor(s);
     step_backward(s);
     step_save(s, saving_of(c));
     step_heads(s);
-    step_chunks(s, c->ffn_chunks);
+    step_chunks(s, s->by_tokens ? c->token_chunks : c->ffn_chunks);
     step_space(s, c->offload);
     step_weights(s, c->sharding);
     step_optimizer(s);

@@ -132,6 +132,7 @@ typedef struct Step {
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
+    bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
     int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
@@ -157,9 +158,9 @@ void make_again(Step *s, const Block *from, const char *set, Block *to);
 /* Attention and its projections over chunks of the heads, as many as the program says. */
 void step_heads(Step *s);
 /* Operations that touch what a loop is of become loops, as few as can be: what lies between two of them goes before the loop where it
- * reads nothing of it. How many loops. */
-int gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
-/* The operations of the feed-forward network over so many chunks of the tokens. */
+ * reads nothing of it. */
+void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
+/* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens` says. */
 void step_chunks(Step *s, int chunks);
 /* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
 void step_space(Step *s, const char *set);
@@ -182,6 +183,7 @@ void op_write(Op *o, int value, int next, bool adds);
 bool op_by_heads(const Op *o);                         /* of a loop over chunks of the heads */
 bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
 int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
+bool op_in_place(const Step *s, OpKind k);             /* whether it may write where it reads: it works element by element */
 bool dim_of_heads(Dim d);
 bool is_of_heads(const Value *v);
 /* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */

@@ -1,33 +1,40 @@
-/* step_chunks.c: the feed-forward network over chunks of the tokens, one after the other.
+/* step_chunks.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
+ * feed-forward network alone, or all of them (FPDT: arXiv 2408.16978, section 3).
  *
- * Operations on values of the width ffn become a loop over chunks. What they make and no layer saves is there for one chunk at a
- * time, and so is its gradient: that of a saved one lies in its place. Of all other values a chunk is a range of rows. The first
- * chunk begins a value or adds to it as the whole would; the others write beside it, and add to gradients of weights.
+ * They become loops over chunks, between what needs all tokens, as attention does. What is made and read within one loop, and no layer
+ * saves, is there for one chunk at a time. Of all other values a chunk is a range of rows. The first chunk begins a value or adds to it
+ * as the whole would; the others write beside it, and add to gradients of weights.
  */
 #include "step.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static bool wide(const Value *v)
-{
-    return v->dim[1] == DIM_FFN || v->dim[1] == DIM_PAIR;
-}
+static bool wide(const Value *v) { return v->dim[1] == DIM_FFN || v->dim[1] == DIM_PAIR; }
+static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
+static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
 
-static bool is_wide(const Step *s, Operand x)
+static bool any_operand(const Step *s, const Op *o, bool (*is)(const Value *v))
 {
-    return x.value >= 0 && wide(&s->values.at[x.value]);
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (is(&s->values.at[o->read[i].value]))
+            return true;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        if (is(&s->values.at[o->write[i].value]))
+            return true;
+    return false;
 }
 
 static bool touches_wide(const Step *s, const Op *o)
 {
-    for (int i = 0; i < OP_READS; i++)
-        if (is_wide(s, o->read[i]))
-            return true;
-    for (int i = 0; i < OP_WRITES; i++)
-        if (is_wide(s, o->write[i]))
-            return true;
-    return false;
+    return any_operand(s, o, wide);
+}
+
+/* Where ranks split layers, of all their tokens: each has other own ones. */
+static bool treats_tokens(const Step *s, const Op *o)
+{
+    const WorkKind k = op_work_kind(o->kind);
+    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT) && !any_operand(s, o, of_rows_of_heads) &&
+           !(s->program->tensor && any_operand(s, o, of_own_tokens));
 }
 
 static bool reads_from(const Op *o, const Op *writer)
@@ -56,38 +63,79 @@ static bool reads_from_loop(const Block *b, int first, int end, int from, int to
     return false;
 }
 
-int gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
+void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
 {
-    int loops = 0, first = 0, end = 0; /* of the loop so far */
+    int first = -1, end = -1; /* of the loop so far */
     for (int i = 0; i < b->ops.n; i++) {
         if (!touches(s, &b->ops.at[i]))
             continue;
-        if (loops == 0 || reads_from_loop(b, first, end, end, i))
-            first = end = i, loops++;
+        if (first < 0 || reads_from_loop(b, first, end, end, i))
+            first = end = i;
         for (; end < i; first++, end++)
             move_before(b, end, first);
         b->ops.at[end].chunked = true;
         b->ops.at[end++].by_heads = by_heads;
     }
-    return loops;
+}
+
+static bool has_rows(const Value *v)
+{
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && (v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS);
+}
+
+/* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
+typedef struct Seen { bool in_loop, whole; } Seen;
+
+/* What a loop reads, or adds to, and did not make itself; what is touched outside of loops; what is of the next layer. */
+static void see(const Step *s, const Block *b, Seen *seen)
+{
+    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1; /* [values]: the loop that wrote it last; 0: none */
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const bool tokens = o->chunked && !o->by_heads;
+        loop += i > 0 && !op_same_loop(o, o - 1);
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++) {
+            const Operand x = o->read[j];
+            seen[x.value].in_loop |= tokens;
+            seen[x.value].whole |= !tokens || x.next || made[x.value] != loop;
+        }
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++) {
+            const Operand x = o->write[j];
+            seen[x.value].in_loop |= tokens;
+            seen[x.value].whole |= !tokens || x.next || (o->adds[j] && made[x.value] != loop);
+            made[x.value] = loop;
+        }
+    }
+}
+
+/* Where an operation may write where it reads, both have as many rows. */
+static void see_alike(const Step *s, const Block *b, Seen *seen)
+{
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const int x = o->read[0].value, y = o->write[0].value;
+        if (op_in_place(s, o->kind) && s->values.at[x].element == s->values.at[y].element)
+            seen[x].whole = seen[y].whole = seen[x].whole | seen[y].whole;
+    }
 }
 
 void step_chunks(Step *s, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     if (chunks <= 1)
         return;
     s->chunk = (s->all_tokens + chunks - 1) / chunks;
     s->chunks = (int)((s->all_tokens + s->chunk - 1) / s->chunk);
     for (int i = 0; i < countof(blocks); i++)
-        if (gather_loops(s, &s->block[blocks[i]], touches_wide, false) > 1)
-            abort(); /* a layer whose wide values are made in two places */
-    for (int i = 0; i < s->values.n; i++) {
-        Value *v = &s->values.at[i];
-        if (!wide(v) || v->kind != VALUE_ACTIVATION || v->saved)
-            continue;
-        v->dim[0] = DIM_CHUNK;
-        if (v->gradient >= 0)
-            s->values.at[v->gradient].dim[0] = DIM_CHUNK;
-    }
+        gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
+    for (int i = 0; i < s->values.n; i++)
+        seen[i].whole = s->values.at[i].saved || s->values.at[i].index == INDEX_BOUNDARY;
+    for (int i = 0; i < STEP_BLOCKS; i++)
+        see(s, &s->block[i], seen);
+    for (int i = 0; i < 2 * countof(blocks); i++) /* twice: what is alike with what is alike */
+        see_alike(s, &s->block[blocks[i % countof(blocks)]], seen);
+    for (int i = 0; i < s->values.n; i++)
+        if (has_rows(&s->values.at[i]) && seen[i].in_loop && !seen[i].whole)
+            s->values.at[i].dim[0] = DIM_CHUNK;
 }

@@ -116,17 +116,16 @@ static bool made_apart(const Step *s, int from, int to)
 }
 
 /* An operation that works element by element may write where it reads: values of one type, the one not read again. The place
- * is that of a saved one. On a device rotation is such an operation, and there is one layout. */
+ * is that of a saved one. */
 static void share_places(Flower *f, const Block *b, int op)
 {
     const Op *o = &b->ops.at[op];
-    const bool moves = o->kind == OP_ROPE || o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
-    for (int i = 0; i < 1 && (o->kind == OP_SWIGLU_BACK || (moves && f->step->program->target->one_layout)); i++) {
+    for (int i = 0; i < 1 && op_in_place(f->step, o->kind); i++) {
         const int from = o->read[i].value, to = o->write[i].value;
         const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
         if (z->saved && made_apart(f->step, from, to))
             continue;
-        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && a->all_heads == z->all_heads && (moves || !read_later(b, op, from)))
+        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
             f->same[from] = f->same[to] = z->saved ? to : from;
     }
 }

@@ -47,6 +47,16 @@ static void leave_loop(Saver *s, const Op *w)
     }
 }
 
+/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. */
+static void leave_chunks(Saver *s, const Op *w)
+{
+    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
+        const Op *o = &s->forward->ops.at[i];
+        if (o->kind == OP_NORM)
+            s->here[o->write[0].value] = saves(s->set, s->step->values.at[o->write[0].value].name);
+    }
+}
+
 static void need(Saver *s, int value)
 {
     const Op *w = value < 0 || s->here[value] ? NULL : writer_of(s, value);
@@ -59,6 +69,7 @@ static void need(Saver *s, int value)
         if (w->write[i].value >= 0)
             s->here[w->write[i].value] = true;
     leave_loop(s, w);
+    leave_chunks(s, w);
 }
 
 static bool savable(const Value *v)
@@ -75,6 +86,7 @@ void make_again(Step *s, const Block *from, const char *set, Block *to)
         for (int j = 0; j < OP_READS; j++)
             need(&v, from->ops.at[i].read[j].value);
         *vec_push(s->arena, &v.out) = from->ops.at[i];
+        leave_chunks(&v, &from->ops.at[i]);
     }
     to->ops.at = v.out.at, to->ops.n = v.out.n, to->ops.cap = v.out.cap;
 }

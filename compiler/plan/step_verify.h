@@ -70,7 +70,7 @@ bool one_layout(const Machine *m, OpKind k); /* a change of layout that changes 
 /* Whether the operand's gradient is the output's own: of what is added, of what a bias is added to, and of one layout. */
 bool passes(const Machine *m, const Made *x, int n);
 bool adds_to_sum(OpKind k);
-/* What a chunk has of it: all chunks together have all of it. */
+/* What a chunk has of it: all chunks together have all of it, and a chunk of a sum the sum of its parts' chunks. */
 uint64_t chunk_number(uint64_t whole, int chunk, int chunks);
 uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o); /* of the operation's chunk of what is there */
 uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole); /* of what the operation does: its chunk's, or all */

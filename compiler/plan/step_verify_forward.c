@@ -57,10 +57,10 @@ uint64_t part_number(const Machine *m, const Made *x, char what, int n)
 
 uint64_t chunk_number(uint64_t whole, int chunk, int chunks)
 {
-    uint64_t first = whole;
+    uint64_t first = 1;
     for (int c = 1; chunk == 0 && c < chunks; c++)
-        first -= number('c', whole, (uint64_t)c);
-    return chunk == 0 ? first : number('c', whole, (uint64_t)chunk);
+        first -= number('c', 0, (uint64_t)c);
+    return whole * (chunk == 0 ? first : number('c', 0, (uint64_t)chunk));
 }
 
 uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o)

@@ -116,6 +116,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     const int rule = i % (RECOMPUTES + 2);
     Choice c = {.data = (int)p->layout.data.value, .tensor = p->tensor, .ranks = 1};
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
+    c.token_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
     const bool no_tail = (p->tensor || p->head_chunks) && rule % RECOMPUTES == RECOMPUTE_TAIL;
     c.saving = saving_by(no_tail ? RECOMPUTE_FULL : (Recompute)(rule % RECOMPUTES), (1 + draw(9)) / 10.0);

@@ -338,6 +338,7 @@ static void run_chunk(Machine *m, const Op *o)
 {
     const int64_t left = m->run->tokens - m->run->flow->op[m->t].chunk * m->step->chunk;
     m->n = left < 0 ? 0 : left < m->step->chunk ? left : m->step->chunk;
+    m->first = m->run->flow->op[m->t].chunk * m->step->chunk;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->x[i] = chunk_rows(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -350,6 +351,7 @@ static void run_heads(Machine *m, const Op *o)
 {
     const int chunks = m->step->head_chunks, chunk = m->run->flow->op[m->t].chunk;
     m->n = m->run->tokens;
+    m->first = 0;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         if (m->step->values.at[o->read[i].value].all_heads)
             m->nx[i] /= chunks, m->x[i] += chunk * m->nx[i];
@@ -375,6 +377,7 @@ static bool has_all_tokens(const Machine *m, Operand x)
 
 static void run_whole(Machine *m, const Op *o)
 {
+    m->first = 0;
     m->n = has_all_tokens(m, o->read[0]) ? m->run->tokens : own_tokens(m, m->rank);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->nx[i] = true_size(m, o->read[i], m->nx[i]);

@@ -16,7 +16,7 @@ typedef struct Machine {
     int ranks, rank; /* that split the layers; they do one operation after the other together */
     double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
-    int64_t device, bytes, n;
+    int64_t device, bytes, n, first; /* n tokens from that one on */
     int t;         /* the operation */
     double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
     int64_t nx[OP_READS], ny[OP_WRITES];

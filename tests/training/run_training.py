@@ -55,6 +55,7 @@ class Layout(typing.NamedTuple):
     memory: int = 0  # bytes of a device; 0: more than enough
     mesh: tuple = ()  # sizes of the schedule's coordinates
     head_chunks: int = 1
+    token_chunks: int = 1
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -65,6 +66,7 @@ class Layout(typing.NamedTuple):
         text += f"_{self.memory}" if self.memory else ""
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
+        text += f"_tokens{self.token_chunks}" if self.token_chunks > 1 else ""
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -85,6 +87,7 @@ class Layout(typing.NamedTuple):
         more += f" placement {self.placement};" if self.placement else ""
         more += f" offload {self.offload};" if self.offload else ""
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
+        more += f" token chunks {self.token_chunks};" if self.token_chunks > 1 else ""
         return text.replace(" }", more + " }")
 
 
@@ -187,6 +190,12 @@ GRADIENTS = [
      Shape(masks=("causal", "document", "window(17)", "document"), sinks=True)),
     (Layout("ring", "queries for causal, keys for window(17)", "striped", lanes=3, recompute="tail(0.5)"), Shape(masks=ALTERNATING, part=NORM)),
     (Layout("gather for causal, near", "keys", "contiguous", 2, 2, 2, "selective", head_chunks=2, placement="data"), Shape(masks=ALTERNATING)),
+    (ONE._replace(token_chunks=3), Shape(masks=("document", "causal"))),
+    (ONE._replace(token_chunks=8, recompute="selective", offload="activations"), Shape(part=NORM, tied="yes", sinks=True)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="full", token_chunks=5), Shape(part=BIAS, masks=("document", "window(17)"))),
+    (Layout("ring", "queries", "contiguous", lanes=4, recompute="tail(0.5)", weights="zero1", token_chunks=2), Shape()),
+    (Layout("burst", "queries", "zigzag", 2, 2, 2, recompute="save(o, lse, x_mid(1), gate_up(1))", token_chunks=3, head_chunks=2), Shape(part=NORM)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="selective", token_chunks=3), Shape(part=BIAS, masks=("full", "document"))),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -198,6 +207,9 @@ HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node")
 HEADS = [ONE._replace(head_chunks=2), Layout("ring", "keys", "zigzag", lanes=2, recompute="full", head_chunks=2),
          Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective", head_chunks=2),
          Layout("burst", "queries", "striped", nodes=2, lanes=2, recompute="full", chunks=3, offload="activations", head_chunks=2)]
+CHUNKED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4), Layout("ring", "keys", "zigzag", lanes=8),
+           Layout("ulysses", "keys", "contiguous", lanes=2), Layout("ulysses", "keys", "zigzag", lanes=4), Layout("ulysses", "keys", "striped", lanes=8),
+           Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "contiguous", lanes=8, mesh=(2, 4))]
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
@@ -230,8 +242,10 @@ TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "querie
 TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
 SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
+TOKEN_CHUNKS = [1, 2, 3, 8]
 SAMPLE = 11
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
+MASKS = Shape(vocab=256, kv_heads=8, masks=("causal", "window(17)", "document", "bigbird(8, 1, 2, 4)"))
 TAIL_STEPS, TAIL_TEXT = 10, Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=533)  # several tiles a rank
 SCARCE_TEXT = Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=1601)  # activations beside a megabyte, the least device
 TRAIN = """train {{ data "{data}"; separator 46; steps {steps}; batch {batch}; seed 3;
@@ -362,10 +376,10 @@ class Training:
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
 
-    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR):
-        right = self.train(self.program(ONE, steps))
+    def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None):
+        right = self.train(self.program(ONE, steps, shape))
         for layout in layouts:
-            is_ = self.train(self.program(layout, steps))
+            is_ = self.train(self.program(layout, steps, shape))
             apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
             print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
             expect(len(is_) == steps and apart["loss"] <= NEAR and apart["norm"] <= norms, f"{layout}: parts from one rank")
@@ -386,6 +400,14 @@ class Training:
 
     def heads(self):
         self.agree(HEADS)
+
+    def tokens(self):
+        """Chunks of the tokens, with every rule that changes what there is beside them; a sample has each of their numbers."""
+        layouts = [w._replace(token_chunks=c, offload=o, recompute=r) for w in CHUNKED for c in TOKEN_CHUNKS
+                   for o in ("none", "activations") for r in ("none", *AGAIN)]
+        if not self.args.all:
+            layouts = layouts[5 :: 31]
+        self.agree(layouts, shape=MASKS)
 
     def tensor(self):
         self.agree(TENSOR)
@@ -528,7 +550,7 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tensor", "schedules", "layers", "offload", "optimizer", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "optimizer", "equality", "failure", "mpi"]
 
 
 def main():
