@@ -86,7 +86,13 @@ static bool has_rows(const Value *v)
 /* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
 typedef struct Seen { bool in_loop, whole; } Seen;
 
-/* What a loop reads, or adds to, and did not make itself; what is touched outside of loops; what is of the next layer. */
+static void see_operand(Seen *seen, bool tokens, bool beyond)
+{
+    seen->in_loop |= tokens;
+    seen->whole |= !tokens || beyond;
+}
+
+/* Beyond a loop: what it reads, or adds to, and did not make itself; what is of the next layer. */
 static void see(const Step *s, const Block *b, Seen *seen)
 {
     int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1; /* [values]: the loop that wrote it last; 0: none */
@@ -94,16 +100,11 @@ static void see(const Step *s, const Block *b, Seen *seen)
         const Op *o = &b->ops.at[i];
         const bool tokens = o->chunked && !o->by_heads;
         loop += i > 0 && !op_same_loop(o, o - 1);
-        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++) {
-            const Operand x = o->read[j];
-            seen[x.value].in_loop |= tokens;
-            seen[x.value].whole |= !tokens || x.next || made[x.value] != loop;
-        }
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            see_operand(&seen[o->read[j].value], tokens, o->read[j].next || made[o->read[j].value] != loop);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++) {
-            const Operand x = o->write[j];
-            seen[x.value].in_loop |= tokens;
-            seen[x.value].whole |= !tokens || x.next || (o->adds[j] && made[x.value] != loop);
-            made[x.value] = loop;
+            see_operand(&seen[o->write[j].value], tokens, o->write[j].next || (o->adds[j] && made[o->write[j].value] != loop));
+            made[o->write[j].value] = loop;
         }
     }
 }

@@ -13,19 +13,19 @@ from run_heads import HERE, cut, function, header, run, whole
 SINKS = "sinks learned;"  # of attention; the others are of the model
 PARTS = ["", "qkv_bias yes;", "qk_norm yes;", SINKS]  # points take turns
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
-OFFLOADS = ["", "offload activations;"]
-POINTS = [(*point, PARTS[(i + i // 4) % len(PARTS)], OFFLOADS[(i + i // 2) % 2], 1) for i, point in enumerate(POINTS)]
-POINTS += [(2, "none", "no", "qkv_bias yes;", "", 2), (4, "selective", "yes", "qk_norm yes;", "", 2), (4, "full", "no", SINKS, "", 2), (4, "none", "no", "", "", 4)]
+MORE = ["", "offload activations;", "token chunks 3;", "token chunks 2; offload activations;"]
+POINTS = [(*point, PARTS[(i + i // 4) % len(PARTS)], MORE[(i + i // 2) % 4], 1) for i, point in enumerate(POINTS)]
+POINTS += [(2, "none", "no", "qkv_bias yes;", "", 2), (4, "selective", "yes", "qk_norm yes;", "", 2), (4, "full", "no", SINKS, "token chunks 3;", 2), (4, "none", "no", "", "", 4)]
 SEQUENCES = 2
 
 
-def model(ranks, recompute, tied, part, offload, tensor):
+def model(ranks, recompute, tied, part, more, tensor):
     heads = 2 * tensor if tensor > 1 else 2
     return f"""import "masks";
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
-layout {{ data 1; tensor {tensor}; schedule ulysses; partition zigzag; recompute {recompute}; {offload} }}
+layout {{ data 1; tensor {tensor}; schedule ulysses; partition zigzag; recompute {recompute}; {more} }}
 train {{ batch {SEQUENCES}; }}
 """
 
@@ -51,11 +51,11 @@ def program(text, root, tied, part):
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))
 
 
-def check(args, ranks, recompute, tied, part, offload, tensor):
-    folder = args.work / f"step_{ranks}_{recompute}_{tied}_{part[:4]}{offload[:7]}{tensor}"
+def check(args, ranks, recompute, tied, part, more, tensor):
+    folder = args.work / f"step_{ranks}_{recompute}_{tied}_{part[:4]}{more[:7]}{tensor}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "a.topo").write_text(run_heads.topology(ranks))
-    (folder / "a.burst").write_text(model(ranks, recompute, tied, part, offload, tensor))
+    (folder / "a.burst").write_text(model(ranks, recompute, tied, part, more, tensor))
     code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", "-o", folder / "a.cu"])
     if code:
         return text
@@ -65,10 +65,10 @@ def check(args, ranks, recompute, tied, part, offload, tensor):
     if code:
         return text
     code, text = run([folder / "step"])
-    if not code and (offload or ranks > 1 and recompute == "full"):
+    if not code and ("offload" in more or ranks > 1 and recompute == "full"):
         code, without = run([folder / "step", "--without-waits"])
         text += f"without waits: {without}"
-    print(f"{ranks} ranks, recompute {recompute}, tied {tied}, {part or 'as a Llama'}, {offload or 'nothing staged'}, tensor {tensor} {text.strip()}", flush=True)
+    print(f"{ranks} ranks, recompute {recompute}, tied {tied}, {part or 'as a Llama'}, {more or 'whole'}, tensor {tensor} {text.strip()}", flush=True)
     return (text or f"it ended with {code}") if code else ""
 
 
