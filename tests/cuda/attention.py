@@ -9,7 +9,7 @@ import os
 import torch
 
 MASKS = ["full", "causal", "window(100)", "window_sink(96, 20)", "dilated(20, 5)", "prefix_lm(130)", "document", "late",
-         "odd", "narrow_odd", "window(4096)", "window(1024)"]
+         "odd", "narrow_odd", "window(4096)", "window(1024)", "bigbird(64, 1, 3, 5)"]
 MAX_TABLES = 4
 FIRST, LAST = 1, 2
 

@@ -325,4 +325,35 @@ struct PlanMask11 {
     }
 };
 
-#define TEST_MASKS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+/* mask bigbird(64, 1, 3, 5):
+ *   k <= q and (k / 64 < 1 or q / 64 - k / 64 < 3 or hash(q / 64, k / 64) mod 5 == 0) */
+static __device__ BURST_MAYBE_UNUSED int plan_mask12_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_form_sub(burst_form_div(burst_affine(0, 1, 0), 64, q, k), burst_affine(0, 0, 1)), q, k); /* k / 64 < 1 */
+    const int c2 = burst_negative(burst_form_sub(burst_form_sub(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k)), burst_affine(0, 0, 3)), q, k); /* q / 64 - k / 64 < 3 */
+    const int c3 = burst_zero(burst_form_sub(burst_form_hash(burst_form_div(burst_affine(1, 0, 0), 64, q, k), burst_form_div(burst_affine(0, 1, 0), 64, q, k), 5, q, k), burst_affine(0, 0, 0)), q, k); /* hash(q / 64, k / 64) mod 5 == 0 */
+    return burst_and(c0, burst_or(burst_or(c1, c2), c3));
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = burst_floor_div32(k, 64) < 1; /* k / 64 < 1 */
+    const int c2 = (burst_floor_div32(q, 64) - burst_floor_div32(k, 64)) < 3; /* q / 64 - k / 64 < 3 */
+    const int c3 = burst_floor_mod32(burst_hash32(burst_floor_div32(q, 64), burst_floor_div32(k, 64)), 5) == 0; /* hash(q / 64, k / 64) mod 5 == 0 */
+    return (c0 & ((c1 | c2) | c3));
+}
+
+struct PlanMask12 {
+    enum { TABLES = 0x0, ALL = 0, LONG = 1 }; /* bit t: table t is read; ALL: no pair is masked; LONG: lists are */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask12_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask12_keep(q, k, tq, tk);
+    }
+};
+
+#define TEST_MASKS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)

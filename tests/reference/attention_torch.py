@@ -13,6 +13,12 @@ def hashed(a, b):
     return mix(mix((a + 0x9e3779b9) & low) ^ ((b * 0x9e3779b1) & low)) >> 1
 
 
+def bigbird_blocks(n, device, b=64, g=1, w=3, every=5):
+    """Which blocks of b queries by b keys bigbird(b, g, w, every) keeps, apart from causal."""
+    q, k = torch.arange(-(-n // b), device=device)[:, None], torch.arange(-(-n // b), device=device)[None]
+    return (k < g) | (q - k < w) | (hashed(q, k) % every == 0)
+
+
 def kept(mask, n, doc, device):
     """The mask as booleans [q][k]; doc: each token's document."""
     q, k = torch.arange(n, device=device)[:, None], torch.arange(n, device=device)[None]
@@ -26,6 +32,7 @@ def kept(mask, n, doc, device):
         "odd": lambda: (((q * q + 3 * k) % 13 != 4) & (far.abs() < 333)) | (hashed(q // 16, k // 16) % 5 == 0),
         "narrow_odd": lambda: ((7 * q + 3 * k) % 11 < 8) & (q // 40 - k // 30 < 5),
         "window(4096)": lambda: causal & (far < 4096), "window(1024)": lambda: causal & (far < 1024),
+        "bigbird(64, 1, 3, 5)": lambda: causal & bigbird_blocks(n, device)[q // 64, k // 64],
     }[mask]()
 
 
