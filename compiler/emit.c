@@ -534,12 +534,8 @@ static void emit_header(Emit *e, const char *command)
         text_printf(e->out, " * predicted: no time, as the simulation came to no end; %.3f GiB a rank\n",
                     (double)e->draft->memory.total / (1 << 30));
     text_add(e->out, " * --print-build beside these options prints how to compile it; what is the same for every plan is in the headers included\n */\n");
-    if (device(e)) {
-        const Kernels k = kernels_of(e->draft->program);
-        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", k.form);
-        if (k.tile.backward_form != k.form)
-            text_printf(e->out, "#define BURST_BACKWARD_FORM %d\n", k.tile.backward_form);
-    }
+    if (device(e))
+        text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", kernels_of(e->draft->program).form);
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);
     text_printf(e->out, "#if BURST_RT_ABI != %d\n#error this program was written for another runtime: regenerate it with burstc\n#endif\n\n",
                 BURST_RT_ABI);

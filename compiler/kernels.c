@@ -34,33 +34,23 @@ static bool fits(int form, const Program *p)
     return form != 90 || ((m->head_dim > 64 || m->softcap == 0) && (m->head_dim <= 192 || p->table_count <= 1));
 }
 
-static const struct Form *form_of(int form)
-{
-    int i = 0;
-    while (forms[i].form != form)
-        i++;
-    return &forms[i];
-}
-
 Kernels kernels_of(const Program *p)
 {
     Kernels k = {.share = {1, 1}};
-    const struct Form *best = NULL;
+    const struct Form *best = NULL, *of = NULL;
     for (int i = 0; i < countof(forms) && !k.form; i++) {
         const BurstTileSizes tile = burst_tile_sizes(forms[i].form, p->model.head_dim);
         if (!runs_everywhere(&p->cluster, forms[i].arch))
             continue;
         best = best ? best : &forms[i];
         if (tile.forward_k && tile.backward_k && fits(forms[i].form, p))
-            k.form = forms[i].form, k.tile = tile;
+            of = &forms[i], k.form = of->form, k.tile = tile;
     }
-    for (int backward = 0; backward < 2 && k.form; backward++) {
-        const struct Form *f = form_of(backward ? k.tile.backward_form : k.form);
-        *(backward ? &k.backward : &k.forward) = f->header[backward];
-        if (f != best)
-            k.missed = best->arch, k.share[backward] = f->share[backward];
-    }
-    if (k.tile.backward_form == 80 && k.tile.backward_k == 64)
+    if (of)
+        k.forward = of->header[0], k.backward = of->header[1];
+    if (of && of != best)
+        k.missed = best->arch, k.share[0] = of->share[0], k.share[1] = of->share[1];
+    if (k.form == 80 && k.tile.backward_k == 64)
         k.share[1] *= narrow;
     return k;
 }
@@ -72,7 +62,7 @@ double kernels_columns(const Program *p, bool backward)
     const Kernels k = p->cluster.target->device_memory ? kernels_of(p) : (Kernels){0};
     if (!k.form)
         return d;
-    if (!backward || k.tile.backward_form != 80)
+    if (!backward || k.form != 80)
         return d / k.share[backward];
     return (2 * d + 2 * burst_80_columns(d, k.tile.backward_k) + (d + 31) / 32 * 32) / 5.0 / k.share[backward];
 }

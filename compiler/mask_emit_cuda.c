@@ -77,14 +77,19 @@ static unsigned tables_of(const Expr *e)
     return own | tables_of(e->a) | tables_of(e->b);
 }
 
+static bool draws(const Expr *e)
+{
+    return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
+}
+
 /* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables
- * decide, whose values are not known here; nor, as its caller sees to, where the predicate takes 64 bits: with the larger tiles
+ * decide, whose values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty; nor, as its caller sees to, where the predicate takes 64 bits: with the larger tiles
  * its registers would be too many. */
 static bool is_long(const Expr *e, int64_t sequence)
 {
     enum { SIDE = 128 };
     int64_t kept = 0;
-    if (tables_of(e))
+    if (tables_of(e) || draws(e))
         return false;
     for (int64_t i = 0; i < SIDE; i++)
         for (int64_t j = 0; j < SIDE; j++)

@@ -290,7 +290,7 @@ void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing 
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
 typedef struct Kernels {
-    int form;                      /* their architecture: 80, 90; of backward's tile.backward_form. 0: there are none */
+    int form;                      /* their architecture: 80, 90. 0: there are none */
     const char *forward, *backward; /* headers */
     BurstTileSizes tile;
     const char *missed; /* the architecture of all devices, where a form of its own is not made for the model; NULL: the best run */

@@ -417,17 +417,11 @@ static const char *keep_text(Searcher *s, Text *t)
 static void remark_kernels(const Program *p, Text *t)
 {
     const Kernels k = kernels_of(p);
-    const bool forward = k.share[0] < 1;
     if (!p->cluster.target->device_memory || !k.missed)
         return;
-    text_printf(t, "the attention kernels%s are those for sm_%d: %s has none for head_dim %d%s%s; times take ", forward ? "" : " of backward",
-                k.tile.backward_form, k.missed, p->model.head_dim, p->model.softcap > 0 ? " with softcap" : "",
-                p->table_count > 1 ? " with several tables" : "");
-    if (forward)
-        text_printf(t, "%.2f of the devices' attention rate forward and %.2f backward", k.share[0], k.share[1]);
-    else
-        text_printf(t, "%.2f of the devices' attention rate backward", k.share[1]);
-    text_add(t, ", as measured on an H200\n");
+    text_printf(t, "the attention kernels are those for sm_%d: %s has none for head_dim %d%s%s; times take %.2f of the devices' attention rate "
+                "forward and %.2f backward, as measured on an H200\n", k.form, k.missed, p->model.head_dim,
+                p->model.softcap > 0 ? " with softcap" : "", p->table_count > 1 ? " with several tables" : "", k.share[0], k.share[1]);
 }
 
 /* What is said below the candidates. */

@@ -18,12 +18,11 @@ enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST 
 /* A list is long from so many keys a query on, on average over the sequence. */
 enum { BURST_LONG_KEYS = 3072 };
 
-/* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form has none. backward_form: that
- * of the kernels of backward, where they are another's. */
+/* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form has none. */
 typedef struct BurstTileSizes {
     int forward_q, forward_k, forward_long; /* forward_long: keys where a mask leaves long lists of tiles */
     int forward_rows;                       /* queries of a warp */
-    int backward_form, backward_q, backward_k, backward_stages; /* stages: query tiles in shared memory */
+    int backward_q, backward_k, backward_stages; /* stages: query tiles in shared memory */
 } BurstTileSizes;
 
 /* Of a row of a head in shared memory, which has panels of 64 columns of bf16. */
@@ -62,7 +61,7 @@ BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int queries, int
  * operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim)
 {
-    BurstTileSizes t = {128, 0, 0, 0, 80, 0, 0, 0};
+    BurstTileSizes t = {128, 0, 0, 0, 0, 0, 0};
     for (int rows = 32; rows >= 16 && !t.forward_k; rows /= 2)
         for (int keys = 128; keys >= 64 && !t.forward_k; keys /= 2)
             if (burst_80_forward_fits(head_dim, rows, keys))
@@ -88,14 +87,13 @@ BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int keys)
     return head_dim / 2 + keys / 2 + keys / 4 <= BURST_90_SUMS && (128 + 4 * keys) * burst_row_bytes(head_dim) <= BURST_90_TILES;
 }
 
-/* Tiles found by measuring at 64 and 128, and 32 and 96 have those; backward of larger ones has no registers for dK and dV of 64 keys,
- * and the sm_80 form runs. */
+/* Tiles found by measuring at 64 and 128, and 32 and 96 have those. Backward of larger ones has registers for dK or dV of 64 keys in a
+ * warpgroup, not for both: each has one of them. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 {
-    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0, 0};
-    const BurstTileSizes d64 = {192, 128, 128, 16, /* backward */ 90, 128, 128, 2}, d128 = {128, 128, 176, 16, 90, 64, 128, 2};
-    BurstTileSizes large = burst_tiles_80(head_dim);
-    large.forward_rows = 16, large.forward_k = large.forward_long = 0;
+    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0};
+    const BurstTileSizes d64 = {192, 128, 128, 16, 128, 128, 2}, d128 = {128, 128, 176, 16, 64, 128, 2};
+    BurstTileSizes large = {128, 0, 0, 16, 64, 64, 2};
     for (int keys = 176; keys >= 64 && !large.forward_k; keys -= 16)
         if (burst_90_forward_fits(head_dim, keys))
             large.forward_k = large.forward_long = keys;
@@ -109,7 +107,7 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim)
 {
-    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0};
     const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST && head_dim % BURST_HEAD_DIM_STEP == 0;
     return !made ? none : form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
 }

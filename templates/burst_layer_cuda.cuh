@@ -77,7 +77,7 @@ static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float sc
     const int lane = (int)(at % PLAN_HEAD_DIM % 32);
     float x = 0;
     if (at < columns)
-        x = dq[at - lane + burst::dq_place(lane / 8, lane % 8 / 2, lane % 2)] * scale;
+        x = dq[at - lane + burst::dq_place<PLAN_HEAD_DIM>(lane / 8, lane % 8 / 2, lane % 2)] * scale;
     __syncwarp();
     if (at < columns)
         dq[at] = x;

@@ -124,6 +124,15 @@ static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes
 /* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next barrier. */
 static __device__ __forceinline__ void stored_for_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* The next number of a persistent grid's work; one lane. The one who asks last leaves the counter as it was. */
+static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, int total)
+{
+    const int before = atomicAdd(lists.taken, 1);
+    if (before == total - 1)
+        *(volatile int32_t *)lists.taken = 0;
+    return (int)gridDim.x + before;
+}
+
 /* What partial tiles need of a side, copied by one warp: ints[0 .. TILE) positions, then the values of each table that the
  * mask reads; zeros where there is no token. */
 template <int TILE, class MASK>

@@ -108,22 +108,14 @@ template <class L> static __device__ __forceinline__ void forward_bring_state(co
         bring_near(a.p.o + ((int64_t)head * a.p.q_tokens.n + first) * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
 }
 
-/* The next tile's number; first lane only. The one who asks last leaves the counter as it was. total: tiles of all heads. */
-static __device__ __forceinline__ int forward_ask(const BurstForwardLaunch &a, int total)
-{
-    const int before = atomicAdd(a.p.lists.taken, 1);
-    if (before == total - 1)
-        *(volatile int32_t *)a.p.lists.taken = 0;
-    return (int)gridDim.x + before;
-}
-
 /* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block would hold a long
  * tile while others are free. */
 template <class L, class MASK>
 static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
                                                            int number, int rows)
 {
-    const Place place = place_of(number, rows, a.p.q_heads, a.p.section);
+    const int tail = min(rows, (4 * (int)gridDim.x + a.p.q_heads - 1) / a.p.q_heads); /* four tiles of a multiprocessor, docs/performance.md */
+    const Place place = place_of(number, rows, a.p.q_heads, a.p.section, tail);
     const BurstTileList of = list_of(a.p.lists, place.tile);
     const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
     const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
@@ -138,7 +130,7 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     for (int i = 1; i < of.count; i++) {
         const int after = __ldg(list + i);
         if (i == of.count - 1 && w.lane == 0)
-            next = forward_ask(a, rows * a.p.q_heads);
+            next = ask_number(a.p.lists, rows * a.p.q_heads);
         forward_load_k<L, MASK>(a, shared, w, after, kv);
         forward_load_v(a, shared_address(shared), w, entry, kv);
         entry = after;
@@ -146,7 +138,7 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     if (of.count)
         forward_load_v(a, shared_address(shared), w, entry, kv);
     if (of.count < 2 && w.lane == 0)
-        next = forward_ask(a, rows * a.p.q_heads);
+        next = ask_number(a.p.lists, rows * a.p.q_heads);
     return __shfl_sync(0xffffffffu, next, 0);
 }
 

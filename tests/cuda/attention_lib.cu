@@ -2,11 +2,8 @@
  * functions that attention.py calls. HOPPER: their sm_90a form. PLAN_DETERMINISTIC: its sums in order. Each returns a cudaError_t as an int; `mask` is a number of
  * TEST_MASKS.
  */
-#ifdef HOPPER /* the sm_90a form; of backward up to head_dim 128 (runtime/burst_kernels.h) */
+#ifdef HOPPER /* the sm_90a form */
 #define BURST_FORM 90
-#if HEAD_DIM > 128
-#define BURST_BACKWARD_FORM 80
-#endif
 #endif
 #include "cuda_attention.cuh"
 #ifdef MASKS_FILE
@@ -17,12 +14,9 @@
 
 #if BURST_FORM == 90
 #include "cuda_hopper_forward.cuh"
-#else
-#include "cuda_attention_forward.cuh"
-#endif
-#if BURST_BACKWARD_FORM == 90
 #include "cuda_hopper_backward.cuh"
 #else
+#include "cuda_attention_forward.cuh"
 #include "cuda_attention_backward.cuh"
 #endif
 

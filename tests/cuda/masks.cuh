@@ -348,7 +348,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask12_keep(int32_t q, int32_t k, 
 }
 
 struct PlanMask12 {
-    enum { TABLES = 0x0, ALL = 0, LONG = 1 }; /* bit t: table t is read; ALL: no pair is masked; LONG: lists are */
+    enum { TABLES = 0x0, ALL = 0, LONG = 0 }; /* bit t: table t is read; ALL: no pair is masked; LONG: lists are */
     static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask12_tile(q, k); }
     static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
     {

@@ -171,7 +171,7 @@ def program(text, root):
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
     shares = "#define PLAN_SHARES" in text
     parts.append(header(root, "burst_heads.h") if shares else "")
-    parts.append("#define BURST_FORM 90\n#define BURST_BACKWARD_FORM 90\n" + cut(kernels, r"^/\* Chunks of keys that one launch.*?^\};$", "chunks of a launch"))
+    parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),

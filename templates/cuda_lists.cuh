@@ -1,0 +1,177 @@
+/* cuda_lists.cuh: makes the lists of tiles that the attention kernels walk (BurstTileLists), on the device: the hull of each tile's tokens,
+ * which tiles of the other side hold an unmasked pair with it, and the order of work.
+ */
+#ifndef CUDA_LISTS_CUH
+#define CUDA_LISTS_CUH
+
+#include "cuda_attention.cuh"
+
+/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has begin[c] .. begin[c + 1] - 1. */
+typedef struct BurstTiled {
+    int chunks, tile, begin[BURST_MOST_CHUNKS + 1];
+    BurstTokens tokens[BURST_MOST_CHUNKS];
+} BurstTiled;
+
+static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int at)
+{
+    int chunk = 0;
+    while (at >= side.begin[chunk + 1])
+        chunk++;
+    return chunk;
+}
+
+/* A tile with fewer tokens than others. */
+static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, int chunk, int at)
+{
+    return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
+}
+
+/* side[i]: hull of tile i's tokens; the tiles of q, then those of k; one warp a tile. */
+static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, const __grid_constant__ BurstTiled k, BurstSide *side)
+{
+    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32, queries = q.begin[q.chunks];
+    if (number >= queries + k.begin[k.chunks])
+        return;
+    const BurstTiled &of = number < queries ? q : k;
+    const int at = number < queries ? number : number - queries, chunk = burst_chunk_at(of, at);
+    const BurstTokens &tokens = of.tokens[chunk];
+    const int first = (at - of.begin[chunk]) * of.tile, last = min(tokens.n, first + of.tile);
+    int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
+    for (int v = 0; v <= BURST_MAX_TABLES; v++) {
+        const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (int i = first + lane; value && i < last; i += 32)
+            low = min(low, value[i]), high = max(high, value[i]);
+        lo[v] = __reduce_min_sync(0xffffffffu, low), hi[v] = __reduce_max_sync(0xffffffffu, high);
+    }
+    if (lane)
+        return;
+    side[number].lo = lo[0], side[number].hi = hi[0];
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        side[number].table_lo[t] = lo[1 + t], side[number].table_hi[t] = hi[1 + t];
+}
+
+/* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are no keys. */
+template <class MASK>
+static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own, const __grid_constant__ BurstTiled other,
+                                          const BurstSide *own_side, const BurstSide *other_side, bool own_is_q, BurstTileLists lists)
+{
+    const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
+    if (row >= lists.rows)
+        return;
+    const bool row_is_short = !own_is_q && burst_is_short(own, burst_chunk_at(own, row), row);
+    int count = 0;
+    for (int chunk = 0; chunk < other.chunks; chunk++)
+        for (int first = other.begin[chunk]; first < other.begin[chunk + 1]; first += 32) {
+            const int at = first + lane;
+            int cover = BURST_EMPTY;
+            if (at < other.begin[chunk + 1])
+                cover = MASK::tile(own_is_q ? &own_side[row] : &other_side[at], own_is_q ? &other_side[at] : &own_side[row]);
+            const unsigned found = __ballot_sync(0xffffffffu, cover != BURST_EMPTY);
+            const bool partial = cover == BURST_PARTIAL || row_is_short || (own_is_q && burst_is_short(other, chunk, at));
+            if (cover != BURST_EMPTY)
+                lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
+                    chunk << 24 | (at - other.begin[chunk]) << 1 | (int)partial;
+            count += __popc(found);
+        }
+    if (lane == 0)
+        lists.count[row] = count;
+}
+
+/* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get there. */
+template <class MASK>
+static __global__ void burst_turns_kernel(const BurstSide *keys, const BurstSide *queries, BurstTileLists lists)
+{
+    const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    int turn = 0;
+    for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
+        if (MASK::tile(&queries[at], &keys[row]) != BURST_EMPTY)
+            lists.turn[(int64_t)row * lists.stride + at] = turn++;
+}
+
+/* order[i] = the i-th longest, equal ones in ascending order; where there are turns, the last tile first: who waits for another's
+ * addition was started after it. */
+static __global__ void burst_order_kernel(BurstTileLists lists)
+{
+    const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (row >= lists.rows)
+        return;
+    if (row == 0)
+        *lists.taken = 0;
+    const int mine = lists.count[row];
+    int before = 0, live = 0;
+    for (int i = 0; i < lists.rows; i++) {
+        before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
+        live += lists.count[i] > 0;
+    }
+    lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, live};
+}
+
+/* value[i] = table[position[i]] for the n tokens of a chunk: table values of a batch, in local order. */
+static __global__ void burst_gather_table_kernel(int n, const int32_t *position, const int32_t *table, int32_t *value)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n)
+        value[i] = table[position[i]];
+}
+
+static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
+
+/* Ints that the lists of one pair of chunks take: order, count, list and taken; and with turns of so many heads, turn and added. */
+static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns)
+{
+    const size_t own = (size_t)own_tiles, other = (size_t)other_tiles;
+    return own * (sizeof(BurstTileList) / 4 + 1 + other) + 1 + (turns ? (own + (size_t)turns) * other : 0);
+}
+
+/* memory: aligned to 16 bytes. */
+static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int other_tiles, bool turns, int32_t *memory)
+{
+    int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count + own_tiles;
+    const size_t pairs = (size_t)own_tiles * (size_t)other_tiles;
+    int32_t *const taken = list + pairs, *const turn = turns ? taken + 1 : NULL;
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, taken, turn, turns ? turn + pairs : NULL};
+    return l;
+}
+
+static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int chunks, int tile)
+{
+    BurstTiled side;
+    memset(&side, 0, sizeof side);
+    side.chunks = chunks, side.tile = tile;
+    for (int c = 0; c < chunks; c++) {
+        side.tokens[c] = tokens[c];
+        side.begin[c + 1] = side.begin[c] + burst_tiles(tokens[c].n, tile);
+    }
+    return side;
+}
+
+/* Makes the lists of a chunk of queries and one or more of keys. sides: room for the tiles of all; it may be reused when the stream
+ * is done. */
+template <class MASK>
+static cudaError_t burst_make_lists(BurstTokens q, const BurstTokens *k, int chunks, int tile_q, int tile_k, bool rows_are_q,
+                                    BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
+{
+    const BurstTiled side_q = burst_tiled(&q, 1, tile_q), side_k = burst_tiled(k, chunks, tile_k);
+    const int tiles_q = side_q.begin[1], tiles = tiles_q + side_k.begin[chunks];
+    BurstSide *const of_k = sides + tiles_q;
+    if (!lists.rows)
+        return cudaSuccess;
+    burst_sides_kernel<<<(tiles + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
+    burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
+                                                                      rows_are_q ? sides : of_k, rows_are_q ? of_k : sides, rows_are_q, lists);
+    burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
+    if (lists.turn && tiles_q)
+        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, sides, lists);
+    return cudaGetLastError();
+}
+
+/* Heads whose rows (of `bytes` a head) are worked on at a time; see burst::place_of. */
+static BURST_MAYBE_UNUSED int burst_section(int heads, double bytes)
+{
+    const double cache = 32e6;
+    const int fit = bytes * heads <= cache ? heads : (int)(cache / bytes);
+    return fit < 1 ? 1 : fit;
+}
+
+#endif
