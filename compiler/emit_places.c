@@ -84,7 +84,9 @@ void emit_places(Emit *e)
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->host)
         text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
-                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a token and layer */\n", f->host - f->host_state, step_staged_bytes(f->step));
+                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a layer and token of the rank's own */\n"
+                            "#define PLAN_COPIED_ALL_BYTES INT64_C(%" PRId64 ") /* and token of all that tensor ranks have together */\n",
+                    f->host - f->host_state, step_staged_bytes(f->step, DIM_TOKENS), step_staged_bytes(f->step, DIM_ALL_TOKENS));
     if (f->step->chunks > 1)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");

@@ -75,13 +75,14 @@ static void emit_unit_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
-/* Of this rank's tokens. */
+/* Of this rank's tokens, or all of those that it has with the ranks that split a layer. */
 static void emit_copy(Printer *p, const Op *o)
 {
     const bool stage = o->kind == OP_STAGE;
     const Value *v = &p->step->values.at[o->read[0].value];
-    const bool heads = v->dim[0] != DIM_TOKENS; /* [heads][tokens] */
-    const char *chunks = v->all_heads ? "PLAN_HEAD_CHUNKS * " : "", *rows = heads ? "PLAN_HEADS * n" : "n", *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const bool heads = v->dim[0] == DIM_HEADS; /* [heads][tokens] */
+    const char *n = v->dim[heads] == DIM_ALL_TOKENS ? "all" : "n";
+    const char *chunks = v->all_heads ? "PLAN_HEAD_CHUNKS * " : "", *rows = heads ? arena_printf(p->emit->arena, "PLAN_HEADS * %s", n) : n, *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
     const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s%s) * sizeof(%s)", chunks, rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
                                      heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
     const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};

@@ -208,7 +208,7 @@ static bool always(const Program *p)
 
 static bool offload_open(const Program *p)
 {
-    return p->layout.offload.is_auto && !p->tensor;
+    return p->layout.offload.is_auto;
 }
 
 /* Parameters, moments and gradients of the ranks of a node. */
@@ -250,7 +250,7 @@ static bool other_offload(const Program *p, Choice *c, int n)
     c->staged = n % ways ? MOST_STAGED : 0;
     c->offload = NULL;
     c->host_optimizer = n / ways;
-    return n < (p->tensor ? 1 : 2 * ways);
+    return n < 2 * ways;
 }
 
 static const char *staged_text(Arena *a, const Choice *c)
@@ -273,8 +273,6 @@ static const char *offload_text(Arena *a, const Choice *c)
 static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);
-    if (p->tensor && (c->staged || c->offload || c->host_optimizer))
-        return "what tensor ranks split is not staged by this version of burstc; use offload none";
     if (!c->offload || c->staged || c->spared)
         return NULL;
     if (p->model.layers == 1)

@@ -118,8 +118,6 @@ static bool passes(const Stmt *s, TensorId t)
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
-    if (c->tensor)
-        return "`recompute tail` is not planned yet where ranks split layers; use `recompute selective`";
     const Phase *forward = phase_of(c, false);
     if (choice_exchanges(c))
         return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "

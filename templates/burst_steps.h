@@ -51,7 +51,7 @@ static inline char *plan_staged(PlanState *s, int64_t at)
 static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
-    const int64_t bytes = (PLAN_LAYERS - 1) * PLAN_COPIED_BYTES * s->n, staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
+    const int64_t bytes = (PLAN_LAYERS - 1) * (PLAN_COPIED_BYTES * s->own + PLAN_COPIED_ALL_BYTES * s->n), staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
     s->copies.staged_bytes = s->copies.fetched_bytes = 0;
     if (staged != bytes || fetched != bytes)
         return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld of each", (long long)staged,

@@ -164,7 +164,7 @@ void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o)
 void step_chunks(Step *s, int chunks);
 /* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
 void step_space(Step *s, const char *set);
-int64_t step_staged_bytes(const Step *s); /* a token and layer */
+int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. */

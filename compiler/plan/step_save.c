@@ -95,7 +95,7 @@ static int add_tail(Step *s, const char *of)
 {
     Value v = s->values.at[step_value(s, of)];
     for (int i = 0; i < countof(v.dim); i++)
-        v.dim[i] = v.dim[i] == DIM_TOKENS ? DIM_TAIL : v.dim[i];
+        v.dim[i] = v.dim[i] == DIM_TOKENS || v.dim[i] == DIM_ALL_TOKENS ? DIM_TAIL : v.dim[i];
     v.name = arena_printf(s->arena, "%s_tail", of);
     v.gradient = -1;
     return step_add_value(s, v);
@@ -106,7 +106,7 @@ static void keep_tail(Step *s, double share)
 {
     Block *b = &s->block[BLOCK_FORWARD];
     int at = 0;
-    s->tail = tail_tokens(share, s->tokens);
+    s->tail = tail_tokens(share, s->all_tokens);
     while (b->ops.at[at++].kind != OP_ATTENTION)
         ;
     Op keep = op_make(OP_KEEP);

@@ -22,13 +22,15 @@ static bool reads_saved(const Block *b, int value)
     return reads && !again;
 }
 
+static bool has_dim(const Value *v, Dim d) { return v->dim[0] == d || v->dim[1] == d; }
+
 /* Whether every layer saves it, and backward of each reads it. */
 static bool can_stage(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
-    const bool rows = v->dim[0] == DIM_TOKENS || v->dim[1] == DIM_TOKENS; /* of all tokens */
-    if (s->program->tensor || s->program->model.layers == 1)
+    const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
+    if (s->program->model.layers == 1)
         return false;
     return v->kind == VALUE_ACTIVATION && rows && v->saved && v->saved_from == 0 && !v->host &&
            reads_saved(&s->block[BLOCK_BACKWARD], value) && (!lower->ops.n || reads_saved(lower, value));
@@ -82,6 +84,7 @@ const char *offload_at(Arena *a, const Program *p, const Partition *part, Units 
 {
     Arena *own = arena_new();
     Step *s = step_model(own, p, part, units);
+    step_tensor(s);
     step_backward(s);
     step_save(s, v);
     const char *set = " ";
@@ -99,10 +102,12 @@ const char *offload_at(Arena *a, const Program *p, const Partition *part, Units 
     return set;
 }
 
-int64_t step_staged_bytes(const Step *s)
+int64_t step_staged_bytes(const Step *s, Dim tokens)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < s->values.n; i++)
-        bytes += s->values.at[i].host && s->values.at[i].kind == VALUE_ACTIVATION ? step_bytes(s, &s->values.at[i], 1) : 0;
-    return bytes / s->tokens;
+    for (int i = 0; i < s->values.n; i++) {
+        const Value *v = &s->values.at[i];
+        bytes += v->host && v->kind == VALUE_ACTIVATION && has_dim(v, tokens) ? step_bytes(s, v, 1) : 0;
+    }
+    return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);
 }

@@ -11,7 +11,10 @@ typedef struct Held { bool all, part; int sums; } Held; /* sums: how many scatte
 static bool has_all_tokens(const Machine *m, Operand x)
 {
     const Value *v = &m->step->values.at[x.value];
-    return v->dim[0] == DIM_ALL_TOKENS || v->dim[1] == DIM_ALL_TOKENS || v->dim[0] == DIM_CHUNK; /* chunks of all */
+    for (int i = 0; i < countof(v->dim); i++)
+        if (v->dim[i] == DIM_ALL_TOKENS || v->dim[i] == DIM_CHUNK || v->dim[i] == DIM_TAIL) /* chunks, and the last, of all */
+            return true;
+    return false;
 }
 
 /* What its outputs are, by what it reads. */

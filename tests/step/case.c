@@ -118,13 +118,13 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.ffn_chunks = draw(2) ? 1 + draw(4) : 1;
     c.token_chunks = draw(2) ? 1 + draw(4) : 1;
     c.sharding = (Sharding)draw(SHARDINGS);
-    const bool no_tail = (p->tensor || p->head_chunks) && rule % RECOMPUTES == RECOMPUTE_TAIL;
+    const bool no_tail = p->head_chunks && rule % RECOMPUTES == RECOMPUTE_TAIL;
     c.saving = saving_by(no_tail ? RECOMPUTE_FULL : (Recompute)(rule % RECOMPUTES), (1 + draw(9)) / 10.0);
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
     c.offload = staged(i);
-    c.host_optimizer = !p->tensor && i / 3 % 2;
+    c.host_optimizer = i / 3 % 2;
     return c;
 }
 

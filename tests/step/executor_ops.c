@@ -125,23 +125,26 @@ static void attention(Machine *m, int64_t queries)
         }
 }
 
+/* One at least is not kept. */
+static int64_t kept_tokens(const Machine *m) { return m->step->tail < m->n ? m->step->tail : m->n - 1; }
+
 /* Of o and lse the rows of the last tokens. */
 static void keep(Machine *m)
 {
-    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
-    memcpy(m->y[0], m->x[0] + first * row, (size_t)(tail * row) * sizeof(double));
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->m->heads * m->m->head_dim;
+    memcpy(m->y[0], m->x[0] + first * row, (size_t)(kept * row) * sizeof(double));
     for (int h = 0; h < m->m->heads; h++)
-        memcpy(m->y[1] + h * tail, m->x[1] + h * m->n + first, (size_t)tail * sizeof(double));
+        memcpy(m->y[1] + h * m->step->tail, m->x[1] + h * m->n + first, (size_t)kept * sizeof(double));
 }
 
 /* q, k, v and what was kept to o and lse. */
 static void attention_rest(Machine *m)
 {
-    const int64_t tail = m->step->tail, first = m->n - tail, row = (int64_t)m->m->heads * m->m->head_dim;
+    const int64_t kept = kept_tokens(m), first = m->n - kept, row = (int64_t)m->m->heads * m->m->head_dim;
     attention(m, first);
-    memcpy(m->y[0] + first * row, m->x[3], (size_t)(tail * row) * sizeof(double));
+    memcpy(m->y[0] + first * row, m->x[3], (size_t)(kept * row) * sizeof(double));
     for (int h = 0; h < m->m->heads; h++)
-        memcpy(m->y[1] + h * m->n + first, m->x[4] + h * tail, (size_t)tail * sizeof(double));
+        memcpy(m->y[1] + h * m->n + first, m->x[4] + h * m->step->tail, (size_t)kept * sizeof(double));
 }
 
 /* q, k, v, lse, d_o, delta to dq, dk, dv. */
