@@ -51,7 +51,7 @@ void settle_tensor(Checker *c)
     Program *p = c->program;
     const Setting *tensor = &p->layout.tensor;
     const Model *m = &p->model;
-    if (tensor->is_auto || tensor->value < 2 || !p->cluster.world)
+    if (tensor->is_auto || tensor->value < 2 || !p->cluster.world || !m->kv_heads) /* of a wrong one, which is reported */
         return;
     if (p->target && p->target->device_memory && m->ffn % GRANULE == 0 && m->ffn / tensor->value % GRANULE != 0)
         diag_error(c->diags, tensor->span, "tensor %lld leaves each rank %lld columns of ffn, and kernels read them by eights; use `tensor %lld`",
