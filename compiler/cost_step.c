@@ -277,7 +277,8 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
     return least.step > enough;
 }
 
-void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
+/* All but the stream's figures. */
+static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
     const Program *program = d->program;
     *p = parts_make(a, program, &d->choice, cost_simulated_ranks(d));
@@ -286,12 +287,29 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
             attention_kind(a, p, d, k);
     find_busiest(p);
     rate_ranks(a, p, d);
-    const StepModel m = model_make(a, program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+    return model_make(a, program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+}
+
+void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
+{
+    const Program *program = d->program;
+    const StepModel m = begin_parts(a, d, p);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
     stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);
     p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
     sum_busy(p, d->choice.ranks);
+}
+
+Bound cost_bound(Arena *a, const Draft *d)
+{
+    StepParts p;
+    const StepModel m = begin_parts(a, d, &p);
+    if (mixed(&d->program->cluster))
+        return (Bound){0};
+    stream_run(a, &p, &m, false, NULL);
+    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
 }
 
 StepParts step_parts(Arena *a, const Draft *d)

@@ -402,6 +402,10 @@ Cost cost_simulate(Arena *a, const Plan *p, double enough);
 /* Whether a Cost is of the program itself. C for CPUs planned for GPUs has the layout that suits these; how long it takes
  * on whatever CPUs run it, the cluster does not say. */
 bool cost_is_of_program(const Program *p);
+/* Seconds that a step does not fall below with what the draft has, nor where it saves less or more of it lies with the host; any_weights:
+ * nor with other values of the row `weights` either. From the simulated attention, with a wire of their own for collectives. */
+typedef struct Bound { double step, any_weights; } Bound;
+Bound cost_bound(Arena *a, const Draft *d);
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, int data);
@@ -436,6 +440,9 @@ typedef struct Found {
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
+/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT: always. The choice is the same. */
+typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort);
 /* ---- search_tensor.c ---- */
 /* The same where it may be open over how many ranks layers are split: in is what p was made of. The plan's program then has a number. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);

@@ -5,6 +5,8 @@
  * (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups on, since small
  * groups are judged quickly, and left out where even perfect balance and overlap would be slower than the best so far.
  */
+#include "search.h"
+
 #include "cost.h"
 #include "plan/step.h"
 
@@ -12,33 +14,6 @@
 
 #include <math.h>
 #include <string.h>
-
-typedef struct Candidate {
-    Choice choice;
-    int value[DIMENSIONS]; /* which one of each row */
-    const Plan *plan; /* of a single candidate and of the winner */
-    Cost cost;
-    const char *why_not; /* NULL: it works, once tried */
-    bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
-    bool less_tried;       /* and one was tried */
-    size_t needs; /* bytes of a rank, where it was tried */
-} Candidate;
-typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
-typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
-
-typedef struct Searcher {
-    Arena *arena;
-    Diags *diags;
-    const Program *program;
-    MaskMap **maps;
-    Vec(Parted) parted;
-    Speeds *speeds; /* once shares are asked for */
-    Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
-    Vec(Candidate) open; /* of one of these: what is to be tried */
-    Vec(Candidate) all;  /* what was tried, what is simpler first */
-    Vec(Skipped) skipped;
-    bool single; /* the layout leaves nothing open but what is decided by need */
-} Searcher;
 
 /* ---- one candidate ---- */
 
@@ -81,7 +56,8 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
     return pairs / layers / t->choice.ranks;
 }
 
-static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+/* All but the places of the step's values. */
+static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     const Parted *part = parted_for(s, choice);
     const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
@@ -98,9 +74,14 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
         c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
     attentions_decide(&t);
     t.memory = memory_make(a, &t);
-    Flow *flow = step_flow(a, step_make(a, p, t.attention[0].choice, part->partition, t.units, t.memory.scratch));
-    step_pack(a, flow, p->target->align);
-    memory_add_step(&t.memory, p, flow, t.units);
+    return t;
+}
+
+static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    Draft t = begin_draft(s, a, d, choice);
+    if (t.attentions)
+        memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
     return t;
 }
 
@@ -213,7 +194,30 @@ static bool ends(Diags *d, const Candidate *x)
     return false;
 }
 
-static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+static const double tie = SEARCH_TIE;
+
+/* Layers of each mask may attend by a schedule of their own yet: then what loses with one for all may win. */
+static bool may_layers_differ(const Searcher *s)
+{
+    return s->program->mask_count > 1 && !s->program->layout.of_mask;
+}
+
+/* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another order differ by less. */
+static double to_win(const Searcher *s)
+{
+    return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
+}
+
+/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
+static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
+{
+    const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
+    x->too_slow = step > to_win(s);
+    if (x->too_slow)
+        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more", step * 1e3);
+}
+
+void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = make_draft(s, a, d, &x->choice);
     x->plan = t.attentions ? verify(a, d, &t) : NULL;
@@ -230,6 +234,9 @@ static void judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->tried = true;
     x->too_large = t.attentions && !memory_fits(&t);
     x->needs = t.memory.total + t.memory.beside;
+    if (x->too_large && s->cuts)
+        bound_too_large(s, a, x, &t);
+    s->might_fit |= x->too_slow || (t.attentions && !search_large_with_any(s->program, &t));
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */
@@ -238,11 +245,11 @@ static void try_candidate(Searcher *s, Candidate *x)
     if (x->why_not)
         return;
     if (s->single) {
-        judge(s, s->arena, x, diags_new(s->arena));
+        search_judge(s, s->arena, x, diags_new(s->arena));
         return;
     }
     Arena *a = arena_new();
-    judge(s, a, x, diags_new(a));
+    search_judge(s, a, x, diags_new(a));
     x->plan = NULL;
     x->cost.rows = NULL;
     if (x->cost.critical)
@@ -280,7 +287,7 @@ static bool may_need_less(const Searcher *s, const Candidate *x, int row)
 /* With another value of a row. */
 static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
 {
-    Candidate x = {.choice = from->choice};
+    Candidate x = {.choice = from->choice, .order = from->order};
     memcpy(x.value, from->value, sizeof x.value);
     take(s, &x, row, n);
     try_candidate(s, &x);
@@ -291,9 +298,11 @@ static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
 static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
 {
     Candidate found = try_value(s, from, row, w.last);
-    while (w.first < w.last && !found.too_large) {
+    while (w.first < w.last && !found.too_large && !found.too_slow) {
         const int n = (w.first + w.last) / 2;
         const Candidate x = try_value(s, from, row, n);
+        if (x.too_slow)
+            return x;
         if (x.too_large)
             w.first = n + 1;
         else
@@ -314,7 +323,7 @@ static void try_other_way(Searcher *s, const Candidate *from, int row)
 
 static void try_less(Searcher *s, Candidate *x, int row)
 {
-    if (!x->too_large || !may_need_less(s, x, row))
+    if (!x->too_large || x->too_slow || !may_need_less(s, x, row))
         return;
     s->all.at[s->all.n - 1].less_tried = true;
     const Candidate from = *x;
@@ -328,12 +337,13 @@ static void try_less(Searcher *s, Candidate *x, int row)
  * that is worth to be the first. */
 static void try_by_need(Searcher *s, Candidate x)
 {
+    s->might_fit = x.why_not;
     try_candidate(s, &x);
     *vec_push(s->arena, &s->all) = x;
     Candidate first = x;
     for (int row = 0; row < DIMENSIONS; row++)
         try_less(s, &x, row);
-    for (int need = 0; need < DIMENSIONS && first.too_large; need++) {
+    for (int need = 0; need < DIMENSIONS && first.too_large && !first.too_slow; need++) {
         if (!dimensions[need].need_first || !may_need_less(s, &first, need))
             continue;
         x = first;
@@ -343,18 +353,14 @@ static void try_by_need(Searcher *s, Candidate x)
     }
 }
 
-static const double tie = SEARCH_TIE;
-
-/* What is simpler comes first. */
+/* The first within a tie of the fastest: what is simpler comes first. */
 static Candidate *best_of(Searcher *s)
 {
-    Candidate *best = NULL;
-    for (int i = 0; i < s->all.n; i++) {
-        Candidate *x = &s->all.at[i];
-        if (works(x) && (!best || x->cost.step < best->cost.step * (1 - tie)))
-            best = x;
-    }
-    return best;
+    const double most = fastest(s) / (1 - tie);
+    for (int i = 0; i < s->all.n; i++)
+        if (works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
+            return &s->all.at[i];
+    return NULL;
 }
 
 /* Whether several values of the row were tried, or left out. */
@@ -413,17 +419,6 @@ static const char *keep_text(Searcher *s, Text *t)
     return copy;
 }
 
-/* Where attention runs kernels of another form than the devices' own. */
-static void remark_kernels(const Program *p, Text *t)
-{
-    const Kernels k = kernels_of(p);
-    if (!p->cluster.target->device_memory || !k.missed)
-        return;
-    text_printf(t, "the attention kernels are those for sm_%d: %s has none for head_dim %d%s%s; times take %.2f of the devices' attention rate "
-                "forward and %.2f backward, as measured on an H200\n", k.form, k.missed, p->model.head_dim,
-                p->model.softcap > 0 ? " with softcap" : "", p->table_count > 1 ? " with several tables" : "", k.share[0], k.share[1]);
-}
-
 /* What is said below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d)
 {
@@ -431,7 +426,11 @@ static const char *remarks(Searcher *s, const Draft *d)
     for (int i = 0; i < s->skipped.n; i++)
         text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n", s->skipped.at[i].data,
                     s->skipped.at[i].least * 1e3);
-    remark_kernels(s->program, &t);
+    if (s->unfit)
+        text_printf(&t, "%d more not tried: even without a schedule's buffers they need more memory than there is\n", s->unfit);
+    if (s->cut)
+        text_printf(&t, "%d more not tried: they lose whatever their weights, even if gathers and reductions took no time\n", s->cut);
+    search_remark_kernels(s->program, &t);
     if (!cost_is_of_program(s->program))
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
@@ -443,101 +442,72 @@ static const char *remarks(Searcher *s, const Draft *d)
     return keep_text(s, &t);
 }
 
-/* ---- when nothing works ---- */
+/* ---- all of them ---- */
 
-/* What does not fit: the one that comes nearest, and of the others how many and what they need. */
-static void note_too_large(Searcher *s)
-{
-    const Candidate *near = NULL;
-    size_t next = SIZE_MAX, most = 0;
-    int others = -1;
-    for (int i = 0; i < s->all.n; i++) {
-        const Candidate *x = &s->all.at[i];
-        if (!x->too_large || x->less_tried)
-            continue;
-        next = near && x->needs >= near->needs && x->needs < next ? x->needs : next;
-        if (!near || x->needs < near->needs) {
-            next = near ? near->needs : next;
-            near = x;
-        }
-        most = x->needs > most ? x->needs : most;
-        others++;
-    }
-    if (!near)
-        return;
-    diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
-    if (others > 0)
-        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others, others == 1 ? " needs" : "s need",
-                  next == most ? bytes_text(s->arena, (double)most, 2)
-                               : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
-    diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
-}
-
-static bool has_reason(const Candidate *x, const Candidate *first)
-{
-    return !x->too_large && x->choice.data == first->choice.data && strcmp(x->why_not, first->why_not) == 0;
-}
-
-/* Other reasons, each once with the schedules that it holds for. */
-static void note_reason(Searcher *s, int first)
-{
-    const char *reason = s->all.at[first].why_not, *names = "", *last = "";
-    if (s->all.at[first].too_large)
-        return;
-    for (int i = 0; i < s->all.n; i++) {
-        const char *name = s->all.at[i].choice.schedule->name;
-        if (!has_reason(&s->all.at[i], &s->all.at[first]) || strcmp(name, last) == 0)
-            continue;
-        if (i < first)
-            return;
-        names = arena_printf(s->arena, "%s%s%s", names, *names ? ", " : "", name);
-        last = name;
-    }
-    diag_note(s->diags, (Span){0}, "%s: %s", names, reason);
-}
-
-/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors, at its lines. */
-static bool report_schedule(Searcher *s)
-{
-    Candidate *wrong = NULL;
-    for (int i = 0; i < s->all.n; i++) {
-        Candidate *x = &s->all.at[i];
-        if (x->too_large)
-            return false;
-        wrong = !wrong && x->tried ? x : wrong;
-    }
-    if (s->program->layout.schedule && wrong)
-        judge(s, s->arena, wrong, s->diags);
-    return diags_errors(s->diags) > 0;
-}
-
-static void report_none(Searcher *s)
-{
-    const Layout *l = &s->program->layout;
-    if (diags_errors(s->diags) > 0 || report_schedule(s))
-        return; /* a single candidate's errors are the user's */
-    const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
-    const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
-    diag_error(s->diags, at, "no layout works for %d ranks and %lld tokens", s->program->cluster.world / data,
-               (long long)s->program->sequence);
-    note_too_large(s);
-    for (int i = 0; i < s->all.n; i++)
-        if (s->all.at[i].choice.data == data)
-            note_reason(s, i);
-}
-
-/* The candidates of one number of groups. */
+/* The candidates of one number of groups. What few there are is all tried, for the table's sake. */
 static void think_of(Searcher *s, const Candidate *data)
 {
+    enum { WEIGHTS = DIMENSIONS - 2 /* before `ranges`, which has no values */, FEW = 64 };
     s->open.n = 0;
     decide(s, *data, DATA + 1);
+    for (int i = 0; i < s->open.n; i++) {
+        Candidate *x = &s->open.at[i];
+        x->order = i;
+        x->twin = i && x->value[WEIGHTS] > x[-1].value[WEIGHTS] ? x[-1].twin : i;
+    }
+    s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
 
+/* What no value of weights falls below: of the first one, before anything that needs less memory. */
+static double least_of_twins(Searcher *s, const Candidate *x)
+{
+    Arena *a = arena_new();
+    const Draft t = begin_draft(s, a, diags_new(a), &x->choice);
+    const double least = t.attentions ? cost_bound(a, &t).any_weights : 0;
+    arena_free(a);
+    return least;
+}
+
+/* Not where none with as many groups fits, nor where no value of weights can win. */
+static void try_open(Searcher *s, Candidate *x)
+{
+    Candidate *first = &s->open.at[x->twin];
+    if (s->cuts && s->hopeless) {
+        s->unfit++;
+        return;
+    }
+    if (s->cuts && x == first && !x->why_not)
+        x->least = isfinite(fastest(s)) ? least_of_twins(s, x) : 0;
+    if (s->cuts && first->least > to_win(s)) {
+        s->cut++;
+        return;
+    }
+    try_by_need(s, *x);
+    s->hopeless = !s->might_fit;
+}
+
+/* As if they had been tried one after the other. */
+static void set_in_order(Searcher *s, int from)
+{
+    for (int i = from + 1; i < s->all.n; i++)
+        for (int j = i; j > from && s->all.at[j - 1].order > s->all.at[j].order; j--) {
+            const Candidate x = s->all.at[j];
+            s->all.at[j] = s->all.at[j - 1];
+            s->all.at[j - 1] = x;
+        }
+}
+
+/* First one of each that differ in weights alone. */
 static void try_data(Searcher *s, const Candidate *data)
 {
+    const int from = s->all.n;
+    s->hopeless = false;
     think_of(s, data);
-    for (int i = 0; i < s->open.n; i++)
-        try_by_need(s, s->open.at[i]);
+    for (int others = 0; others < 2; others++)
+        for (int i = 0; i < s->open.n; i++)
+            if ((s->open.at[i].twin != i) == others)
+                try_open(s, &s->open.at[i]);
+    set_in_order(s, from);
 }
 
 static void try_all(Searcher *s)
@@ -551,11 +521,6 @@ static void try_all(Searcher *s)
         else
             *vec_push(s->arena, &s->skipped) = (Skipped){data, least};
     }
-}
-
-static void start_search(Searcher *s)
-{
-    s->maps = make_maps(s->arena, s->program);
 }
 
 /* Whether it is the fastest of the rings that have its positions and all layers alike. */
@@ -574,7 +539,7 @@ static bool leads(const Searcher *s, int n)
 /* Of models with several masks: of each partition's best, with layers that attend each as is best for their mask. */
 static void try_layers(Searcher *s)
 {
-    const int tried = s->program->mask_count > 1 && !s->program->layout.of_mask ? s->all.n : 0;
+    const int tried = may_layers_differ(s) ? s->all.n : 0;
     for (int i = 0; i < tried; i++) {
         Candidate x = s->all.at[i];
         if (x.choice.ranks < 2 || !leads(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
@@ -596,19 +561,18 @@ static Candidate *find_best(Searcher *s)
     try_layers(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
-        judge(s, s->arena, best, diags_new(s->arena));
+        search_judge(s, s->arena, best, diags_new(s->arena));
     else if (s->single && !best && last->tried)
-        judge(s, s->arena, last, s->diags);
+        search_judge(s, s->arena, last, s->diags);
     return best;
 }
 
-Found search(Arena *a, Diags *d, const Program *p)
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort)
 {
-    Searcher s = {.arena = a, .diags = d, .program = p};
-    start_search(&s);
+    Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .maps = make_maps(a, p)};
     Candidate *best = find_best(&s);
     if (!best) {
-        report_none(&s);
+        search_refuse(&s);
         return (Found){0};
     }
     search_warn(d, p, &best->choice);
@@ -620,9 +584,13 @@ Found search(Arena *a, Diags *d, const Program *p)
     return f;
 }
 
+Found search(Arena *a, Diags *d, const Program *p)
+{
+    return search_with(a, d, p, SEARCH_USUAL);
+}
+
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
-    Searcher s = {.arena = a, .diags = d, .program = p};
-    start_search(&s);
+    Searcher s = {.arena = a, .diags = d, .program = p, .maps = make_maps(a, p)};
     return make_draft(&s, a, d, c);
 }

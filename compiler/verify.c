@@ -91,7 +91,7 @@ bool memory_fits(const Draft *t)
 }
 
 /* With as many digits as show that one is more than the other. */
-static void report_memory(Arena *a, Diags *d, Span at, double needs, const Device *least)
+static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_more, const Device *least)
 {
     const char *need, *has;
     int digits = 2;
@@ -99,8 +99,8 @@ static void report_memory(Arena *a, Diags *d, Span at, double needs, const Devic
         need = bytes_text(a, needs, digits);
         has = bytes_text(a, least->memory, digits);
     } while (strcmp(need, has) == 0 && digits++ < 9);
-    diag_error(d, at, "proof %d (%s) fails: a rank needs %s and a %s has %s", PROOF_MEMORY, proof_names[PROOF_MEMORY], need,
-               least->name, has);
+    diag_error(d, at, "proof %d (%s) fails: a rank needs %s%s and a %s has %s", PROOF_MEMORY, proof_names[PROOF_MEMORY], need,
+               or_more ? " or more" : "", least->name, has);
 }
 
 /* What takes more than a twentieth: the step's values at their peak, the largest first, then what lies outside of the arena. */
@@ -149,7 +149,7 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
     if (memory_fits(t) || !check_host(a, d, t))
         return memory_fits(t);
     Span at = t->program->layout.span.src ? t->program->layout.span : t->program->sequence_span;
-    report_memory(a, d, at, (double)(t->memory.total + t->memory.beside), least);
+    report_memory(a, d, at, (double)(t->memory.total + t->memory.beside), t->memory.flow->unpacked, least);
     diag_note(d, least->span, "the memory of '%s'", least->name);
     if (t->memory.beside)
         diag_note(d, (Span){0}, "beside the plan: CUDA's context, NCCL, workspace, %s",

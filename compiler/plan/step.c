@@ -355,3 +355,16 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
     return s;
 }
+
+static const char *text_of(const char *set)
+{
+    return set ? set : "";
+}
+
+bool step_same(const Choice *x, const Choice *y)
+{
+    const Saving v = saving_of(x), w = saving_of(y);
+    return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+           x->head_chunks == y->head_chunks && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
+           strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
+}

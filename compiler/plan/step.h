@@ -173,6 +173,9 @@ void step_weights(Step *s, Sharding sharding);
 void step_optimizer(Step *s);
 /* All of them, and scratch of operations; attention: bytes of attention's, one for both directions. */
 Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
+/* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's scratch: of all that step_make and
+ * program_chunked read. */
+bool step_same(const Choice *x, const Choice *y);
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */
@@ -234,6 +237,7 @@ typedef struct Flow {
     int64_t host_peak, host;   /* the same of the host's memory, an arena of its own */
     int64_t state, host_state; /* of packed and host, what parameters and moments take: the begin */
     int64_t align;             /* of the packing */
+    bool unpacked;             /* nothing has a place: packed and host are the peaks, and a packing takes as much or more */
     int peak_at, host_peak_at; /* the operations of live_peak and host_peak */
 } Flow;
 /* All operations of a sequence in their order, and those of the optimizer; how many. */

@@ -158,11 +158,11 @@ static Item *item_for(Flower *f, int value, int index)
 /* Most often it joins the last. */
 void item_add_range(Arena *a, Item *i, Range r)
 {
-    int from = i->live.n, to = i->live.n;
-    while (from > 0 && i->live.at[from - 1].last >= r.first - 1)
-        from--;
-    while (to > from && i->live.at[to - 1].first > r.last + 1)
-        to--;
+    const bool ends = i->live.n == 0 || i->live.at[i->live.n - 1].first <= r.first;
+    int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1), to = ends ? i->live.n : from;
+    from += ends && i->live.n && i->live.at[from].last < r.first - 1;
+    while (to < i->live.n && i->live.at[to].first <= r.last + 1)
+        to++;
     const int after = i->live.n - to;
     if (to > from) {
         r.first = i->live.at[from].first < r.first ? i->live.at[from].first : r.first;

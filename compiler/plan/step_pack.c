@@ -106,18 +106,23 @@ static bool within(const Item *one, const Item *other)
     return true;
 }
 
+/* Uses of both, in their order. */
+static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
+{
+    for (int i = 0, j = 0; i < x->live.n || j < y->live.n;) {
+        const bool first = j == y->live.n || (i < x->live.n && x->live.at[i].first <= y->live.at[j].first);
+        item_add_range(a, to, first ? x->live.at[i++] : y->live.at[j++]);
+    }
+}
+
 /* At the same place as the one before. */
 static bool joins(Packer *p, Run *r, const Item *i)
 {
     if (r->item.n > 1 || r->begin != i->offset || r->end != end_of(p, i))
         return false;
-    if (!r->place) {
-        r->place = NEW(p->arena, Item);
-        for (int k = 0; k < r->item.at[0]->live.n; k++)
-            item_add_range(p->arena, r->place, r->item.at[0]->live.at[k]);
-    }
-    for (int k = 0; k < i->live.n; k++)
-        item_add_range(p->arena, r->place, i->live.at[k]);
+    Item *both = NEW(p->arena, Item);
+    add_all(p->arena, both, r->place ? r->place : r->item.at[0], i);
+    r->place = both;
     return true;
 }
 

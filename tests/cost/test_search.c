@@ -311,6 +311,38 @@ static void need_is_never_slower_than_a_rule(void **state)
     assert_true(tails > 1 && cut > 10);
 }
 
+/* What is left out could not win: with and without it the choice is the same. */
+static void cutting_chooses_the_same(void **state)
+{
+    (void)state;
+    static const char *const sequences[] = {"16Ki", "64Ki", "128Ki"}, *const masks[] = {"causal", "window(2Ki)", "full", "strided(128, 128)"},
+                      *const layouts[] = {"weights auto; head chunks auto", "weights auto; offload auto", "weights auto; schedule ring", "ffn chunks auto",
+                                          "data 1; weights auto; partition zigzag; placement auto"};
+    int fewer = 0;
+    srand(11);
+    for (int i = 0; i < 20; i++) {
+        char layout[128], train[32];
+        snprintf(layout, sizeof layout, "%s;", layouts[rand() % countof(layouts)]);
+        snprintf(train, sizeof train, "batch %d;", 1 << rand() % 4);
+        const Case k = {1 + rand() % 2, 2 << rand() % 2, sequences[rand() % 3], masks[rand() % 4], layout, train, false, "", rand() % 3 ? 40 + rand() % 80 : 0};
+        Arena *a = arena_new();
+        Diags *d = diags_new(a);
+        const Program *p = program(a, d, &k);
+        assert_non_null(p);
+        const Found whole = search_with(a, d, p, SEARCH_WHOLE), cut = search_with(a, d, p, SEARCH_CUT);
+        printf("%d: %d x %d, %s, %s, %s %s %d GB: %d tried, %d cut: %s\n", i, k.nodes, k.gpus, k.sequence, k.mask, layout, train, k.memory, whole.tried_count,
+               cut.tried_count, whole.plan ? choice_text(a, chosen(&whole)) : "-");
+        assert_int_equal(whole.plan != NULL, cut.plan != NULL);
+        if (whole.plan) {
+            assert_string_equal(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole)));
+            assert_true(fabs(cut.cost.step / whole.cost.step - 1) <= 1e-9);
+        }
+        fewer += cut.tried_count < whole.tried_count;
+        arena_free(a);
+    }
+    assert_true(fewer > 10);
+}
+
 /* What is printed as the layout chooses the same when it is given, and leaves nothing open. */
 static void printed_layout_chooses_the_same(void **state)
 {
@@ -341,6 +373,7 @@ static void printed_layout_chooses_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cutting_chooses_the_same),
         cmocka_unit_test(pairs_are_counted_once),
         cmocka_unit_test(candidates_leave_no_memory_behind),
         cmocka_unit_test(open_data_is_the_best_of_all),

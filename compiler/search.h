@@ -1,0 +1,58 @@
+/* search.h: what the files of the search share: candidates, and what one search has tried. */
+#ifndef SEARCH_H
+#define SEARCH_H
+
+#include "burst.h"
+
+typedef struct Candidate {
+    Choice choice;
+    int value[DIMENSIONS]; /* which one of each row */
+    const Plan *plan; /* of a single candidate and of the winner */
+    Cost cost;
+    const char *why_not; /* NULL: it works, once tried */
+    bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
+    bool less_tried;       /* and one was tried */
+    bool too_slow;         /* it is too large, and would not win if it were not */
+    int order, twin;       /* its place among the open ones; that of the first that differs in weights alone */
+    double least;          /* of that first one: seconds that no other value of weights falls below */
+    size_t needs; /* bytes of a rank, where it was tried */
+} Candidate;
+typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
+typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
+
+/* What the values of a step take, by all that they depend on; unpacked: as of Flow. */
+typedef struct Room { Choice choice; int64_t tokens, scratch, packed, host, state, host_state; bool unpacked; } Room;
+
+typedef struct Searcher {
+    Arena *arena;
+    Diags *diags;
+    const Program *program;
+    SearchEffort effort;
+    MaskMap **maps;
+    Vec(Parted) parted;
+    Vec(Room) rooms;
+    Speeds *speeds; /* once shares are asked for */
+    Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
+    Vec(Candidate) open; /* of one of these: what is to be tried */
+    Vec(Candidate) all;  /* what was tried, what is simpler first */
+    Vec(Skipped) skipped;
+    bool cuts;      /* what cannot win, or cannot fit, is not tried */
+    bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
+    bool hopeless;  /* no candidate with as many groups fits */
+    int unfit, cut; /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
+    bool single; /* the layout leaves nothing open but what is decided by need */
+} Searcher;
+
+/* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
+void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* ---- search_room.c ---- */
+struct Flow;
+/* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
+struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
+/* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */
+bool search_large_with_any(const Program *p, const Draft *t);
+/* ---- search_refuse.c: why no candidate works ---- */
+void search_refuse(Searcher *s);
+void search_remark_kernels(const Program *p, Text *t);
+
+#endif

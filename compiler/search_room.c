@@ -1,0 +1,57 @@
+/* search_room.c: the places of a candidate's values; of candidates that are judged and freed again, what they take alone, found once for all
+ * that have the same step. */
+#include "search.h"
+
+#include "plan/step.h"
+
+/* Whether what is in use at a time is too much already, wherever it lies. */
+static bool surely_too_large(const Program *p, const Memory *m, int64_t peak)
+{
+    return (double)m->total + (double)m->beside + (double)peak > cluster_least_memory(&p->cluster)->memory;
+}
+
+/* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was found yet. */
+static const Room *known_room(const Searcher *s, const Draft *t)
+{
+    for (int i = 0; i < s->rooms.n; i++) {
+        const Room *r = &s->rooms.at[i];
+        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && step_same(&r->choice, &t->choice) &&
+            (!r->unpacked || surely_too_large(s->program, &t->memory, r->packed)))
+            return r;
+    }
+    return NULL;
+}
+
+/* A flow that says no more than what it takes. */
+static Flow *flow_of(Arena *a, const Room *r)
+{
+    Step *step = NEW(a, Step);
+    Flow *f = NEW(a, Flow);
+    step->host_optimizer = r->choice.host_optimizer;
+    *f = (Flow){.step = step, .unpacked = r->unpacked, .packed = r->packed, .host = r->host, .state = r->state, .host_state = r->host_state};
+    return f;
+}
+
+Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
+{
+    const bool stays = a == s->arena;
+    const Room *known = stays ? NULL : known_room(s, t);
+    if (known)
+        return flow_of(a, known);
+    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch));
+    f->unpacked = s->cuts && !stays && surely_too_large(s->program, &t->memory, f->live_peak);
+    if (f->unpacked)
+        f->packed = f->live_peak, f->host = f->host_peak;
+    else
+        step_pack(a, f, t->program->target->align);
+    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, f->packed, f->host, f->state, f->host_state, f->unpacked};
+    return f;
+}
+
+bool search_large_with_any(const Program *p, const Draft *t)
+{
+    const Cluster *c = &p->cluster;
+    const size_t least = t->memory.total + t->memory.beside - (size_t)t->memory.scratch;
+    const bool large = (double)least > cluster_least_memory(c)->memory || (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
+    return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;
+}
