@@ -431,6 +431,7 @@ typedef struct FrontEnd {
     int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
+bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
 const SchedText *parse_schedule(Arena *a, Diags *d, const char *path);
 

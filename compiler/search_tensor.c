@@ -76,11 +76,10 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
 
 typedef struct Try { int tensor; const Program *program; /* NULL: the front end refuses it */ Found found; const char *why_not; } Try;
 
-/* Of whole heads, key heads or as many ranks to each, and columns, on ranks of one node. */
+/* Of what the front end takes, on ranks of one node. */
 static bool may_split(const Program *p, int tensor)
 {
-    const Model *m = &p->model;
-    bool may = p->cluster.world % tensor == 0 && m->heads % tensor == 0 && (m->kv_heads % tensor == 0 || tensor % m->kv_heads == 0) && m->ffn % tensor == 0;
+    bool may = tensor_divides(&p->model, p->cluster.world, tensor);
     for (int g = 0; g < p->cluster.group_count; g++)
         may &= p->cluster.groups[g].gpus % tensor == 0;
     return may;

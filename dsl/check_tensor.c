@@ -12,6 +12,32 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
+enum { FACTORS = 4 };
+
+/* What a layer's split shares out, each divided by the ranks, as large as the model has it. */
+static void factors_of(const Model *m, int world, Factor f[FACTORS])
+{
+    const Factor all[FACTORS] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"columns of ffn", m->ffn}};
+    for (int i = 0; i < FACTORS; i++)
+        f[i] = all[i];
+}
+
+/* The first that so many ranks do not divide; FACTORS: they divide all. */
+static int undivided(const Factor f[FACTORS], int64_t ranks)
+{
+    int i = 0;
+    while (i < FACTORS && divides(ranks, f[i]))
+        i++;
+    return i;
+}
+
+bool tensor_divides(const Model *m, int world, int64_t ranks)
+{
+    Factor f[FACTORS];
+    factors_of(m, world, f);
+    return undivided(f, ranks) == FACTORS;
+}
+
 static int64_t largest_divisor(const Factor *s, int n, int64_t most)
 {
     for (int64_t d = most;; d--) {
@@ -33,17 +59,14 @@ void choose_tensor(const Checker *c, Setting *tensor)
 
 void check_tensor(Checker *c, const Layout *l, int world)
 {
-    const Model *m = &c->program->model;
-    const Factor split[] = {{"ranks of the cluster", world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"columns of ffn", m->ffn}};
+    Factor f[FACTORS];
+    factors_of(&c->program->model, world, f);
     const int64_t tensor = l->tensor.value;
-    for (int i = 0; i < countof(split); i++)
-        if (!divides(tensor, split[i])) {
-            diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`",
-                       (long long)tensor, i ? "model's " : "", (long long)split[i].value, split[i].name,
-                       split[i].shared ? ", nor do they divide it" : "",
-                       (long long)largest_divisor(split, countof(split), tensor));
-            return;
-        }
+    const int i = undivided(f, tensor);
+    if (i < FACTORS)
+        diag_error(c->diags, l->tensor.span, "tensor %lld does not divide the %s%lld %s%s; use `tensor %lld`", (long long)tensor,
+                   i ? "model's " : "", (long long)f[i].value, f[i].name, f[i].shared ? ", nor do they divide it" : "",
+                   (long long)largest_divisor(f, FACTORS, tensor));
 }
 
 void settle_tensor(Checker *c)
