@@ -33,7 +33,8 @@ static void emit_reduce(Printer *p, const Op *o)
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
     const char *item[] = {unit, variable(p, o, o->read[0]), arena_printf(e->arena, "plan_shard(%s)", unit), place_text(p, o, o->write[0]),
                           o->adds[0] ? "true" : o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false", "&s->reduction"};
-    emit_list(e, "BURST_TRY(burst_op_reduce(e, ", item, countof(item), "));");
+    const bool rounded = p->step->values.at[o->write[0].value].element == EL_ACTIVATION;
+    emit_list(e, rounded ? "BURST_TRY(burst_op_reduce_bf16(e, " : "BURST_TRY(burst_op_reduce(e, ", item, countof(item), "));");
     p->part = -1;
     p->said = false;
 }

@@ -371,6 +371,38 @@ static const char *ranges_text(Arena *a, const Choice *c)
     return c->ranges ? range_names[1] : c->whole ? range_names[0] : NULL;
 }
 
+/* ---- gradients: of weights, as they are kept ---- */
+
+static int count_gradients(const Program *p)
+{
+    (void)p;
+    return 1;
+}
+
+static bool take_gradients(const Program *p, Choice *c, int n)
+{
+    (void)n;
+    c->bf16_gradients = p->layout.gradients.value;
+    return true;
+}
+
+static const char *gradients_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a;
+    if (!c->bf16_gradients)
+        return NULL;
+    return c->host_optimizer ? "`gradients bf16` is not planned yet where the host updates parameters; use `gradients fp32`, or leave `optimizer` out of `offload`"
+           : c->tensor ? "`gradients bf16` is not planned yet where ranks split layers; use `gradients fp32`, or `tensor 1`"
+           : c->within && c->within < p->cluster.world ? "`gradients bf16` is not planned yet where other ranks have replicas of the weights; use "
+           "`gradients fp32`, or `weights` without `within`" : NULL;
+}
+
+static const char *gradients_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->bf16_gradients ? gradient_names[1] : NULL;
+}
+
 /* ---- the table ---- */
 
 const Dimension dimensions[DIMENSIONS] = {
@@ -401,6 +433,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = token_chunks_other, .fits_each = token_chunks_open, .text = token_chunks_text, .frees = token_chunks_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
+    {.name = "gradients", .count = count_gradients, .take = take_gradients, .why_not = gradients_why_not, .text = gradients_text},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };
 

@@ -66,6 +66,15 @@ static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
     take_named(c, s, &((Layout *)to)->ranges, range_names, countof(range_names));
 }
 
+static void take_gradients(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    const int word = cursor_choice(&u, gradient_names, countof(gradient_names));
+    ((Layout *)to)->gradients = (Setting){.value = word > 0, .given = true, .span = s->span};
+    cursor_end(&u);
+}
+
 /* blocks(B): the only value with an argument that is planned. */
 static bool call_value(Checker *c, const Ast *s, const char *name, const Ast **argument)
 {
@@ -261,6 +270,7 @@ static const Field layout_fields[] = {
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
+    {"gradients", take_gradients, 0, 0},
 };
 #undef AT
 

@@ -75,6 +75,8 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
  * shard = (add: +=) sum over members of full[me*elements ...], which is spent. */
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add);
+/* The same sum, in fp32, rounded where it is kept. */
+int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add);
 /* On the same stream: shard = its sum over the ranks that hold the same one (burst_replica_group). */
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
 /* And of a unit's shard, what several tensor ranks have = its sum over these ranks. */
@@ -92,6 +94,7 @@ typedef struct BurstGpuWeights {
     int units;
     float **param, **grad, **m, **v; /* [units] -> [shard] on the device; the pointer tables are on the host */
     BurstBf16 **bf16;                /* [units] -> [shard]: rounded param, what is gathered */
+    BurstBf16 **grad_bf16;           /* [units] -> [shard]: gradients that are kept rounded; NULL: they are `grad` */
 } BurstGpuWeights;
 /* Takes the shards of parameters and moments. Where gradients and rounded parameters lie is the program's to say, before it
  * loads the host's initial or restored ones. */

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 11 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 12 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -202,6 +202,7 @@ typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /
 void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, const float *grad, float *m, float *v);
 double burst_sum_squares(int64_t count, const float *x);
 void burst_round_bf16(int64_t count, const float *x, uint16_t *y); /* to the nearest, of two to the even one */
+void burst_keep_bf16(int64_t count, float *x); /* the same, as floats in their place */
 
 /* ---- weights: sharded in contiguous equal parts, unit by unit (ZeRO-3), over all ranks, or over the consecutive ranks of a group
  * where other groups have replicas (AMSP, arXiv 2311.00257): the plan's shard_ranks. Neighbouring ranks may split a layer's tensors by

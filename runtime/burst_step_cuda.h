@@ -221,6 +221,14 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     return burst_op_end(e, o);
 }
 
+static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add, BurstOrder *o)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_reduce_bf16(e, unit, full, elements, shard, add));
+    return burst_op_end(e, o);
+}
+
 static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
 {
     BURST_TRY(burst_op_part(e, BURST_P_IDLE));

@@ -294,6 +294,14 @@ static inline int burst_op_reduce(BurstExec *e, int unit, float *full, int64_t e
     return BURST_OK;
 }
 
+/* The same, with what a device keeps in bf16: a sum in fp32, rounded where it is kept. */
+static inline int burst_op_reduce_bf16(BurstExec *e, int unit, float *full, int64_t elements, BurstAct *shard, bool add, BurstOrder *o)
+{
+    BURST_TRY(burst_op_reduce(e, unit, full, elements, shard, add, o));
+    burst_keep_bf16(elements, shard);
+    return BURST_OK;
+}
+
 /* shard = its sum over the ranks that hold the same one. */
 static inline int burst_op_all_reduce(BurstExec *e, int unit, float *shard, int64_t elements, BurstOrder *o)
 {

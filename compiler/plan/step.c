@@ -346,7 +346,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_heads(s);
     step_chunks(s, s->by_tokens ? c->token_chunks : c->ffn_chunks);
     step_space(s, c->offload);
-    step_weights(s, c->sharding);
+    step_weights(s, c->sharding, c->bf16_gradients);
     step_optimizer(s);
     add_scratch(s, "attention_scratch", attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     const bool device = p->target->device_memory;

@@ -167,8 +167,8 @@ void step_space(Step *s, const char *set);
 int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
- * sequence adds to the shard from the second on. */
-void step_weights(Step *s, Sharding sharding);
+ * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */
+void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where the optimizer is on the host: gradients to it, and its parameters back. */
 void step_optimizer(Step *s);
 /* All of them, and scratch of operations; attention: bytes of attention's, one for both directions. */

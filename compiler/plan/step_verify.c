@@ -294,7 +294,7 @@ static bool is_split(const Machine *m, int unit) { return m->step->program->tens
 /* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over replicas. */
 static uint64_t shard_number(const Machine *m, int unit, bool over_tensor, bool over_replicas)
 {
-    return m->all[unit] * (m->alone ? 1 : SUM_FACTOR) * (over_tensor && is_split(m, unit) ? TENSOR_FACTOR : 1) * (over_replicas ? REPLICA_FACTOR : 1);
+    return m->all[unit] * (m->in_place ? 1 : SUM_FACTOR) * (over_tensor && is_split(m, unit) ? TENSOR_FACTOR : 1) * (over_replicas ? REPLICA_FACTOR : 1);
 }
 
 static void run_tensor_sum(Machine *m, Doing *d)
@@ -447,7 +447,9 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     const Program *p = f->step->program;
     const int values = f->step->values.n, units = p->model.layers + 2;
     Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units, .now = -1,
-                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = f->step->units.ranks == 1};
+                 .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = f->step->units.ranks == 1, .in_place = true};
+    for (int i = 0; i < values; i++)
+        m.in_place &= f->step->values.at[i].kind != VALUE_SUM;
     m.item = NEW_ARRAY(a, const Item *, values * m.span);
     m.shared = NEW_ARRAY(a, int, values);
     m.sum[0] = NEW_ARRAY(a, uint64_t, units);

@@ -42,7 +42,7 @@ typedef struct Machine {
     const Step *step;
     int layers, span, now;             /* span: indices of a value, at most; now: the operation, -1: the end, -2: forward as it is written */
     int sequence, sequences;
-    bool alone, failed;
+    bool alone, in_place, failed;      /* one rank has whole units; and adds to its shards of gradients, which nothing reduces */
     const Item **item;                 /* [values * span] */
     int *shared;                       /* [values]: the value in whose place it lies */
     Vec(Made) made;

@@ -11,6 +11,9 @@
  * stay inside the group, and the last sequence sums each unit's shard of gradients over the ranks that hold the same one.
  *
  * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add to its gradients.
+ *
+ * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too, and is added to the shard
+ * and rounded where it is reduced, also by a rank alone.
  */
 #include "step.h"
 
@@ -96,11 +99,11 @@ static void use_unit(const Weights *w, Block *b)
 }
 
 /* For the reduction of the visit before, so that no more than two units' sums are there at once: where each visit gathers weights,
- * computing waits for these. */
-static Op wait(const Weights *w)
+ * computing waits for these. A rank alone, which reduces in no time, waits for the visit's own: its sum is the only one. */
+static Op wait(const Weights *w, int next)
 {
     Op o = op_make(OP_WAIT);
-    op_read(&o, w->shard, -1);
+    op_read(&o, w->shard, next);
     return o;
 }
 
@@ -147,10 +150,12 @@ static void visit_block(const Weights *w, int block)
         op_insert(w->step, b, zero_at(b), zero(w, w->sum, false));
     if (gathers)
         op_insert(w->step, b, 0, gather(w, w->weight, 1, false));
-    if (gradients && w->weights_last && !w->sums_last && block != BLOCK_HEAD)
-        *vec_push(w->step->arena, &b->ops) = wait(w);
-    if (gradients && !w->alone)
+    if (gradients && w->weights_last && !w->sums_last && !w->alone && block != BLOCK_HEAD)
+        *vec_push(w->step->arena, &b->ops) = wait(w, -1);
+    if (gradients && !(w->alone && w->sums_last))
         *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
+    if (gradients && w->alone && !w->sums_last)
+        *vec_push(w->step->arena, &b->ops) = wait(w, 0);
     if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
         *vec_push(w->step->arena, &b->ops) = tensor_sum(w);
     if (gradients && step_replicates(w->step))
@@ -162,7 +167,7 @@ static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element
     return step_add_value(s, (Value){.name = name, .kind = kind, .dim = {dim}, .element = e, .index = index, .gradient = -1});
 }
 
-static Weights add_values(Step *s, Sharding sharding)
+static Weights add_values(Step *s, Sharding sharding, bool bf16)
 {
     static const struct { bool weights, gradients; } last[SHARDINGS] = {
 #define X(id, name, weights, gradients) {weights, gradients},
@@ -170,20 +175,22 @@ static Weights add_values(Step *s, Sharding sharding)
 #undef X
     };
     const bool alone = s->units.ranks == 1;
-    Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone || last[sharding].gradients,
+    Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone ? !bf16 : last[sharding].gradients,
                  .gathered = -1};
     const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
-    w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+    w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, bf16 ? EL_ACTIVATION : EL_FLOAT, INDEX_UNIT);
     if (step_copies_params(s))
         w.gathered = add_value(s, step_param(s), VALUE_ROUNDED, DIM_SHARD, EL_ACTIVATION, INDEX_UNIT);
     if (w.alone) {
         w.weight = w.tied = step_copies_params(s) ? w.gathered : param;
         w.sum = w.tied_sum = w.shard;
-        return w;
+    } else {
+        w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, w.weights_last ? INDEX_UNIT : INDEX_VISIT);
     }
-    w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, w.weights_last ? INDEX_UNIT : INDEX_VISIT);
+    if (alone && w.sums_last)
+        return w;
     w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT, w.sums_last ? INDEX_UNIT : INDEX_VISIT);
     if (s->program->model.tied && !w.weights_last)
         w.tied = add_value(s, "tied", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, INDEX_NONE);
@@ -192,9 +199,9 @@ static Weights add_values(Step *s, Sharding sharding)
     return w;
 }
 
-void step_weights(Step *s, Sharding sharding)
+void step_weights(Step *s, Sharding sharding, bool bf16)
 {
-    const Weights w = add_values(s, sharding);
+    const Weights w = add_values(s, sharding, bf16);
     for (int i = 0; i < BLOCK_OPTIMIZER; i++)
         if (s->block[i].ops.n)
             visit_block(&w, i);

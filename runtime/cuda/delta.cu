@@ -43,35 +43,41 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 }
 
 /* ---- add ---- */
-/* z = x + y, VEC of them; z may be one of the two. */
-template <class T> static __device__ void add_vector(const T *x, const T *y, T *z)
-{
-    float a[VEC], b[VEC];
-    load(x, a);
-    load(y, b);
-    for (int j = 0; j < VEC; j++)
-        b[j] += a[j];
-    store(z, b);
-}
-
-static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool aligned, const float *x, float *y)
+/* y = x, or y + x where add: in fp32, rounded to what y is. */
+template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool aligned, bool add, const float *x, T *y)
 {
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (!aligned || i + VEC > count) {
         for (int64_t j = i; j < count && j < i + VEC; j++)
-            y[j] += x[j];
+            y[j] = T((add ? (float)y[j] : 0) + x[j]);
         return;
     }
-    add_vector(x + i, y + i, y + i);
+    float a[VEC], b[VEC] = {};
+    load(x + i, a);
+    if (add)
+        load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(y + i, b);
 }
 
-int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+template <class T> static int add_to(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, T *y)
 {
     if (count == 0)
         return BURST_OK;
     const int64_t blocks = (count + VEC * THREADS - 1) / (VEC * THREADS);
-    add_kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(count, (address(x) | address(y)) % 16 == 0, x, y);
+    add_kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(count, (address(x) | address(y)) % 16 == 0, add, x, y);
     return gpu_launched(g, "add_floats");
+}
+
+int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+{
+    return add_to(g, stream, count, x, true, y);
+}
+
+int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y)
+{
+    return add_to(g, stream, count, x, add, y);
 }
 
 static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
@@ -79,7 +85,12 @@ static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (i >= count)
         return;
-    add_vector(x + i, y + i, z + i);
+    float a[VEC], b[VEC];
+    load(x + i, a);
+    load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(z + i, b);
 }
 
 int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)

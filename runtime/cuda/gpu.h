@@ -184,6 +184,8 @@ void gpu_products_free(BurstGpu *g);
 
 /* y += x; blocks of 16 bytes where x and y allow it. */
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
+/* y = x, or y + x where add, rounded once. */
+int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y);
 /* z = x + y on the compute stream, which may be one; 16 bytes at a time. */
 int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
 #endif

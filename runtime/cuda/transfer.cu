@@ -337,6 +337,14 @@ int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float
     return add ? gpu_add(g, g->weights, elements, part, shard) : BURST_OK;
 }
 
+int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add)
+{
+    Members *m = unit_group(g, unit);
+    float *part = full + member_of(g, m) * elements;
+    BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
+    return gpu_add_rounded(g, g->weights, elements, part, add, shard);
+}
+
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements)
 {
     return sum(g, g->channels, &g->group[GROUP_REPLICAS], shard, elements);

@@ -11,11 +11,11 @@ int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeigh
 {
     size_t units = (size_t)burst_unit_count(p);
     free(g->tables);
-    float **table = g->tables = (float **)calloc((KINDS + 1) * units, sizeof *table);
+    float **table = g->tables = (float **)calloc((KINDS + 2) * units, sizeof *table);
     if (!table)
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
     *out = BurstGpuWeights{(int)units, table, table + units, table + 2 * units, table + 3 * units,
-                           (BurstBf16 **)(table + KINDS * units)};
+                           (BurstBf16 **)(table + KINDS * units), (BurstBf16 **)(table + (KINDS + 1) * units)};
     float **kind[] = {out->param, out->m, out->v};
     for (float **k : kind)
         for (int u = 0; u < out->units; u++)
@@ -51,19 +51,34 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
     return BURST_OK;
 }
 
+/* As floats: it arrives in the second half of where they will be, and none is overwritten before it is read. */
+static int download_bf16(BurstGpu *g, const BurstBf16 *from, int64_t count, float *to)
+{
+    const BurstBf16 *half = (BurstBf16 *)to + count;
+    BURST_TRY(burst_gpu_download(g, from, (size_t)count * sizeof *from, (BurstBf16 *)to + count));
+    for (int64_t i = 0; i < count; i++)
+        to[i] = __bfloat162float(half[i]);
+    return BURST_OK;
+}
+
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to)
 {
     float **device[KINDS] = {from->param, from->grad, from->m, from->v}, **host[KINDS] = {to->param, to->grad, to->m, to->v};
     for (int u = 0; u < from->units; u++)
-        for (int k = 0; k < KINDS; k++)
-            BURST_TRY(burst_gpu_download(g, device[k][u], (size_t)burst_unit(p, u)->shard * sizeof(float), host[k][u]));
+        for (int k = 0; k < KINDS; k++) {
+            const int64_t shard = burst_unit(p, u)->shard;
+            if (k == 1 && from->grad_bf16[u])
+                BURST_TRY(download_bf16(g, from->grad_bf16[u], shard, host[k][u]));
+            else
+                BURST_TRY(burst_gpu_download(g, device[k][u], (size_t)shard * sizeof(float), host[k][u]));
+        }
     return BURST_OK;
 }
 
 /* ---- the norm ---- */
 /* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups that begin at multiples of eight: tensors may
  * begin anywhere. Launches follow each other, so the order is fixed. */
-static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t begin, int64_t end, const float *x, double *sums)
+template <class T> static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t begin, int64_t end, const T *x, double *sums)
 {
     double sum = 0;
     for (int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < end; i += (int64_t)VEC * THREADS * SUM_BLOCKS) {
@@ -72,7 +87,7 @@ static __global__ void __launch_bounds__(THREADS) squares_kernel(int64_t begin, 
             load(x + i, f);
         else
             for (int j = 0; j < VEC; j++)
-                f[j] = i + j >= begin && i + j < end ? x[i + j] : 0;
+                f[j] = i + j >= begin && i + j < end ? (float)x[i + j] : 0;
         for (int j = 0; j < VEC; j++)
             sum += (double)f[j] * f[j];
     }
@@ -88,14 +103,14 @@ static __global__ void __launch_bounds__(SUM_BLOCKS) total_kernel(double *sums)
         sums[SUM_BLOCKS] = total;
 }
 
-static int add_squares(BurstGpu *g, int64_t begin, int64_t end, const float *x)
+template <class T> static int add_squares(BurstGpu *g, int64_t begin, int64_t end, const T *x)
 {
     squares_kernel<<<SUM_BLOCKS, THREADS, 0, g->compute>>>(begin, end, x, g->sums);
     return gpu_launched(g, "the gradient's norm");
 }
 
 /* Of a unit that tensor ranks split, what several of them have counts once. */
-static int unit_squares(BurstGpu *g, const BurstUnit *u, const float *grad)
+template <class T> static int unit_squares(BurstGpu *g, const BurstUnit *u, const T *grad)
 {
     bool all = true;
     for (int i = 0; i < u->tensors; i++)
@@ -113,7 +128,7 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
     double squares = 0;
     CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
     for (int u = 0; u < w->units; u++)
-        BURST_TRY(unit_squares(g, burst_unit(p, u), w->grad[u]));
+        BURST_TRY(w->grad_bf16[u] ? unit_squares(g, burst_unit(p, u), w->grad_bf16[u]) : unit_squares(g, burst_unit(p, u), w->grad[u]));
     total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
     BURST_TRY(gpu_launched(g, "the gradient's norm"));
     BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
@@ -133,7 +148,7 @@ static Update update_of(const BurstTrain *t, double lr, int64_t step, double sca
                   (float)t->eps, (float)(decays ? 1 - lr * t->decay : 1)};
 }
 
-typedef struct Shard { float *param, *grad, *m, *v; BurstBf16 *bf16; } Shard;
+template <class G> struct Shard { float *param; G *grad; float *m, *v; BurstBf16 *bf16; };
 
 static __device__ void update(const Update &u, float &p, float g, float &m, float &v)
 {
@@ -143,15 +158,15 @@ static __device__ void update(const Update &u, float &p, float g, float &m, floa
     p = p * u.decay - u.rate * m / (sqrtf(v) * u.root + u.eps);
 }
 
-static __device__ void update_one(const Update &u, const Shard &s, int64_t i)
+template <class G> static __device__ void update_one(const Update &u, const Shard<G> &s, int64_t i)
 {
-    update(u, s.param[i], s.grad[i], s.m[i], s.v[i]);
+    update(u, s.param[i], (float)s.grad[i], s.m[i], s.v[i]);
     s.bf16[i] = __float2bfloat16_rn(s.param[i]);
-    s.grad[i] = 0;
+    s.grad[i] = G(0.0f);
 }
 
 /* Elements [begin, end) of a shard, in groups that begin at multiples of eight: tensors may begin anywhere. */
-static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard s, int64_t begin, int64_t end)
+template <class G> static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard<G> s, int64_t begin, int64_t end)
 {
     const int64_t i = begin / VEC * VEC + VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (i < begin || i + VEC > end) {
@@ -174,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(Update u, Shard s
 }
 
 /* What lies behind the unit's last element on the last ranks is zero and stays so. */
-static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard &s)
+template <class G> static int update_unit(BurstGpu *g, const BurstUnit *unit, const Update which[2], const Shard<G> &s)
 {
     for (int i = 0; i < unit->tensors; i++) {
         const BurstTensor *t = &unit->tensor[i];
@@ -199,8 +214,11 @@ int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWei
     const BurstTrain *t = &p->train;
     const double lr = burst_learning_rate(p, step), scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
     const Update which[2] = {update_of(t, lr, step + 1, scale, false), update_of(t, lr, step + 1, scale, true)};
-    for (int u = 0; u < w->units; u++)
-        BURST_TRY(update_unit(g, burst_unit(p, u), which, Shard{w->param[u], w->grad[u], w->m[u], w->v[u], w->bf16[u]}));
+    for (int u = 0; u < w->units; u++) {
+        const BurstUnit *unit = burst_unit(p, u);
+        BURST_TRY(w->grad_bf16[u] ? update_unit(g, unit, which, Shard<BurstBf16>{w->param[u], w->grad_bf16[u], w->m[u], w->v[u], w->bf16[u]})
+                                  : update_unit(g, unit, which, Shard<float>{w->param[u], w->grad[u], w->m[u], w->v[u], w->bf16[u]}));
+    }
     BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
     return burst_gpu_after(g, g->weights, &g->order);
 }

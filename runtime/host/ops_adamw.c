@@ -50,12 +50,24 @@ void burst_adamw(const BurstAdamW *o, int64_t count, bool decays, float *param, 
     vec_store_part(v + i, second, rest);
 }
 
+static uint16_t bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded); /* what is not a number stays so */
+}
+
 void burst_round_bf16(int64_t count, const float *x, uint16_t *y)
 {
+    for (int64_t i = 0; i < count; i++)
+        y[i] = bf16_of(x[i]);
+}
+
+void burst_keep_bf16(int64_t count, float *x)
+{
     for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        y[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded); /* what is not a number stays so */
+        const uint32_t bits = (uint32_t)bf16_of(x[i]) << 16;
+        memcpy(x + i, &bits, sizeof bits);
     }
 }

@@ -125,6 +125,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
         c.saving = random_saving(a, p->model.layers);
     c.offload = staged(i);
     c.host_optimizer = i / 3 % 2;
+    c.bf16_gradients = !c.host_optimizer && !p->tensor && !c.within && i / 3 % 4 == 0;
     return c;
 }
 

@@ -12,6 +12,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        layers     the same of layers of which those of each mask have a schedule of their own; with their passes changed it shows
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
        optimizer  the same with parameters and moments in that arena
+       bf16       gradients kept in bf16: of every weight against float64, and losses beside those of fp32
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -56,6 +57,7 @@ class Layout(typing.NamedTuple):
     mesh: tuple = ()  # sizes of the schedule's coordinates
     head_chunks: int = 1
     token_chunks: int = 1
+    gradients: str = ""
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -67,6 +69,7 @@ class Layout(typing.NamedTuple):
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
         text += f"_tokens{self.token_chunks}" if self.token_chunks > 1 else ""
+        text += self.gradients
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -88,6 +91,7 @@ class Layout(typing.NamedTuple):
         more += f" offload {self.offload};" if self.offload else ""
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
         more += f" token chunks {self.token_chunks};" if self.token_chunks > 1 else ""
+        more += f" gradients {self.gradients};" if self.gradients else ""
         return text.replace(" }", more + " }")
 
 
@@ -214,6 +218,10 @@ HEADS = [ONE._replace(head_chunks=2), Layout("ring", "keys", "zigzag", lanes=2, 
 CHUNKED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4), Layout("ring", "keys", "zigzag", lanes=8),
            Layout("ulysses", "keys", "contiguous", lanes=2), Layout("ulysses", "keys", "zigzag", lanes=4), Layout("ulysses", "keys", "striped", lanes=8),
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "contiguous", lanes=8, mesh=(2, 4))]
+ROUNDED = [(ONE, "no"), (ONE._replace(recompute="full", chunks=3), "yes"), (Layout("ring", "keys", "zigzag", lanes=2), "no"),
+           (Layout("ring", "queries", "striped", lanes=4, weights="zero2", recompute="selective"), "yes"),
+           (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero1"), "yes"), (Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3_no_sync"), "no")]
+ROUNDED_LOSS = 1e-3  # relative, bf16 gradients against fp32's in the first steps
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
@@ -554,7 +562,20 @@ class Training:
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "optimizer", "equality", "failure", "mpi"]
+    def bf16(self):
+        """Rounded where they are kept, and nowhere before: gradients are as near float64 as their rounding, losses as those of fp32."""
+        for layout, tied in ROUNDED:
+            layout, shape = layout._replace(gradients="bf16"), TEXT._replace(tied=tied)
+            program = self.build(f"rounded_{layout.name()}", layout, shape, f"train {{ batch {2 * layout.data}; }}\n", objects=self.args.gradients)
+            done = emitted.run([program, "--bf16", *shape.masks], 60, self.environment, check=False)
+            expect(done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
+            is_, right = (self.train(self.program(layout._replace(gradients=g), NEAR_STEPS, shape)) for g in ("bf16", "fp32"))
+            apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
+            print(f"{layout.name()}, tied {tied}: {done.stdout.strip()}; losses differ by {apart:.2e}", flush=True)
+            expect(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
+
+
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "optimizer", "bf16", "equality", "failure", "mpi"]
 
 
 def main():
