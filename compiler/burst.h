@@ -213,6 +213,7 @@ typedef struct Cluster {
     Level level[MAX_LEVELS]; /* above the nodes, the innermost first */
     int levels;
     double host_memory, pcie; /* bytes a node, bytes/s */
+    int64_t pcie_shared;      /* so many devices of a node have `pcie` together; 0: each has it */
     double host_bandwidth;    /* of a node's memory: bytes/s; 0: not given */
     int host_cores;
     Span span;
@@ -220,6 +221,7 @@ typedef struct Cluster {
 int cluster_most_ranks(const Cluster *c); /* of a node */
 /* Bytes/s of a rank's share of its host's memory. Where the cluster does not say: 5 GB/s a core, at most 200 GB/s. */
 double cluster_host_rate(const Cluster *c);
+double cluster_pcie(const Cluster *c); /* of a device while all of its node copy: bytes/s */
 int cluster_node_of(const Cluster *c, int rank); /* global node index */
 const NodeGroup *cluster_group_of(const Cluster *c, int rank);
 int cluster_crossed(const Cluster *c, int node, int other); /* levels that a message between two nodes leaves, the innermost first */

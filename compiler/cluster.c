@@ -69,6 +69,12 @@ double cluster_host_rate(const Cluster *c)
     return all / cluster_most_ranks(c);
 }
 
+double cluster_pcie(const Cluster *c)
+{
+    const int64_t ranks = cluster_most_ranks(c), sharing = c->pcie_shared < ranks ? c->pcie_shared : ranks;
+    return c->pcie / (double)(sharing > 1 ? sharing : 1);
+}
+
 const Device *cluster_least_memory(const Cluster *c)
 {
     const Device *least = c->groups[0].device;

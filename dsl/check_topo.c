@@ -340,9 +340,21 @@ static const Field link_fields[] = {
 static const Field fabric_fields[] = {
     {"oversubscription", take_double, offsetof(Cluster, oversubscription), 0, UNIT_NONE, 1, 1000},
 };
+/* `55 GB/s`, `55 GB/s shared by 2` */
+static void take_pcie(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    enum { MOST = 1024 };
+    Cluster *k = to;
+    Cursor u = cursor_of(c, s);
+    cursor_number(&u, f->unit, f->lo, f->hi, &k->pcie);
+    if (cursor_try(&u, "shared") && cursor_word(&u, "by"))
+        cursor_whole(&u, 1, MOST, &k->pcie_shared);
+    cursor_end(&u);
+}
+
 static const Field host_fields[] = {
     {"memory", take_double, offsetof(Cluster, host_memory), 0, UNIT_BYTES, 1e6, 1e16},
-    {"pcie", take_double, offsetof(Cluster, pcie), 0, UNIT_RATE, 1e6, 1e15},
+    {"pcie", take_pcie, 0, 0, UNIT_RATE, 1e6, 1e15},
     {"bandwidth", take_double, offsetof(Cluster, host_bandwidth), 0, UNIT_RATE, 1e6, 1e15},
     {"cores", take_int, offsetof(Cluster, host_cores), 0, UNIT_NONE, 1, 65536},
 };
