@@ -33,7 +33,6 @@ template <int D> struct BackwardParts {
     static constexpr int WIDE = burst_80_columns(D, BN), QUERIES = BM / PARTS, COLUMNS = WIDE / PARTS;
     static constexpr bool ADJACENT = (COLUMNS & (COLUMNS - 1)) == 0;
     static constexpr int FIRST = ADJACENT ? COLUMNS : 16, STEP = ADJACENT ? 16 : 16 * PARTS;
-    static constexpr int DQ_WIDE = (D + 31) / 32, DQ_GROUPS = DQ_WIDE * (BM / 32); /* of dQ: groups of 32 columns by 32 queries */
 };
 
 /* Where a lane works: addresses in shared memory for load_block, and its rows. */
@@ -265,34 +264,6 @@ static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t 
     }
 }
 
-/* The first query head of a split's share: of those that read key head kv and are here. */
-static __device__ __forceinline__ int backward_head(const BurstBackward &p, int kv, int split)
-{
-    const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
-    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low;
-    return low + heads * split / p.splits;
-}
-
-/* The warp's groups of dQ of one query tile, the first at (row, column); DS, K: where these tiles lie. */
-template <int D, int DS, int K>
-static __device__ __forceinline__ void backward_queries(const BackwardLane &w, const BurstBackward &p, int warp, int head, int entry, int row,
-                                                        int column)
-{
-    using P = BackwardParts<D>;
-#pragma unroll 1
-    for (int first = 0; first < P::DQ_GROUPS; first += BURST_80_WARPS) {
-        if (P::DQ_GROUPS != BURST_80_WARPS)
-            column = (first + warp) % P::DQ_WIDE * 32, row = (first + warp) / P::DQ_WIDE * 32;
-        if (P::DQ_GROUPS % BURST_80_WARPS && first + warp >= P::DQ_GROUPS)
-            break;
-        float dq[2][4][4] = {};
-        backward_dq<D, P::BM, P::BN>(dq, moved<P::BN>(w.across, 0, row) + DS, moved<P::BN>(w.down, 0, column) + K);
-        const int query = entry / 2 * P::BM + row + w.lane / 4;
-        backward_add_dq<D>(dq, p.dq + ((int64_t)head * p.q_tokens.n + query) * D + column, w.lane, p.q_tokens.n - query,
-                           D % 32 && column + 32 > D);
-    }
-}
-
 /* place.head: (key head, split); place.tile: in the order of the lists. */
 static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
 {
@@ -349,31 +320,6 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
         copy_tokens<L::BM, 256, MASK>(base + L::INTS + stage * L::Q_INTS, p.q_tokens, first);
 }
 
-/* P and dS of the warp's keys and queries in a stage; warp_keys, part: these in a tile, rows: the lane's lse. keys: from the tile's
- * first on. */
-template <int D, class MASK, int Q>
-static __device__ __forceinline__ void backward_probabilities(BackwardScores<Q> &x, const BurstBackward &p, unsigned char *shared,
-                                                              const BackwardLane &w, uint32_t warp_keys, uint32_t part, const float *rows,
-                                                              bool partial, int stage, int keys)
-{
-    using L = BurstBackwardLayout<D, MASK>;
-#pragma unroll
-    for (int e = 0; e < Q; e++)
-        (&x.s[0][0][0])[e] = 0;
-    backward_scores<D, Q, L::K>(x.s, warp_keys, part + L::Q);
-    cap_scores<Q>(&x.s[0][0][0], p.scale);
-    if (partial)
-        backward_mask<L::BM, L::BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
-                                          (const int32_t *)(shared + L::K_INTS), w, keys);
-    backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
-    backward_minus_delta(x.ds, rows + L::BM);
-    backward_scores<D, Q, L::V>(x.ds, warp_keys, part + L::DO);
-#pragma unroll
-    for (int e = 0; e < Q; e++)
-        (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
-    backward_slope(x.ds, x.s, rows);
-}
-
 } // namespace burst
 
 template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
@@ -385,15 +331,21 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     extern __shared__ __align__(1024) unsigned char shared[];
     const Place place = backward_place(p);
     const BurstTileList of = list_of(p.lists, place.tile);
-    const int tile = of.tile, count = of.count, kv = place.head / p.splits, head_end = backward_head(p, kv, place.head % p.splits + 1);
-    int head = backward_head(p, kv, place.head % p.splits);
+    const int tile = of.tile, count = of.count, kv = place.head / p.splits;
+    /* The query heads of this key head that are here, and of those this split's share. */
+    const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
+    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = place.head % p.splits;
+    int head = low + heads * split / p.splits;
+    const int head_end = low + heads * (split + 1) / p.splits;
     if (count == 0 || head >= head_end)
         return;
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, key0 = tile * BN, keys = p.k_tokens.n;
     const uint32_t base = shared_address(shared);
     BackwardLane w = {lane, warp % P::GROUPS * 32, warp / P::GROUPS, base + lanes_down(lane), base + lanes_across(lane)};
-    int dq_column = warp % P::DQ_WIDE * 32, dq_row = warp / P::DQ_WIDE * 32;
+    /* dQ: groups of 32 columns by groups of 32 queries. */
+    constexpr int DQ_WIDE = (D + 31) / 32, DQ_GROUPS = DQ_WIDE * (BM / 32);
+    int dq_column = warp % DQ_WIDE * 32, dq_row = warp / DQ_WIDE * 32;
     const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
     const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.part * Q);
 
@@ -411,6 +363,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         const int entry = next, now = head;
         if (++i == count)
             i = 0, head++;
+        /* Which of them ptxas had better not keep is found by trying. */
         forget(dq_row);
 #if __CUDA_ARCH__ >= 900
         forget(dq_column);
@@ -432,7 +385,21 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         const uint32_t offset = (uint32_t)(stage * L::STAGE), part = moved<BM>(w.across + offset, w.part * Q, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q + lane % 4 * 2;
         BackwardScores<Q> x;
-        backward_probabilities<D, MASK>(x, p, shared, w, warp_keys, part, rows, entry & 1, stage, keys - key0);
+#pragma unroll
+        for (int e = 0; e < Q; e++)
+            (&x.s[0][0][0])[e] = 0;
+        backward_scores<D, Q, L::K>(x.s, warp_keys, part + L::Q);
+        cap_scores<Q>(&x.s[0][0][0], p.scale);
+        if (entry & 1)
+            backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
+                                        (const int32_t *)(shared + L::K_INTS), w, keys - key0);
+        backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
+        backward_minus_delta(x.ds, rows + BM);
+        backward_scores<D, Q, L::V>(x.ds, warp_keys, part + L::DO);
+#pragma unroll
+        for (int e = 0; e < Q; e++)
+            (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
+        backward_slope(x.ds, x.s, rows);
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);
@@ -441,7 +408,18 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         backward_reach(reach, w, offset);
         backward_sum<D, L::P, L::DO>(sums.dv, pa, reach);
         backward_sum<D, L::DS, L::Q>(sums.dk, dsa, reach);
-        backward_queries<D, L::DS, L::K>(w, p, warp, now, entry, dq_row, dq_column);
+#pragma unroll 1
+        for (int first = 0; first < DQ_GROUPS; first += BURST_80_WARPS) {
+            if (DQ_GROUPS != BURST_80_WARPS)
+                dq_column = (first + warp) % DQ_WIDE * 32, dq_row = (first + warp) / DQ_WIDE * 32;
+            if (DQ_GROUPS % BURST_80_WARPS && first + warp >= DQ_GROUPS)
+                break;
+            float dq[2][4][4] = {};
+            backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
+            const int row = entry / 2 * BM + dq_row + lane / 4;
+            backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row,
+                               D % 32 && dq_column + 32 > D);
+        }
         if (L::STAGES == 1) {
             __syncthreads(); /* its tiles, P and dS are no longer read */
             if (head < head_end)
