@@ -23,7 +23,7 @@ template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
     static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128), "what a warpgroup makes of dQ");
-    static constexpr int FEW = WIDE == 64 ? 40 : 24, MANY = WIDE == 64 ? 232 : 240; /* registers */
+    static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */
     static constexpr bool EARLY = WIDE == 128 && !burst::CAPPED;
     static constexpr int K_BYTES = BN * WIDE * 2, Q_BYTES = BM * WIDE * 2, DS_BYTES = BN * BM * 2, DQ_BYTES = APART ? 0 : 64 * 64 * 4;
