@@ -347,8 +347,10 @@ static bool of_other_sequences(const Case *c, ValueKind a, ValueKind b)
 static bool of_later_visit(const Case *c, const Item *sum, const Item *weight)
 {
     const Value *a = &c->step->values.at[sum->value], *b = &c->step->values.at[weight->value];
-    const int visit = sum->index < 0 ? c->shape.layers + 1 : sum->index; /* a tied sum is the head's */
-    return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && a->index != INDEX_UNIT && b->index == INDEX_VISIT && weight->index >= visit + 2;
+    const int head = c->shape.layers + 1; /* whose is a tied sum; of units its visit is the first that reduces one */
+    const int visit = sum->index < 0 ? head : a->index == INDEX_UNIT ? 2 * head - sum->index : sum->index;
+    const bool lasts = a->index == INDEX_UNIT && c->step->sequences > 1;
+    return a->kind == VALUE_SUM && b->kind == VALUE_WEIGHT && !lasts && b->index == INDEX_VISIT && weight->index >= visit + 2;
 }
 
 /* Of one head, by heads and by tokens are the same bytes. */
