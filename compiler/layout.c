@@ -69,7 +69,7 @@ static bool take_schedule(const Program *p, Choice *c, int n)
     return (!p->layout.schedule || strcmp(p->layout.schedule, c->schedule->name) == 0) && coords_wanted(p, c->schedule);
 }
 
-static const char *schedule_text(Arena *a, const Choice *c)
+const char *schedule_text(Arena *a, const Choice *c)
 {
     return c->of_mask ? by_mask_text(a, c, schedule_text) : c->schedule->name;
 }

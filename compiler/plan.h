@@ -463,6 +463,7 @@ Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **co
 typedef struct Other { const char *what; /* "weights zero2" */ size_t needs; double step; bool fits; const char *why_not; } Other;
 int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout.c decided otherwise, in their order; how many */
 const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
+const char *schedule_text(Arena *a, const Choice *c); /* "ring", "near for local, ring" */
 
 /* ---- memory_print.c: --emit=memory ---- */
 void print_memory(const Plan *p, const Cost *c, Text *out);

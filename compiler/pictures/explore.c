@@ -2,6 +2,7 @@
 #include "pictures.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "burst_rt.h"
 
@@ -161,7 +162,7 @@ static void add_layout(const Page *g, const Draft *d, const Cost *cost, bool all
 static void add_layouts(const Page *g)
 {
     const Draft *chosen = plan_draft(g->found->plan);
-    const SchedText *shown[LAYOUTS] = {chosen->choice.schedule};
+    const char *shown[LAYOUTS] = {schedule_text(g->arena, &chosen->choice)};
     text_add(g->out, "<h2>Where the time goes</h2>\n<p class=\"dim\">The chosen layout, then the fastest of other schedules.</p>\n");
     add_layout(g, chosen, &g->found->cost, true);
     for (int n = 1; n < LAYOUTS; n++) {
@@ -170,7 +171,7 @@ static void add_layouts(const Page *g)
             const Tried *x = &g->found->tried[i];
             bool seen = x->why_not;
             for (int k = 0; k < n; k++)
-                seen = seen || shown[k] == x->choice.schedule;
+                seen = seen || strcmp(shown[k], schedule_text(g->arena, &x->choice)) == 0;
             best = !seen && (!best || x->cost.step < best->cost.step) ? x : best;
         }
         if (!best)
@@ -179,7 +180,7 @@ static void add_layouts(const Page *g)
         d.counts = best->counts;
         const Cost cost = cost_draft(g->arena, &d, INFINITY);
         add_layout(g, &d, &cost, false);
-        shown[n] = best->choice.schedule;
+        shown[n] = schedule_text(g->arena, &best->choice);
     }
 }
 

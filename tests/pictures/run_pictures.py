@@ -322,7 +322,7 @@ def check_candidates(rows, explained):
         assert kind == ("best" if line.endswith("  chosen") else None)
         figures = re.search(r"(\S+) ms +(\S+) % exposed +(\S+) balance +(\S+) GiB  (.*)$", line)
         names = cells[:len(head) - 7]
-        assert names == line.split()[:len(names)] and head[:len(names)] == explained.split()[:len(names)], (names, line)
+        assert line.split()[:len(" ".join(names).split())] == " ".join(names).split() and head[:len(names)] == explained.split()[:len(names)], (names, line)
         if figures:
             step, exposed, balance, memory, verdict = figures.groups()
             assert cells[-7:-3] == [step, exposed, balance, memory] and cells[-1] == verdict, (cells, line)
