@@ -4,6 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+int dimension_row(const char *name)
+{
+    int row = 0;
+    while (strcmp(dimensions[row].name, name) != 0)
+        row++;
+    return row;
+}
+
 const char *setting_text(Arena *a, int row, const Choice *c)
 {
     const char *text = dimensions[row].text(a, c);

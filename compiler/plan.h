@@ -99,6 +99,7 @@ typedef struct Dimension {
     const char *(*frees)(const Choice *c);          /* which values would need less memory; NULL: none */
 } Dimension;
 extern const Dimension dimensions[DIMENSIONS]; /* data first */
+int dimension_row(const char *name); /* of one that there is */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
 Choice choice_on(const Program *p, const Choice *c); /* the same for a sequence of another length */
 /* The values of the row `weights`, as count and take. */

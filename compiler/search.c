@@ -447,13 +447,14 @@ static const char *remarks(Searcher *s, const Draft *d)
 /* The candidates of one number of groups. What few there are is all tried, for the table's sake. */
 static void think_of(Searcher *s, const Candidate *data)
 {
-    enum { WEIGHTS = DIMENSIONS - 2 /* before `ranges`, which has no values */, FEW = 64 };
+    enum { FEW = 64 };
+    const int weights = dimension_row("weights");
     s->open.n = 0;
     decide(s, *data, DATA + 1);
     for (int i = 0; i < s->open.n; i++) {
         Candidate *x = &s->open.at[i];
         x->order = i;
-        x->twin = i && x->value[WEIGHTS] > x[-1].value[WEIGHTS] ? x[-1].twin : i;
+        x->twin = i && x->value[weights] > x[-1].value[weights] ? x[-1].twin : i;
     }
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }

@@ -45,14 +45,6 @@ static Program program_of(const Program *p, int mask)
     return x;
 }
 
-static const Dimension *row_named(const char *name)
-{
-    int i = 0;
-    while (strcmp(dimensions[i].name, name) != 0)
-        i++;
-    return &dimensions[i];
-}
-
 static MaskChoice of_layers(const Program *p, const Choice *c, int mask)
 {
     MaskChoice x = {.mask = p->masks[mask].text, .schedule = c->schedule, .travel = c->travel, .coords = c->coords};
@@ -93,7 +85,7 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);
-    const Dimension *row[] = {row_named("schedule"), row_named("context"), row_named("travel")};
+    const Dimension *row[] = {&dimensions[dimension_row("schedule")], &dimensions[dimension_row("context")], &dimensions[dimension_row("travel")]};
     Best best = {0};
     for (int own = 1; own >= 0; own--)
         for (int s = 0; s < row[0]->count(&p); s++)
