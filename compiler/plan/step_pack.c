@@ -115,11 +115,18 @@ static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
     }
 }
 
-/* At the same place as the one before. */
+/* At the same place as the one before. The place's uses are copied only for an item with many: as many layers join one by one, a copy for
+ * each of them would take memory by their square. */
 static bool joins(Packer *p, Run *r, const Item *i)
 {
+    enum { MERGES = 8 };
     if (r->item.n > 1 || r->begin != i->offset || r->end != end_of(p, i))
         return false;
+    if (r->place && MERGES * i->live.n < r->place->live.n) {
+        for (int k = 0; k < i->live.n; k++)
+            item_add_range(p->arena, r->place, i->live.at[k]);
+        return true;
+    }
     Item *both = NEW(p->arena, Item);
     add_all(p->arena, both, r->place ? r->place : r->item.at[0], i);
     r->place = both;
