@@ -176,8 +176,8 @@ static void buffers(void **state)
 static void foreign_calls(void **state)
 {
     (void)state;
-    rejects(HEAD "    abort();\n" TAIL, "'abort' is not of the runtime", "    abort();");
-    rejects(HEAD "    s->q = malloc(4);\n" TAIL, "'malloc' is not of the runtime", "    s->q = malloc(4);");
+    rejects(HEAD "    abort();\n" TAIL, "'abort' is not a function of the runtime", "    abort();");
+    rejects(HEAD "    s->q = malloc(4);\n" TAIL, "'malloc' is not a function of the runtime", "    s->q = malloc(4);");
     accepts(HEAD "    memset(s->q, 0, 4);\n" TAIL);
 }
 
@@ -220,7 +220,7 @@ static void cuda_texts(void **state)
     cuda_case(CUDA_TEXT("burst_gpu_sync(g); " LAUNCH, "x[0] = 1;"), "the status of 'burst_gpu_sync' is ignored");
     cuda_case(CUDA_TEXT(LAUNCH, "x[0] = y;"), "use of undeclared identifier 'y'");
     cuda_case(CUDA_TEXT(LAUNCH, "asm(\"ret;\"); int unused;"), "unused variable");
-    cuda_case(CUDA_TEXT("system(\"ls\"); " LAUNCH, "x[0] = 1;"), "'system' is not of the runtime");
+    cuda_case(CUDA_TEXT("system(\"ls\"); " LAUNCH, "x[0] = 1;"), "'system' is not a function of the runtime");
 }
 
 #else
