@@ -86,6 +86,17 @@ int op_chunks(const Step *s, const Op *o)
     return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
 }
 
+bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v))
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (is(&s->values.at[o->read[i].value]))
+            return true;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        if (is(&s->values.at[o->write[i].value]))
+            return true;
+    return false;
+}
+
 bool op_takes_rows(const Step *s, const Op *o, int value)
 {
     const Dim d = s->values.at[value].dim[0];

@@ -185,6 +185,7 @@ void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation a
 void op_write(Op *o, int value, int next, bool adds);
 bool op_by_heads(const Op *o);                         /* of a loop over chunks of the heads */
 bool op_same_loop(const Op *a, const Op *b);           /* neighbours of one loop */
+bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */
 int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of none */
 bool op_in_place(const Step *s, OpKind k);             /* whether it may write where it reads: it works element by element */
 bool dim_of_heads(Dim d);

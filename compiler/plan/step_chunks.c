@@ -13,28 +13,17 @@ static bool wide(const Value *v) { return v->dim[1] == DIM_FFN || v->dim[1] == D
 static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
 static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
 
-static bool any_operand(const Step *s, const Op *o, bool (*is)(const Value *v))
-{
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        if (is(&s->values.at[o->read[i].value]))
-            return true;
-    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
-        if (is(&s->values.at[o->write[i].value]))
-            return true;
-    return false;
-}
-
 static bool touches_wide(const Step *s, const Op *o)
 {
-    return any_operand(s, o, wide);
+    return op_touches(s, o, wide);
 }
 
 /* Where ranks split layers, of all their tokens: each has other own ones. */
 static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
-    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT) && !any_operand(s, o, of_rows_of_heads) &&
-           !(s->program->tensor && any_operand(s, o, of_own_tokens));
+    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT) && !op_touches(s, o, of_rows_of_heads) &&
+           !(s->program->tensor && op_touches(s, o, of_own_tokens));
 }
 
 static bool reads_from(const Op *o, const Op *writer)

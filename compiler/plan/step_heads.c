@@ -20,13 +20,7 @@ bool is_of_heads(const Value *v)
 
 static bool touches_heads(const Step *s, const Op *o)
 {
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        if (is_of_heads(&s->values.at[o->read[i].value]))
-            return true;
-    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
-        if (is_of_heads(&s->values.at[o->write[i].value]))
-            return true;
-    return false;
+    return op_touches(s, o, is_of_heads);
 }
 
 /* What a loop reads and did not make itself. */
