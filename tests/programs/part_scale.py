@@ -1,9 +1,9 @@
 """Attention alone on N GPUs against the time of one GPU's kernel for the same pairs, divided by N.
 
-Causal, 32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are
-timed by time_attention.cu. BURST_SCALE_TOKENS and BURST_SCALE_KV choose ("32K 64K", "8 32"); so does BURST_SCALE_WAYS among the
-ways below, by name. Beside it benchmarks/attention_torch.py and, where BURST_PEER_ATTENTION names another script for torchrun,
-that one.
+32 heads, head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are timed by
+time_attention.cu. BURST_SCALE_TOKENS, BURST_SCALE_KV and BURST_SCALE_MASKS choose ("32K 64K", "8 32", "causal window"); so does
+BURST_SCALE_WAYS among the ways below, by name. The bound holds for causal. Beside it benchmarks/attention_torch.py and the scripts
+for torchrun in BURST_PEER_ATTENTION.
 """
 import json
 import os
@@ -15,7 +15,11 @@ import machine
 
 HEADS, HEAD_DIM = 32, 128
 TOKENS = {"32K": 32768, "64K": 65536, "128K": 131072, "256K": 262144}
-WAYS = [("ring", "keys", "zigzag"), ("ring", "queries", "zigzag"), ("ulysses", "keys", "contiguous")]
+WAYS = [("ring", "keys", "zigzag"), ("ring", "queries", "zigzag"), ("ulysses", "keys", "contiguous"), ("biring", "keys", "zigzag"),
+        ("gather", "keys", "zigzag"), ("near", "keys", "zigzag"), ("halo", "keys", "zigzag"), ("usp", "keys", "zigzag")]
+STANDARD = "ring-keys ring-queries ulysses-keys"
+WINDOW = 8192
+MASKS = {"causal": "causal", "window": f"window({WINDOW})"} # a window's work is level by the row: contiguous chunks, least transfers
 TIMER = machine.ROOT / "tests/programs/time_attention.cu"
 
 
@@ -27,20 +31,32 @@ class Case(typing.NamedTuple):
     lanes: int
     kv_heads: int
     tokens: int
+    mask: str = "causal"
 
     def name(self):
-        return f"time_{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_kv{self.kv_heads}_n{self.tokens}"
+        return (f"time_{self.mask}_{self.schedule}_{self.travel}_{self.partition}_{self.nodes}x{self.lanes}_kv{self.kv_heads}"
+                f"_n{self.tokens}")
+
+    def title(self, ranks):
+        return f"{ranks} GPU{'s' if ranks > 1 else ''}, {self.mask}, {self.tokens // 1024}K, {HEADS}/{self.kv_heads} heads"
 
 
 def bound(tokens):
     return 1.15 if tokens <= 32768 else 1.05
 
 
+def pairs(mask, tokens):
+    width = min(WINDOW, tokens) if mask == "window" else tokens
+    return width * (width + 1) / 2 + (tokens - width) * width
+
+
 def model_text(case):
+    ranks = case.nodes * case.lanes
+    sizes = f"context {ranks // 2}; heads 2;" if case.schedule == "usp" else ""
     return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {case.kv_heads}; '
-            f"head_dim {HEAD_DIM}; ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default causal; }}\n"
+            f"head_dim {HEAD_DIM}; ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default {MASKS[case.mask]}; }}\n"
             f"sequence {case.tokens};\n"
-            + machine.layout(case.nodes * case.lanes, case.schedule, case.travel, case.partition))
+            + machine.layout(ranks, case.schedule, case.travel, case.partition, sizes=sizes))
 
 
 def build(m, case, topo=None):
@@ -62,9 +78,9 @@ def measure(m, program, name, env, timeout=200):
     return read_times(m.run([program], name, timeout, env)[1], name)
 
 
-def rate(tokens, seconds, share, factor):
-    """TFLOP/s of a GPU over unmasked pairs."""
-    return 4 * factor * tokens * (tokens + 1) / 2 * HEADS * HEAD_DIM / share / seconds / 1e12
+def rate(case, seconds, factor):
+    """TFLOP/s over unmasked pairs."""
+    return 4 * factor * pairs(case.mask, case.tokens) * HEADS * HEAD_DIM / seconds / 1e12
 
 
 def single_times(m, cases):
@@ -84,10 +100,9 @@ def single_times(m, cases):
         if isinstance(times, machine.Failed):
             m.failed("scale", case.name(), times)
             continue
-        out[case.kv_heads, case.tokens] = times
-        m.add("scale", f"1 GPU, {case.tokens // 1024}K, {HEADS}/{case.kv_heads} heads",
-              f"forward {1e3 * times['forward']:.2f} ms ({rate(case.tokens, times['forward'], 1, 1):.0f} TFLOP/s), "
-              f"backward {1e3 * times['backward']:.2f} ms ({rate(case.tokens, times['backward'], 1, 2.5):.0f})")
+        out[case.mask, case.kv_heads, case.tokens] = times
+        m.add("scale", case.title(1), f"forward {1e3 * times['forward']:.2f} ms ({rate(case, times['forward'], 1):.0f} TFLOP/s), "
+              f"backward {1e3 * times['backward']:.2f} ms ({rate(case, times['backward'], 2.5):.0f})")
     return out
 
 
@@ -111,17 +126,18 @@ def compare(m, case, way, times, one):
                      f"transfers cost {1e3 * cost:.2f} ms")
     both = (times["forward"] + times["backward"]) * m.gpus / (one["forward"] + one["backward"])
     name = f"{case.schedule} {case.travel}, {way}"
-    m.add("scale", f"{m.gpus} GPUs, {case.tokens // 1024}K, {HEADS}/{case.kv_heads}, {name}",
-          "; ".join(words) + f"; both {both:.3f} x")
+    m.add("scale", f"{case.title(m.gpus)}, {name}", "; ".join(words) + f"; both {both:.3f} x")
     return max(ratios.values()), f"{name}: forward {ratios['forward']:.3f} x, backward {ratios['backward']:.3f} x"
 
 
 def judge(m, best):
     """A bound a length: of the way whose worse direction is best."""
-    for (kv_heads, tokens), ways in sorted(best.items()):
+    for (mask, kv_heads, tokens), ways in sorted(best.items()):
         ratio, name = min(ways)
-        m.add("scale", f"{m.gpus} GPUs, {tokens // 1024}K, {HEADS}/{kv_heads}, the best way", name,
-              f"both directions <= {bound(tokens)} x one GPU's / {m.gpus}", ratio <= bound(tokens))
+        bounded = mask == "causal"
+        m.add("scale", f"{m.gpus} GPUs, {mask}, {tokens // 1024}K, {HEADS}/{kv_heads}, the best way", name,
+              f"both directions <= {bound(tokens)} x one GPU's / {m.gpus}" if bounded else "",
+              ratio <= bound(tokens) if bounded else None)
 
 
 def chosen(variable, all_names, default):
@@ -145,8 +161,8 @@ def torchrun(m, script, name, *words):
 def peers(m, tokens, kv):
     """Ours in PyTorch, in the same run; and one of the user's."""
     torchrun(m, machine.ROOT / "benchmarks/attention_torch.py", "peer_torch", *tokens, "--kv", *kv)
-    if os.environ.get("BURST_PEER_ATTENTION"):
-        torchrun(m, os.environ["BURST_PEER_ATTENTION"], "peer_attention")
+    for script in os.environ.get("BURST_PEER_ATTENTION", "").split():
+        torchrun(m, script, f"peer_{os.path.basename(script)}")
 
 
 def run(m):
@@ -156,20 +172,22 @@ def run(m):
     tokens = [TOKENS[word] for word in chosen("BURST_SCALE_TOKENS", TOKENS, "32K 64K 128K 256K")]
     kv = [int(word) for word in chosen("BURST_SCALE_KV", ("8", "32"), "8")]
     names = [f"{schedule}-{travel}" for schedule, travel, _ in WAYS]
-    ways = [WAYS[names.index(word)] for word in chosen("BURST_SCALE_WAYS", names, " ".join(names))]
+    ways = [WAYS[names.index(word)] for word in chosen("BURST_SCALE_WAYS", names, STANDARD)]
+    masks = chosen("BURST_SCALE_MASKS", MASKS, "causal")
     transports = chosen("BURST_SCALE_TRANSPORTS", ("nccl", "peer"), "nccl peer")
-    cases = [Case(*way, 1, m.gpus, k, n) for way in ways for k in kv for n in tokens]
+    cases = [Case(schedule, travel, partition if mask == "causal" else "contiguous", 1, m.gpus, k, n, mask)
+             for mask in masks for schedule, travel, partition in ways for k in kv for n in tokens]
     build_of = built(m, cases)
-    ones = single_times(m, [Case("ring", "keys", "zigzag", 1, 1, k, n) for k in kv for n in tokens])
+    ones = single_times(m, [Case("ring", "keys", "zigzag", 1, 1, k, n, mask) for mask in masks for k in kv for n in tokens])
     best = {}
     for case in cases:
         for way in transports:
-            if case not in build_of or (case.kv_heads, case.tokens) not in ones:
+            if case not in build_of or (case.mask, case.kv_heads, case.tokens) not in ones:
                 continue
             try:
                 times = measure(m, build_of[case], f"{case.name()}.{way}", {"BURST_TRANSPORT": way})
-                found = compare(m, case, way, times, ones[case.kv_heads, case.tokens])
-                best.setdefault((case.kv_heads, case.tokens), []).append(found)
+                found = compare(m, case, way, times, ones[case.mask, case.kv_heads, case.tokens])
+                best.setdefault((case.mask, case.kv_heads, case.tokens), []).append(found)
             except machine.Failed as error:
                 m.failed("scale", f"{case.name()} {way}", error)
     judge(m, best)
