@@ -50,6 +50,12 @@ static void form_plan(Diags *d, const Found *f, Text *out)
     print_plan(f->plan, out);
 }
 
+static void form_kernels(Diags *d, const Found *f, Text *out)
+{
+    (void)d;
+    print_kernels(plan_draft(f->plan), out);
+}
+
 static void form_cost(Diags *d, const Found *f, Text *out)
 {
     (void)d;
@@ -73,8 +79,8 @@ static void form_trace(Diags *d, const Found *f, Text *out)
 
 static const Form forms[] = {
     {"mask", form_mask, draw_masks}, {"partition", form_partition, draw_partition}, {"schedule", form_schedule, draw_schedule},
-    {"step", form_step, NULL},       {"plan", form_plan, NULL},                     {"cost", form_cost, draw_cost},
-    {"memory", form_memory, draw_memory}, {"trace", form_trace, NULL},
+    {"step", form_step, NULL},       {"plan", form_plan, NULL},                     {"kernels", form_kernels, NULL},
+    {"cost", form_cost, draw_cost},  {"memory", form_memory, draw_memory},      {"trace", form_trace, NULL},
 };
 
 const Form *find_form(const char *name)

@@ -23,33 +23,53 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-/* Of the sm_90a form up to head_dim 64 all registers are in use: with capped scores products would wait for one another. Of 256 all shared
- * memory is: there is no room for the values of a second table. In the sm_80 form threads add to dQ from registers, at no point where
- * a block could wait for its turn; turns were measured at 64 and 128. */
-static bool fits(int form, const Program *p)
+/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to head_dim 64 all registers are in use: with capped scores products
+ * would wait for one another. Of 256 all shared memory is: there is no room for the values of a second table. In the sm_80 form threads add to
+ * dQ from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
+static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;
-    if (p->train.deterministic && (form != 90 || (m->head_dim != 64 && m->head_dim != 128)))
-        return false;
-    return form != 90 || ((m->head_dim > 64 || m->softcap == 0) && (m->head_dim <= 192 || p->table_count <= 1));
+    const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim);
+    if (!runs_everywhere(&p->cluster, f->arch))
+        return "need that architecture on every device";
+    if (!tile.forward_k || !tile.backward_k)
+        return "have no tiles for this head_dim";
+    if (p->train.deterministic && f->form != 90)
+        return "add to dQ in no fixed order";
+    if (p->train.deterministic && m->head_dim != 64 && m->head_dim != 128)
+        return "add to dQ in a fixed order at head_dim 64 and 128 only";
+    if (f->form == 90 && m->head_dim <= 64 && m->softcap > 0)
+        return "have no registers left for softcap up to head_dim 64";
+    if (f->form == 90 && m->head_dim > 192 && p->table_count > 1)
+        return "have no shared memory left for a second table above head_dim 192";
+    return NULL;
+}
+
+int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS])
+{
+    for (int i = 0; i < countof(forms); i++) {
+        const struct Form *f = &forms[i];
+        out[i] = (KernelForm){f->form, f->arch ? f->arch : "sm_80", burst_tile_sizes(f->form, p->model.head_dim), unfit(f, p),
+                              {f->header[0], f->header[1]}};
+    }
+    return countof(forms);
 }
 
 Kernels kernels_of(const Program *p)
 {
     Kernels k = {.share = {1, 1}};
-    const struct Form *best = NULL, *of = NULL;
-    for (int i = 0; i < countof(forms) && !k.form; i++) {
-        const BurstTileSizes tile = burst_tile_sizes(forms[i].form, p->model.head_dim);
-        if (!runs_everywhere(&p->cluster, forms[i].arch))
-            continue;
-        best = best ? best : &forms[i];
-        if (tile.forward_k && tile.backward_k && fits(forms[i].form, p))
-            of = &forms[i], k.form = of->form, k.tile = tile;
-    }
-    if (of)
-        k.forward = of->header[0], k.backward = of->header[1];
-    if (of && of != best)
-        k.missed = best->arch, k.share[0] = of->share[0], k.share[1] = of->share[1];
+    KernelForm form[KERNEL_FORMS];
+    int best = 0, of = 0;
+    const int n = kernels_forms(p, form);
+    while (!runs_everywhere(&p->cluster, forms[best].arch))
+        best++;
+    while (of < n && form[of].unfit)
+        of++;
+    if (of == n)
+        return k;
+    k.form = form[of].form, k.tile = form[of].tile, k.forward = form[of].header[0], k.backward = form[of].header[1];
+    if (of != best)
+        k.missed = form[best].arch, k.unfit = form[best].unfit, k.share[0] = forms[of].share[0], k.share[1] = forms[of].share[1];
     if (k.form == 80 && k.tile.backward_k == 64)
         k.share[1] *= narrow;
     return k;

@@ -32,8 +32,8 @@ static const char usage[] =
     "  -o FILE.c            the program as C for CPUs; '-' is standard output, a device or FIFO is written through\n"
     "  -o FILE.cu           the program as CUDA\n"
     "  -o FILE              the same, as the cluster's devices are, compiled ($CC or cc, $NVCC or nvcc)\n"
-    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, cost, memory, trace, c or cuda, or standard output;\n"
-    "                       mask, partition, schedule and cost to FILE.svg: as a picture\n"
+    "  --emit=FORM          instead: ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c or cuda,\n"
+    "                       or standard output; mask, partition, schedule, cost and memory to FILE.svg: as a picture\n"
     "  --schedule FILE      adds a .sched file; `schedule NAME;` in the layout chooses it\n"
     "  --explain            prints every candidate layout and what it loses by\n"
     "  --print-build        prints the command that compiles the program\n"
@@ -515,7 +515,7 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
     const int words = o.action ? 1 : 0;
     int status = parse_options(a, d, argc - words, argv + words, &o);
     if (status == 0 && !form_exists(o.emit))
-        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, cost, memory, trace, c, cuda", o.emit);
+        status = usage_error("--emit=%s is none of ast, mask, partition, schedule, step, plan, kernels, cost, memory, trace, c, cuda", o.emit);
     if (status == 0)
         status = check_suffix(&o);
     if (status == 0)

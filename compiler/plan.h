@@ -295,16 +295,21 @@ typedef struct Kernels {
     int form;                      /* their architecture: 80, 90. 0: there are none */
     const char *forward, *backward; /* headers */
     BurstTileSizes tile;
-    const char *missed; /* the architecture of all devices, where a form of its own is not made for the model; NULL: the best run */
+    const char *missed, *unfit; /* the architecture of all devices, whose own kernels `unfit`; NULL: those run */
     double share[2];    /* of the rates that such devices state, what these reach forward and backward */
 } Kernels;
 Kernels kernels_of(const Program *p);
+/* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it can. */
+enum { KERNEL_FORMS = 2 };
+typedef struct KernelForm { int form; const char *arch; BurstTileSizes tile; const char *unfit, *header[2]; } KernelForm;
+int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
 /* Columns of a head that attention's products take at the rates that the devices state: head_dim as kernels pad it, over `share`. */
 double kernels_columns(const Program *p, bool backward);
 /* What the lists of live tiles of one launch take at most, for chunks of so many tokens. turns: query heads whose dQ is added in a
  * fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;
 KernelLists kernels_lists(const Kernels *k, int64_t tokens, int pieces, int turns);
+void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */
 
 /* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */
 struct Flow;

@@ -97,7 +97,6 @@ void search_remark_kernels(const Program *p, Text *t)
     const Kernels k = kernels_of(p);
     if (!p->cluster.target->device_memory || !k.missed)
         return;
-    text_printf(t, "the attention kernels are those for sm_%d: %s has none for head_dim %d%s%s; times take %.2f of the devices' attention rate "
-                "forward and %.2f backward, as measured on an H200\n", k.form, k.missed, p->model.head_dim,
-                p->model.softcap > 0 ? " with softcap" : "", p->table_count > 1 ? " with several tables" : "", k.share[0], k.share[1]);
+    text_printf(t, "the attention kernels are those for sm_%d: those for %s %s; times take %.2f of the devices' attention rate forward "
+                "and %.2f backward, as measured on an H200\n", k.form, k.missed, k.unfit, k.share[0], k.share[1]);
 }

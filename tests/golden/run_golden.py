@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-FORMS = ("ast", "mask", "partition", "schedule", "step", "plan", "cost", "trace")
+FORMS = ("ast", "mask", "partition", "schedule", "step", "plan", "cost", "trace", "kernels")
 LONG = 12000 # characters of a form that is not held whole
 HERE = pathlib.Path(__file__).resolve().parent
 HELD = HERE / "held"
