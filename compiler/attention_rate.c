@@ -68,8 +68,11 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
     return (own > 0 ? own / base : 1) / (at_keys(d, backward, base, w.rows / w.pairs) + longer);
 }
 
-/* A rate of the head_dim has all in it. */
+/* A rate of the head_dim has all in it but what kernels lose that are not the devices' own. */
 double attention_columns(const Program *p, const Device *d, bool backward)
 {
-    return row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) > 0 ? p->model.head_dim : kernels_columns(p, backward);
+    if (row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) <= 0)
+        return kernels_columns(p, backward);
+    const Kernels k = kernels_of(p);
+    return p->model.head_dim / (k.missed ? k.share[backward] : 1);
 }
