@@ -10,7 +10,7 @@ import part_hf
 import part_numerics
 
 TOKENS = 150
-SHAPE = dict(layers=2, hidden=128, heads=4, kv_heads=2, head_dim=64, ffn=192, vocab=128, tokens=192)
+SHAPE = dict(family="Llama", layers=2, hidden=128, heads=4, kv_heads=2, head_dim=64, ffn=192, vocab=128, tokens=192)
 TOOLS = ("memcheck", "racecheck")
 FINDING = 9
 
@@ -26,8 +26,8 @@ def programs(m):
         out.append((f"attention, head_dim {d}", [part_numerics.build(m, point, harness), answers, "--tolerance", "4"]))
     main = m.object(machine.ROOT / "tests/programs/gradients.c")
     step = m.link(m.emit("memcheck_step", machine.gpu_topology(1, 1), part_hf.model_text(SHAPE, 1)), [main])
-    part_hf.find_truth(m, step, SHAPE, "cpu")
-    return out + [("training step", [step, m.work / "hf_weights", m.work / "hf_tokens", m.work / "gradients"])]
+    truth = part_hf.find_truth(m, step, SHAPE, "cpu")[2]
+    return out + [("training step", [step, truth["weights"], m.work / "hf_tokens", m.work / "gradients"])]
 
 
 def run(m):
