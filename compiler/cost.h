@@ -70,7 +70,7 @@ typedef struct AttentionInput {
     /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. */
     double *bytes;
     double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
-    BurstTileRange *keys; /* [trace.n][ranks]. COMPUTE: tiles of the keys that it reads; NULL: chunks of keys travel whole */
+    BurstTileRanges *keys; /* [trace.n][ranks]. COMPUTE: tiles of the keys that it reads; NULL: chunks of keys travel whole */
     double whole;         /* bytes of all transfers if chunks travelled whole */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
     const Collective *beside;
@@ -114,7 +114,7 @@ int links_collective(Sim *s, const AttentionInput *in, Collective c, int after);
 
 /* ---- cost_live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
 /* seconds and keys are given; live[trace.n][ranks]: which tiles the transfer brings the rank, if any. */
-BurstTileRange *cost_live(Arena *a, const AttentionInput *in);
+BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 
 /* ---- cost_load.c: work and bytes of a draft ---- */
 /* What so many tokens of an exchange are. */

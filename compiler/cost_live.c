@@ -9,19 +9,19 @@
 typedef struct Marks {
     const AttentionInput *in;
     int chunks;                   /* of keys */
-    BurstTileRange *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
-    BurstTileRange *moved;        /* [simulated rank] */
-    BurstTileRange *live;         /* [trace.n][simulated rank] */
+    BurstTileRanges *mark[TENSOR_COUNT];  /* [simulated rank][relative chunk] */
+    BurstTileRanges *moved;        /* [simulated rank] */
+    BurstTileRanges *live;         /* [trace.n][simulated rank] */
 } Marks;
 
-static BurstTileRange *mark_of(Marks *m, TensorId t, int rank, int chunk)
+static BurstTileRanges *mark_of(Marks *m, TensorId t, int rank, int chunk)
 {
     return &m->mark[t][(size_t)rank * (size_t)m->chunks + (size_t)chunk];
 }
 
-static void widen(BurstTileRange *mark, BurstTileRange r)
+static void widen(BurstTileRanges *mark, BurstTileRanges r)
 {
-    *mark = burst_hull(*mark, r);
+    *mark = burst_join(*mark, r);
 }
 
 static void mark_computed(Marks *m, int at, int side, int tensor)
@@ -43,10 +43,10 @@ static void carry(Marks *m, int at, bool to_sender)
     int there = rel_sub(s->choice, i->chunk[0], i->hop);
     for (int r = 0; r < m->in->ranks; r++) {
         int to = grid_add(m->in, r, i->hop);
-        BurstTileRange *mark = to_sender ? mark_of(m, t, to, there) : mark_of(m, t, r, i->chunk[0]);
+        BurstTileRanges *mark = to_sender ? mark_of(m, t, to, there) : mark_of(m, t, r, i->chunk[0]);
         m->moved[r] = *mark;
         m->live[(size_t)at * (size_t)m->in->ranks + (size_t)to] = *mark;
-        *mark = (BurstTileRange){0};
+        *mark = (BurstTileRanges){0};
     }
     for (int r = 0; r < m->in->ranks; r++)
         widen(to_sender ? mark_of(m, t, r, i->chunk[0]) : mark_of(m, t, grid_add(m->in, r, i->hop), there), m->moved[r]);
@@ -63,14 +63,14 @@ static bool computes(const Instance *i)
     return i->node->kind == N_COMPUTE;
 }
 
-BurstTileRange *cost_live(Arena *a, const AttentionInput *in)
+BurstTileRanges *cost_live(Arena *a, const AttentionInput *in)
 {
     const Trace *trace = &in->schedule->trace;
     Marks m = {.in = in, .chunks = choice_chunks(in->schedule->choice)};
-    m.live = NEW_ARRAY(a, BurstTileRange, trace->n * in->ranks);
-    m.moved = NEW_ARRAY(a, BurstTileRange, in->ranks);
+    m.live = NEW_ARRAY(a, BurstTileRanges, trace->n * in->ranks);
+    m.moved = NEW_ARRAY(a, BurstTileRanges, in->ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)
-        m.mark[t] = NEW_ARRAY(a, BurstTileRange, in->ranks * m.chunks);
+        m.mark[t] = NEW_ARRAY(a, BurstTileRanges, in->ranks * m.chunks);
     for (int at = trace->n - 1; at >= 0; at--) {
         for (int side = 0; side < 2 && computes(&trace->at[at]); side++)
             mark_computed(&m, at, side, side ? T_KV : T_Q);

@@ -211,7 +211,7 @@ static PairWork work_of(const Loader *l, int q, int k)
 }
 
 /* keys NULL: chunks of keys travel whole. */
-static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTileRange *keys)
+static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTileRanges *keys)
 {
     const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
@@ -250,7 +250,7 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
     }
 }
 
-static void load_arrivals(Loader *l, const Instance *i, const BurstTileRange *live, double *bytes)
+static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *live, double *bytes)
 {
     const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
@@ -260,7 +260,7 @@ static void load_arrivals(Loader *l, const Instance *i, const BurstTileRange *li
         const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
         const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads, share.kv_heads);
         const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
-        bytes[r] = (double)(token * burst_range_tokens(live[r], tokens));
+        bytes[r] = (double)(token * burst_ranges_tokens(live[r], tokens));
         l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;
     }
 }
@@ -269,7 +269,7 @@ static void load_transfers(Loader *l)
 {
     const Trace *trace = &l->in->schedule->trace;
     size_t ranks = (size_t)l->in->ranks;
-    const BurstTileRange *live = cost_live(l->arena, l->in);
+    const BurstTileRanges *live = cost_live(l->arena, l->in);
     for (int at = 0; at < trace->n; at++) {
         const Instance *i = &trace->at[at];
         size_t row = (size_t)at * ranks;
@@ -290,7 +290,7 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
-    in.keys = d->choice.ranges ? NEW_ARRAY(a, BurstTileRange, cells) : NULL;
+    in.keys = d->choice.ranges ? NEW_ARRAY(a, BurstTileRanges, cells) : NULL;
     Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(in.schedule->choice, backward), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)

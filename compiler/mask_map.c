@@ -12,6 +12,7 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
     m->effort = mask_effort(p->sequence, part);
     m->looks = mask_effort(p->sequence, part / 4);
     m->edges = mask_effort(p->sequence, part / 4);
+    m->gaps = mask_effort(p->sequence, part / 4);
     m->cover = mask_lower(a, e, NULL);
     const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
     for (int t = 0; t < p->table_count && m->cover->open; t++) {
@@ -29,6 +30,7 @@ void mask_map_begin(MaskMap *m)
     mask_effort_begin(&m->effort);
     mask_effort_begin(&m->looks);
     mask_effort_begin(&m->edges);
+    mask_effort_begin(&m->gaps);
     mask_counter_trust(m->count_tiles);
     mask_counter_trust(m->count_pairs);
     m->trust = 1;
@@ -146,37 +148,48 @@ static bool any_live(MaskMap *m, const MaskRange *q, const MaskRange *k)
     return look(m, *q, *k, 0) & SEEN_LIVE;
 }
 
-/* The first (or last) tile of keys with which anything of the queries is left, where some are. */
-static int64_t edge(MaskMap *m, const MaskRange *q, MaskRange k, bool last)
+typedef struct KeyLook { MaskMap *m; MaskRange q; const PosSet *k; } KeyLook;
+
+static bool reads_any(const void *of, int32_t first, int32_t tiles)
 {
-    while (k.tokens > k.tile) {
-        const int64_t half = (mask_range_tiles(&k) + 1) / 2 * k.tile;
-        const MaskRange left = mask_range_part(&k, 0, half), right = mask_range_part(&k, half, k.tokens - half);
-        const bool near = any_live(m, q, last ? &right : &left);
-        k = near == last ? right : left;
-    }
-    return k.first / k.tile;
+    const KeyLook *l = of;
+    const int64_t begin = burst_tile_begin(first, l->k->tokens), end = burst_tile_begin(first + tiles, l->k->tokens);
+    const MaskRange k = mask_range_make(l->k, l->m->tile_k, begin, end - begin);
+    return any_live(l->m, &l->q, &k);
 }
 
-BurstTileRange mask_pair_keys(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
+/* Gaps have looks of their own: where these run out, the hull is what it was without. */
+BurstTileRanges mask_pair_keys(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
 {
+    const BurstTileRanges none = {0};
     if (!q->tokens || !k->tokens)
-        return (BurstTileRange){0};
-    const int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share_of_sequence(m, q, k), 1));
-    const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
-    BurstTileRange found = {0};
-    if (any_live(m, &tq, &tk)) {
-        found.lo = (int32_t)edge(m, &tq, tk, false);
-        found.hi = (int32_t)edge(m, &tq, tk, true) + 1;
-    }
+        return none;
+    const double share = share_of_sequence(m, q, k);
+    const KeyLook look = {m, whole(q, m->tile_q), k};
+    const MaskRange tiles = whole(k, m->tile_k);
+    int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share, 1));
+    const BurstTileRange hull = burst_find_hull(reads_any, &look, (int32_t)mask_range_tiles(&tiles));
     m->edges.left -= fmin((double)(allowed - m->left), m->edges.left);
-    return m->left < 0 ? burst_all_tiles() : found;
+    if (m->left < 0)
+        return burst_all_tiles();
+    allowed = m->left = burst_min(BURST_CELLS * limit * m->cover->work, mask_effort_for(&m->gaps, share, 1));
+    const BurstTileRanges found = burst_find_ranges(reads_any, &look, hull);
+    m->gaps.left -= fmin((double)(allowed - m->left), m->gaps.left);
+    return found;
 }
 
-bool mask_keys_within(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRange range)
+bool mask_keys_within(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRanges ranges)
 {
-    const int64_t begin = burst_tile_begin(range.lo, k->tokens), end = burst_tile_begin(range.hi, k->tokens);
-    const MaskRange tq = whole(q, m->tile_q), before = mask_range_make(k, m->tile_k, 0, begin), after = mask_range_make(k, m->tile_k, end, k->tokens - end);
+    const KeyLook look = {m, whole(q, m->tile_q), k};
+    const MaskRange all = whole(k, m->tile_k);
+    const int32_t tiles = (int32_t)mask_range_tiles(&all);
+    int32_t at = 0;
     m->left = INT64_MAX;
-    return (!begin || !any_live(m, &tq, &before)) && (end == k->tokens || !any_live(m, &tq, &after));
+    for (int i = 0; i < burst_ranges_count(&ranges); i++) {
+        const int32_t lo = (int32_t)burst_min(ranges.at[i].lo, tiles);
+        if (at < lo && reads_any(&look, at, lo - at))
+            return false;
+        at = (int32_t)burst_min(ranges.at[i].hi, tiles);
+    }
+    return at == tiles || !reads_any(&look, at, tiles - at);
 }

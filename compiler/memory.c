@@ -56,7 +56,7 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (m->choice->ranges)
-        add_array(m, "pair_keys", "BurstTileRange", sizeof(BurstTileRange), m->program->mask_count, "[query chunk][key chunk], tiles of keys",
+        add_array(m, "pair_keys", "BurstTileRanges", sizeof(BurstTileRanges), m->program->mask_count, "[query chunk][key chunk], tiles of keys",
                   ranks * chunks);
     if (choice_exchanges(m->choice))
         add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);
@@ -68,7 +68,7 @@ static void add_live(MemoryMaker *m)
     const int64_t ops = draft_operations(m->draft);
     add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
     if (m->choice->ranges)
-        add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRange), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
+        add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRanges), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
 }
 
 static void add_pools_of(MemoryMaker *m, const Attention *attention)

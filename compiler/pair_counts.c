@@ -4,7 +4,7 @@
 #include "burst.h"
 
 /* pair: q * chunks + k + 1; 0: free */
-typedef struct Entry { int64_t pair; bool has_work, has_keys; PairWork work; BurstTileRange keys; } Entry;
+typedef struct Entry { int64_t pair; bool has_work, has_keys; PairWork work; BurstTileRanges keys; } Entry;
 
 struct PairCounts {
     Arena *arena;
@@ -82,7 +82,7 @@ PairWork pair_work(PairCounts *c, int q, int k)
     return e->work;
 }
 
-BurstTileRange pair_keys(PairCounts *c, int q, int k)
+BurstTileRanges pair_keys(PairCounts *c, int q, int k)
 {
     Entry *e = entry_of(c, q, k);
     if (!e->has_keys)
@@ -91,7 +91,7 @@ BurstTileRange pair_keys(PairCounts *c, int q, int k)
     return burst_has_tiles(e->keys) ? e->keys : burst_all_tiles();
 }
 
-bool pair_keys_suffice(PairCounts *c, int q, int k, BurstTileRange range)
+bool pair_keys_suffice(PairCounts *c, int q, int k, BurstTileRanges range)
 {
     return mask_keys_within(c->map, &c->partition->of[q], &c->keys[k], range);
 }

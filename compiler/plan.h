@@ -274,14 +274,14 @@ const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* 
 typedef struct Live {
     int ranks, ops;
     uint8_t *op;           /* [ops][ranks]: LIVE_* bits */
-    BurstTileRange *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
+    BurstTileRanges *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
 } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
 /* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. keys, by pair: which tiles
  * of its keys a live one reads; NULL: chunks travel whole. */
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys);
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys);
 /* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. */
-const BurstTileRange *choice_keys(Arena *a, const Choice *c, PairCounts *counts);
+const BurstTileRanges *choice_keys(Arena *a, const Choice *c, PairCounts *counts);
 
 /* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
@@ -385,7 +385,7 @@ bool memory_fits(const Draft *draft); /* proof 6 */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys, const char *mask);
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys, const char *mask);
 const Draft *plan_draft(const Plan *p);
 void print_plan(const Plan *p, Text *out);
 

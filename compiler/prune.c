@@ -3,7 +3,7 @@
  * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
  * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
  * runs the same rule on the same mask (the emitted program through runtime/trace.c), so both ends of a transfer agree
- * without talking. Of keys and their gradients a mark is also a range of tiles: those that are read further along, or were added to.
+ * without talking. Of keys and their gradients a mark is also a few runs of tiles: those that are read further along, or were added to.
  */
 #include "burst.h"
 
@@ -12,11 +12,11 @@
 typedef struct Pruner {
     const Schedule *s;
     const uint8_t *pair;
-    const BurstTileRange *keys;
+    const BurstTileRanges *keys;
     int ranks, chunks;
     Live live;
-    BurstTileRange *state[TENSOR_COUNT]; /* [rank][relative chunk] */
-    BurstTileRange *next;                /* [rank] */
+    BurstTileRanges *state[TENSOR_COUNT]; /* [rank][relative chunk] */
+    BurstTileRanges *next;                /* [rank] */
 } Pruner;
 
 static uint8_t *bits_of(Pruner *p, int at, int rank)
@@ -24,7 +24,7 @@ static uint8_t *bits_of(Pruner *p, int at, int rank)
     return &p->live.op[(size_t)at * (size_t)p->ranks + (size_t)rank];
 }
 
-static BurstTileRange *state_of(Pruner *p, TensorId t, int rank, int chunk)
+static BurstTileRanges *state_of(Pruner *p, TensorId t, int rank, int chunk)
 {
     return &p->state[t][(size_t)rank * (size_t)p->chunks + (size_t)chunk];
 }
@@ -44,13 +44,13 @@ static void mark_computing(Pruner *p)
     }
 }
 
-static void widen(BurstTileRange *mark, BurstTileRange r)
+static void widen(BurstTileRanges *mark, BurstTileRanges r)
 {
-    *mark = burst_hull(*mark, r);
+    *mark = burst_join(*mark, r);
 }
 
 /* Which tiles of keys the pair that rank r computes there reads, and adds to. */
-static BurstTileRange keys_of(const Pruner *p, const Instance *i, int r)
+static BurstTileRanges keys_of(const Pruner *p, const Instance *i, int r)
 {
     const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]), k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
     return p->keys ? p->keys[q * (size_t)p->chunks + k] : burst_all_tiles();
@@ -62,13 +62,13 @@ static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, b
     const Choice *c = p->s->choice;
     for (int r = 0; r < p->ranks; r++) {
         int to = rel_add(c, r, hop);
-        BurstTileRange *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
+        BurstTileRanges *mark = backwards ? state_of(p, t, to, there) : state_of(p, t, r, here);
         p->next[r] = p->live.tiles[(size_t)at * (size_t)p->ranks + (size_t)to] = *mark;
         if (burst_has_tiles(*mark)) {
             *bits_of(p, at, r) |= LIVE_SEND;
             *bits_of(p, at, to) |= LIVE_RECV;
         }
-        *mark = (BurstTileRange){0};
+        *mark = (BurstTileRanges){0};
     }
     for (int r = 0; r < p->ranks; r++)
         widen(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there), p->next[r]);
@@ -114,25 +114,25 @@ static void mark_sums(Pruner *p)
     }
 }
 
-const BurstTileRange *choice_keys(Arena *a, const Choice *c, PairCounts *counts)
+const BurstTileRanges *choice_keys(Arena *a, const Choice *c, PairCounts *counts)
 {
     const uint8_t *live = pair_live(counts);
     const int chunks = choice_chunks(c), n = c->ranks * chunks;
-    BurstTileRange *keys = c->ranges ? NEW_ARRAY(a, BurstTileRange, n) : NULL;
+    BurstTileRanges *keys = c->ranges ? NEW_ARRAY(a, BurstTileRanges, n) : NULL;
     for (int i = 0; i < n && keys; i++)
-        keys[i] = live[i] ? pair_keys(counts, i / chunks, i % chunks) : (BurstTileRange){0};
+        keys[i] = live[i] ? pair_keys(counts, i / chunks, i % chunks) : (BurstTileRanges){0};
     return keys;
 }
 
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys)
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys)
 {
     int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
     Pruner p = {.s = s, .pair = pair, .keys = keys, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
     p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
-    p.live.tiles = NEW_ARRAY(a, BurstTileRange, s->trace.n * ranks);
+    p.live.tiles = NEW_ARRAY(a, BurstTileRanges, s->trace.n * ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)
-        p.state[t] = NEW_ARRAY(a, BurstTileRange, ranks * chunks);
-    p.next = NEW_ARRAY(a, BurstTileRange, ranks);
+        p.state[t] = NEW_ARRAY(a, BurstTileRanges, ranks * chunks);
+    p.next = NEW_ARRAY(a, BurstTileRanges, ranks);
     mark_computing(&p);
     mark_copies(&p);
     mark_sums(&p);

@@ -1,6 +1,6 @@
 /* ranges.c: what attention's transfers send where they carry ranges of keys, in bytes.
  *
- * A transfer of keys carries the least run of tiles of a chunk that has all those which somebody further along its path reads, and one of
+ * A transfer of keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and one of
  * their gradients that which has all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
  */
 #include "cost.h"
@@ -24,7 +24,7 @@ static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)
     return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
 }
 
-static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRange *arrives, Sent *sum)
+static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRanges *arrives, Sent *sum)
 {
     const Choice *c = s->choice;
     const Model *m = &d->program->model;
@@ -32,7 +32,7 @@ static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, c
     const int64_t token = travel_bytes(m, d->program->target, t, s->backward, m->heads, m->kv_heads);
     for (int to = 0; to < c->ranks; to++) {
         const int64_t tokens = chunk_tokens(d, t, rel_add(c, to, rel_sub(c, i->chunk[0], i->hop)));
-        sum->bytes += token * burst_range_tokens(arrives[to], tokens);
+        sum->bytes += token * burst_ranges_tokens(arrives[to], tokens);
         sum->whole += burst_has_tiles(arrives[to]) ? token * tokens : 0;
     }
 }

@@ -18,8 +18,8 @@ typedef struct Replay {
     Live live;
     int ranks, chunks; /* chunks: of keys, absolute, as plan.h numbers them */
     const uint8_t *pair; /* [query chunk][chunk] */
-    const BurstTileRange *keys; /* likewise; NULL: whole chunks */
-    BurstTileRange *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
+    const BurstTileRanges *keys; /* likewise; NULL: whole chunks */
+    BurstTileRanges *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
 } Replay;
@@ -39,27 +39,34 @@ static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
     return *copy;
 }
 
-static BurstTileRange keys_of(const Replay *z, int q, int k)
+static BurstTileRanges keys_of(const Replay *z, int q, int k)
 {
     return z->keys ? z->keys[cell(z, q, k)] : burst_all_tiles();
 }
 
-static bool contains(BurstTileRange all, BurstTileRange part)
+static bool contains(BurstTileRanges all, BurstTileRanges part)
 {
-    return !burst_has_tiles(part) || (all.lo <= part.lo && part.hi <= all.hi);
+    int in = 0;
+    for (int i = 0; i < burst_ranges_count(&part); i++) {
+        while (in < burst_ranges_count(&all) && all.at[in].hi < part.at[i].hi)
+            in++;
+        if (in == burst_ranges_count(&all) || all.at[in].lo > part.at[i].lo)
+            return false;
+    }
+    return true;
 }
 
 /* What a transfer carries is here, or of a sum is all that is here. */
-static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRange moved)
+static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRanges moved)
 {
-    BurstTileRange *here = &z->tiles[t][cell(z, rank, chunk)];
+    BurstTileRanges *here = &z->tiles[t][cell(z, rank, chunk)];
     const bool sum = tensor_accumulates(t), right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
     if (sum)
-        *here = (BurstTileRange){0};
+        *here = (BurstTileRanges){0};
     return right;
 }
 
-static BurstTileRange *arriving_tiles(const Replay *z, const Instance *i, int to)
+static BurstTileRanges *arriving_tiles(const Replay *z, const Instance *i, int to)
 {
     return &z->live.tiles[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
 }
@@ -96,7 +103,7 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
         size_t at = cell(z, to, rel_add(c, r, i->chunk[0]));
         if (!moving[r])
             continue;
-        z->tiles[t][at] = tensor_accumulates(t) ? burst_hull(z->tiles[t][at], *arriving_tiles(z, i, to)) : *arriving_tiles(z, i, to);
+        z->tiles[t][at] = tensor_accumulates(t) ? burst_join(z->tiles[t][at], *arriving_tiles(z, i, to)) : *arriving_tiles(z, i, to);
         if (tensor_accumulates(t))
             z->sum[t][at] += moving[r];
         else
@@ -119,7 +126,7 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
         z->sum[z->s->backward ? T_DQ : T_O][cell(z, r, q)]++;
         z->sum[T_DKV][cell(z, r, k)]++;
         z->tiles[z->s->backward ? T_DQ : T_O][cell(z, r, q)] = burst_all_tiles();
-        z->tiles[T_DKV][cell(z, r, k)] = burst_hull(z->tiles[T_DKV][cell(z, r, k)], keys_of(z, q, k));
+        z->tiles[T_DKV][cell(z, r, k)] = burst_join(z->tiles[T_DKV][cell(z, r, k)], keys_of(z, q, k));
     }
     return true;
 }
@@ -172,21 +179,21 @@ static const Instance *replay_pruned(Replay *z)
     return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRange *keys, const char *mask)
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys, const char *mask)
 {
     pair = choice_pairs(a, s->choice, s->backward, pair);
     return verify_live(a, d, s, prune(a, s, pair, keys), pair, keys, mask);
 }
 
 /* pair as choice_pairs has it. */
-bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstTileRange *keys, const char *mask)
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstTileRanges *keys, const char *mask)
 {
     Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .keys = keys};
     size_t square = (size_t)z.ranks * (size_t)z.chunks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
         z.copy[t] = NEW_ARRAY(a, uint8_t, square);
-        z.tiles[t] = NEW_ARRAY(a, BurstTileRange, square);
+        z.tiles[t] = NEW_ARRAY(a, BurstTileRanges, square);
         for (int k = 0; k < z.chunks; k++)
             z.copy[t][cell(&z, k % z.ranks, k)] = COPY_HERE;
         for (int k = 0; k < z.chunks && !tensor_accumulates((TensorId)t); k++)
@@ -199,8 +206,17 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
     return !bad;
 }
 
+/* 0 to 3, 7 to 9 */
+static const char *tiles_text(Arena *a, BurstTileRanges r)
+{
+    const char *text = "";
+    for (int i = 0; i < burst_ranges_count(&r); i++)
+        text = arena_printf(a, "%s%s%d to %d", text, i ? ", " : "", r.at[i].lo, r.at[i].hi - 1);
+    return text;
+}
+
 /* No pair of the mask is outside of the tiles that are taken for those of its keys. */
-static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstTileRange *keys)
+static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstTileRanges *keys)
 {
     const int chunks = choice_chunks(&t->choice);
     for (int i = 0; keys && i < t->choice.ranks * chunks; i++) {
@@ -208,8 +224,8 @@ static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, i
         if (!burst_has_tiles(keys[i]) || pair_keys_suffice(t->counts[mask], q, k, keys[i]))
             continue;
         diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` reads more of %s at the rank of Q[%d] than tiles "
-                   "%d to %d, which come there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
-                   chunk_name(a, s, T_KV, k), q, keys[i].lo, keys[i].hi - 1);
+                   "%s, which come there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
+                   chunk_name(a, s, T_KV, k), q, tiles_text(a, keys[i]));
         return false;
     }
     return true;
@@ -224,7 +240,7 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     for (int m = 0; m < t->program->mask_count; m++) {
         if (draft_schedule(t, m, s->backward) != s)
             continue;
-        const BurstTileRange *keys = choice_keys(a, &t->choice, t->counts[m]);
+        const BurstTileRanges *keys = choice_keys(a, &t->choice, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
         if (!verify_keys(a, d, t, s, m, keys) || !verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))
             return false;

@@ -73,10 +73,11 @@ enum { BURST_CHANNELS = 16 }; /* the most channels one plan may use; 12.. belong
  * the sender's: anything else is BURST_E_PEER naming both. peer is a world rank and not the caller's own. */
 int burst_send(BurstCtx *c, int channel, int peer, const void *data, size_t bytes, BurstReq *req);
 int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, BurstReq *req);
-/* The same of so many rows of `bytes` each, `pitch` bytes apart, which need not be the other end's pitch; one request for all. */
+/* The same of strips, one after the other: so many rows of `bytes` each, `pitch` bytes apart, which need not be the other end's pitch; one
+ * request for all. */
 typedef struct BurstStrip { void *data; size_t rows, bytes, pitch; } BurstStrip;
-int burst_send_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req);
-int burst_recv_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req);
+int burst_send_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req);
+int burst_recv_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req);
 uint64_t burst_sent_bytes(const BurstCtx *c); /* so far, by the plan's channels */
 int burst_wait(BurstCtx *c, BurstReq *req); /* idle requests return at once; afterwards the request is idle */
 
@@ -117,8 +118,8 @@ typedef struct BurstChunk { int64_t tokens; const int64_t *position; const Burst
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
 /* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
 bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
-/* The least range of tiles of k outside of which all tiles of the pair are EMPTY. */
-BurstTileRange burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
+/* A few runs of tiles of k outside of which all tiles of the pair are EMPTY: the least hull, without its greatest gaps. */
+BurstTileRanges burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
 
 /* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3; FlashAttention-2) ---- */
 typedef struct BurstAttend {
@@ -349,13 +350,13 @@ void burst_trace_pass(BurstTrace *t, int tensor, int chunk, int to); /* to: rank
 enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS };
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
 /* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry whole chunks. */
-typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; BurstTileRange *sent, *received; } BurstLive;
+typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; BurstTileRanges *sent, *received; } BurstLive;
 /* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; pair_keys
  * likewise, as burst_pair_keys has them, or NULL: whole chunks travel. out's arrays are made for at most max_ops. */
 int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
 int burst_live_make_ranges(BurstCtx *c, BurstLive *out); /* after it, where transfers carry ranges */
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstTileRange *pair_keys, BurstLive *out);
+                    const BurstTileRanges *pair_keys, BurstLive *out);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
  *
  * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
  * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was
- * added, found forwards. Of keys and their gradients also which tiles: a mark is the range of them.
+ * added, found forwards. Of keys and their gradients also which tiles: a mark is a few runs of them.
  */
 #include "burst_rt.h"
 
@@ -44,9 +44,9 @@ typedef struct Replay {
     int me;
     const TraceOp *op;
     uint8_t *live;
-    BurstTileRange *mark[BURST_TENSORS], *next;
+    BurstTileRanges *mark[BURST_TENSORS], *next;
     const uint8_t *pair;
-    const BurstTileRange *pair_keys; /* NULL: whole chunks */
+    const BurstTileRanges *pair_keys; /* NULL: whole chunks */
     BurstLive *out;
 } Replay;
 
@@ -55,7 +55,7 @@ static bool is_sum(int tensor)
     return tensor == BURST_T_O || tensor == BURST_T_DQ || tensor == BURST_T_DKV;
 }
 
-static BurstTileRange *mark_at(Replay *z, int tensor, int rank, int chunk)
+static BurstTileRanges *mark_at(Replay *z, int tensor, int rank, int chunk)
 {
     return &z->mark[tensor][(size_t)rank * (size_t)z->keys + (size_t)chunk];
 }
@@ -65,9 +65,9 @@ static size_t index_of(const Replay *z, int rank, int at)
     return (size_t)rank * (size_t)z->ops + (size_t)at;
 }
 
-static void widen(BurstTileRange *mark, BurstTileRange r)
+static void widen(BurstTileRanges *mark, BurstTileRanges r)
 {
-    *mark = burst_hull(*mark, r);
+    *mark = burst_join(*mark, r);
 }
 
 /* kv_tensor -1: computing does nothing to keys. */
@@ -84,7 +84,7 @@ static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
     }
 }
 
-static void note_ranges(Replay *z, int at, int r, int to, BurstTileRange moved)
+static void note_ranges(Replay *z, int at, int r, int to, BurstTileRanges moved)
 {
     if (z->pair_keys && r == z->me)
         z->out->sent[at] = moved;
@@ -96,14 +96,14 @@ static void carry(Replay *z, int at, bool backwards)
 {
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
-        BurstTileRange *mark = mark_at(z, o->tensor, backwards ? o->b : r, o->a);
+        BurstTileRanges *mark = mark_at(z, o->tensor, backwards ? o->b : r, o->a);
         z->next[r] = *mark;
         if (burst_has_tiles(*mark)) {
             z->live[index_of(z, r, at)] |= LIVE_SEND;
             z->live[index_of(z, o->b, at)] |= LIVE_RECV;
             note_ranges(z, at, r, o->b, *mark);
         }
-        *mark = (BurstTileRange){0};
+        *mark = (BurstTileRanges){0};
     }
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
@@ -140,7 +140,7 @@ int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out)
 
 int burst_live_make_ranges(BurstCtx *c, BurstLive *out)
 {
-    BurstTileRange *ranges = burst_take(c, 2 * sizeof *ranges * (size_t)(out->ops ? out->ops : 1));
+    BurstTileRanges *ranges = burst_take(c, 2 * sizeof *ranges * (size_t)(out->ops ? out->ops : 1));
     if (!ranges)
         return BURST_E_MEMORY;
     out->sent = ranges;
@@ -163,7 +163,7 @@ static int solve(BurstCtx *c, Replay z, bool backward)
 {
     const size_t square = (size_t)z.group * (size_t)z.keys, ops = (size_t)z.ops * (size_t)z.group;
     z.live = calloc(1, ops + 1);
-    BurstTileRange *marks = calloc(BURST_TENSORS * square + (size_t)z.group, sizeof *marks);
+    BurstTileRanges *marks = calloc(BURST_TENSORS * square + (size_t)z.group, sizeof *marks);
     if (z.live && marks) {
         for (int i = 0; i < BURST_TENSORS; i++)
             z.mark[i] = marks + (size_t)i * square;
@@ -178,7 +178,7 @@ static int solve(BurstCtx *c, Replay z, bool backward)
 }
 
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstTileRange *pair_keys, BurstLive *out)
+                    const BurstTileRanges *pair_keys, BurstLive *out)
 {
     BurstTrace t = {0};
     for (int r = 0; r < group; r++)

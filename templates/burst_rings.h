@@ -25,7 +25,7 @@ static inline burst_trace_fn plan_trace(int mask, int backward)
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 {
     const uint8_t *pair = s->buffer.pair_live[mask], *forward = pair, *backward = pair;
-    const BurstTileRange *keys = NULL;
+    const BurstTileRanges *keys = NULL;
 #ifdef PLAN_RANGES
     keys = s->buffer.pair_keys[mask];
 #endif
@@ -39,12 +39,12 @@ static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 }
 
 /* What an operation moves of its chunk. */
-static inline BurstTileRange plan_sent(const BurstLive *live, int op)
+static inline BurstTileRanges plan_sent(const BurstLive *live, int op)
 {
     return live->sent ? live->sent[op] : burst_all_tiles();
 }
 
-static inline BurstTileRange plan_received(const BurstLive *live, int op)
+static inline BurstTileRanges plan_received(const BurstLive *live, int op)
 {
     return live->received ? live->received[op] : burst_all_tiles();
 }

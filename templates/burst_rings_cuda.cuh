@@ -135,34 +135,41 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
     return count;
 }
 
-/* The same of some tiles: of keys, which are token-major, one run of tokens; of their gradients one a head. */
-static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, BurstTileRange tiles, int peer, BurstPiece *out)
+enum { PLAN_STRIPS = PLAN_PARTS * BURST_RANGES };
+
+/* The same of some tiles: of keys, which are token-major, a piece for each run of them; of their gradients one with a row a head. */
+static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, const BurstTileRanges *tiles, int peer, BurstPiece *out)
 {
-    int count = 0;
-    for (; count < PLAN_PARTS && plan_part_width[tensor][count] && slot->part[count]; count++) {
-        const size_t heads = tensor == BURST_T_DKV && tiles.hi != BURST_ALL_TILES ? PLAN_KV_HEADS : 1;
-        const size_t token = (size_t)plan_part_width[tensor][count] / heads, pitch = (size_t)plan_part_bytes(s, tensor, count, slot->chunk) / heads;
-        const int64_t tokens = (int64_t)(pitch / token), begin = burst_tile_begin(tiles.lo, tokens) * (int64_t)token;
-        out[count].peer = peer;
-        out[count].data = slot->part[count] + begin;
-        out[count].width = (size_t)burst_range_tokens(tiles, tokens) * token;
-        out[count].rows = heads;
-        out[count].pitch = out[count].lands_pitch = pitch;
-        out[count].lands = lands ? lands->part[count] + begin : NULL;
+    BurstPiece *piece = out;
+    for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part]; part++) {
+        const size_t heads = tensor == BURST_T_DKV && !burst_is_whole(*tiles) ? PLAN_KV_HEADS : 1;
+        const size_t token = (size_t)plan_part_width[tensor][part] / heads, pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / heads;
+        const int64_t tokens = (int64_t)(pitch / token);
+        for (int i = 0; i < burst_ranges_count(tiles); i++, piece++) {
+            const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens) * (int64_t)token;
+            piece->peer = peer;
+            piece->data = slot->part[part] + begin;
+            piece->width = (size_t)burst_range_tokens(tiles->at[i], tokens) * token;
+            piece->rows = heads;
+            piece->pitch = piece->lands_pitch = pitch;
+            piece->lands = lands ? lands->part[part] + begin : NULL;
+        }
     }
-    return count;
+    return (int)(piece - out);
 }
 
 /* Kernels' tiles reach over the ends of what arrives of a chunk of keys, and mask what is there: it must be numbers. */
 static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor == BURST_T_KV; i++) {
-        const int64_t all = plan_part_bytes(s, tensor, i, slot->chunk), token = plan_part_width[tensor][i], tokens = all / token;
-        const int64_t begin = burst_tile_begin(slot->tiles.lo, tokens) * token, end = burst_tile_begin(slot->tiles.hi, tokens) * token;
-        if (begin > 0)
-            PLAN_CUDA(cudaMemsetAsync(slot->part[i], 0, (size_t)begin, stream));
-        if (end < all)
-            PLAN_CUDA(cudaMemsetAsync(slot->part[i] + end, 0, (size_t)(all - end), stream));
+    const int runs = burst_ranges_count(&slot->tiles);
+    for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && tensor == BURST_T_KV; part++) {
+        const int64_t all = plan_part_bytes(s, tensor, part, slot->chunk), token = plan_part_width[tensor][part], tokens = all / token;
+        for (int i = 0; i <= runs; i++) {
+            const int64_t begin = i > 0 ? burst_tile_begin(slot->tiles.at[i - 1].hi, tokens) * token : 0;
+            const int64_t end = i < runs ? burst_tile_begin(slot->tiles.at[i].lo, tokens) * token : all;
+            if (begin < end)
+                PLAN_CUDA(cudaMemsetAsync(slot->part[part] + begin, 0, (size_t)(end - begin), stream));
+        }
     }
     return BURST_OK;
 }
@@ -170,9 +177,10 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
 /* A hop of ranges of keys, or of sums of them. */
 static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
-    BurstPiece out[PLAN_PARTS], in[PLAN_PARTS];
-    const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, plan_sent(live, op), plan_peer(s, h->to), out) : 0;
-    const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, to->tiles, plan_peer(s, h->from), in) : 0;
+    BurstPiece out[PLAN_STRIPS], in[PLAN_STRIPS];
+    const BurstTileRanges leaves = plan_sent(live, op);
+    const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, &leaves, plan_peer(s, h->to), out) : 0;
+    const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, &to->tiles, plan_peer(s, h->from), in) : 0;
     if (receives)
         BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
     return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, (void *)NULL, 0);
@@ -264,8 +272,8 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
         BURST_TRY(plan_merge_output(s, in, sum));
     else
         BURST_TRY(plan_start_sum(s, tensor, sum));
-    BurstPiece arrived[PLAN_PARTS];
-    const int parts = tensor == BURST_T_O ? 0 : plan_strips(s, tensor, in, sum, in->tiles, 0, arrived);
+    BurstPiece arrived[PLAN_STRIPS];
+    const int parts = tensor == BURST_T_O ? 0 : plan_strips(s, tensor, in, sum, &in->tiles, 0, arrived);
     for (int i = 0; i < parts; i++)
         for (size_t row = 0; row < arrived[i].rows; row++)
             BURST_TRY(burst_gpu_add_floats(s->exec, compute, (int64_t)(arrived[i].width / sizeof(float)),

@@ -82,32 +82,40 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return BURST_OK;
 }
 
-/* What a transfer carries of a part: all of it, or of each head of keys the tokens of some tiles, at their place in the chunk. */
-static inline BurstStrip plan_strip(const PlanState *s, int tensor, int part, const PlanSlot *slot, BurstTileRange tiles)
+/* What a transfer carries of a part: all of it, or of each head of keys the tokens of some tiles, at their place in the chunk. Returns how
+ * many strips that are. */
+static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot, const BurstTileRanges *tiles, BurstStrip *out)
 {
     const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
     const size_t token = PLAN_HEAD_DIM * sizeof(float), head = all / PLAN_KV_HEADS;
     const int64_t tokens = (int64_t)(head / token);
-    if (tiles.hi == BURST_ALL_TILES)
-        return (BurstStrip){slot->part[part], 1, all, all};
-    return (BurstStrip){slot->part[part] + burst_tile_begin(tiles.lo, tokens) * PLAN_HEAD_DIM, PLAN_KV_HEADS,
-                        (size_t)burst_range_tokens(tiles, tokens) * token, head};
+    const int runs = burst_ranges_count(tiles);
+    out[0] = (BurstStrip){slot->part[part], 1, all, all};
+    for (int i = 0; i < runs && !burst_is_whole(*tiles); i++)
+        out[i] = (BurstStrip){slot->part[part] + burst_tile_begin(tiles->at[i].lo, tokens) * PLAN_HEAD_DIM, PLAN_KV_HEADS,
+                              (size_t)burst_range_tokens(tiles->at[i], tokens) * token, head};
+    return runs;
 }
 
-static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to, BurstTileRange tiles)
+static inline int plan_send(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int to, BurstTileRanges tiles)
 {
+    BurstStrip strip[BURST_RANGES];
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
         BurstReq *request = &slot->leaving[channel][i];
         BURST_TRY(burst_wait(c, request)); /* home chunks leave more than once */
-        BURST_TRY(burst_send_rows(c, channel, plan_peer(s, to), plan_strip(s, tensor, i, slot, tiles), request));
+        const int strips = plan_strips(s, tensor, i, slot, &tiles, strip);
+        BURST_TRY(burst_send_rows(c, channel, plan_peer(s, to), strip, strips, request));
     }
     return BURST_OK;
 }
 
 static inline int plan_receive(BurstCtx *c, PlanState *s, int channel, int tensor, PlanSlot *slot, int from)
 {
-    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++)
-        BURST_TRY(burst_recv_rows(c, channel, plan_peer(s, from), plan_strip(s, tensor, i, slot, slot->tiles), &slot->arriving[i]));
+    BurstStrip strip[BURST_RANGES];
+    for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && slot->part[i]; i++) {
+        const int strips = plan_strips(s, tensor, i, slot, &slot->tiles, strip);
+        BURST_TRY(burst_recv_rows(c, channel, plan_peer(s, from), strip, strips, &slot->arriving[i]));
+    }
     return BURST_OK;
 }
 
@@ -165,10 +173,13 @@ static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSl
         burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
                            plan_lse_rest(s, sum));
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++) {
-        const BurstStrip from = plan_strip(s, tensor, i, in, in->tiles), to = plan_strip(s, tensor, i, sum, in->tiles);
-        for (size_t row = 0; row < from.rows; row++)
-            burst_add((int64_t)(from.bytes / sizeof(float)), (const float *)((const char *)from.data + row * from.pitch),
-                      (float *)((char *)to.data + row * to.pitch));
+        BurstStrip strip[BURST_RANGES];
+        const int strips = plan_strips(s, tensor, i, in, &in->tiles, strip);
+        for (int j = 0; j < strips; j++)
+            for (size_t row = 0; row < strip[j].rows; row++) {
+                const float *from = (const float *)((const char *)strip[j].data + row * strip[j].pitch);
+                burst_add((int64_t)(strip[j].bytes / sizeof *from), from, sum->part[i] + (from - in->part[i]));
+            }
     }
 }
 

@@ -37,7 +37,7 @@ typedef struct PlanSlot {
     int chunk;       /* what it holds */
     bool started;    /* a partial sum: something was added */
     bool pending;    /* a partial sum that arrives and has not been added */
-    BurstTileRange tiles; /* of the chunk: what arrived of it */
+    BurstTileRanges tiles; /* of the chunk: what arrived of it */
     BurstMark arrived;              /* its transfer, on the channel's stream */
     BurstMark used;                 /* the last computing that reads or adds to it */
     BurstMark sent[PLAN_CHANNELS];  /* its last transfer to another rank, by channel */

@@ -37,7 +37,7 @@ typedef struct PlanSlot {
     int chunk;       /* what it holds */
     bool started;    /* a partial sum: something was added */
     bool pending;    /* a partial sum that arrives and has not been added */
-    BurstTileRange tiles; /* of the chunk: what arrived of it */
+    BurstTileRanges tiles; /* of the chunk: what arrived of it */
     BurstReq arriving[PLAN_PARTS];
     BurstReq leaving[PLAN_CHANNELS][PLAN_PARTS];
 } PlanSlot;

@@ -67,25 +67,16 @@ bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *
     return q->tiles > 0 && k->tiles > 0 && live(m, q->side, q->tiles, k->side, k->tiles);
 }
 
-/* The first (step 1) or last (step -1) of nk tiles of keys with which anything of the queries is left; -1: none. */
-static int edge(const BurstMask *m, const BurstChunk *q, const BurstSide *k, int nk, int step)
+typedef struct Look { const BurstMask *m; const BurstChunk *q, *k; } Look;
+
+static bool reads_any(const void *of, int32_t first, int32_t tiles)
 {
-    if (!live(m, q->side, q->tiles, k, nk))
-        return -1;
-    int first = 0, left = nk; /* of these, one is it */
-    while (left > 1) {
-        const int half = left / 2, near = step > 0 ? first : first + left - half;
-        const bool here = live(m, q->side, q->tiles, k + near, half);
-        first = here ? near : step > 0 ? first + half : first;
-        left = here ? half : left - half;
-    }
-    return first;
+    const Look *l = of;
+    return live(l->m, l->q->side, l->q->tiles, l->k->side + first, tiles);
 }
 
-BurstTileRange burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k)
+BurstTileRanges burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k)
 {
-    const int first = q->tiles > 0 && k->tiles > 0 ? edge(m, q, k->side, k->tiles, 1) : -1;
-    if (first < 0)
-        return (BurstTileRange){0};
-    return (BurstTileRange){first, 1 + first + edge(m, q, k->side + first, k->tiles - first, -1)};
+    const Look look = {m, q, k};
+    return burst_find_ranges(reads_any, &look, burst_find_hull(reads_any, &look, q->tiles > 0 ? k->tiles : 0));
 }

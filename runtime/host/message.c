@@ -279,24 +279,26 @@ int burst_recv(BurstCtx *c, int channel, int peer, void *data, size_t bytes, Bur
 }
 
 /* A message a row. A lane's end in order, so that the last stands for all. */
-static int post_rows(BurstCtx *c, int kind, int channel, int peer, BurstStrip rows, BurstReq *req)
+static int post_rows(BurstCtx *c, int kind, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req)
 {
-    for (size_t i = 0; i < rows.rows; i++) {
-        if (i)
-            request_detach(c, req);
-        BURST_TRY(post(c, (Op){.data = (char *)rows.data + i * rows.pitch, .bytes = rows.bytes}, kind, channel, peer, req));
-    }
+    bool posted = false;
+    for (const BurstStrip *s = strip; s < strip + strips; s++)
+        for (size_t i = 0; i < s->rows; i++, posted = true) {
+            if (posted)
+                request_detach(c, req);
+            BURST_TRY(post(c, (Op){.data = (char *)s->data + i * s->pitch, .bytes = s->bytes}, kind, channel, peer, req));
+        }
     return BURST_OK;
 }
 
-int burst_send_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req)
+int burst_send_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req)
 {
-    return post_rows(c, SEND, channel, peer, rows, req);
+    return post_rows(c, SEND, channel, peer, strip, strips, req);
 }
 
-int burst_recv_rows(BurstCtx *c, int channel, int peer, BurstStrip rows, BurstReq *req)
+int burst_recv_rows(BurstCtx *c, int channel, int peer, const BurstStrip *strip, int strips, BurstReq *req)
 {
-    return post_rows(c, RECEIVE, channel, peer, rows, req);
+    return post_rows(c, RECEIVE, channel, peer, strip, strips, req);
 }
 
 uint64_t burst_sent_bytes(const BurstCtx *c)

@@ -282,16 +282,16 @@ static void fill_seconds(const AttentionInput *in, const uint8_t *pair)
 }
 
 /* As of a pair: some tiles of eight, or whole chunks. */
-static BurstTileRange random_tiles(void)
+static BurstTileRanges random_tiles(void)
 {
     const int lo = (int)(8 * uniform());
-    return (BurstTileRange){lo, lo + 1 + (int)((8 - lo) * uniform())};
+    return burst_join(burst_tiles_from(lo, lo + 1 + (int)((8 - lo) * uniform())), burst_tiles_from(3 * lo, 3 * lo + 2));
 }
 
-static void fill_keys(AttentionInput *in, Arena *a, const BurstTileRange *keys)
+static void fill_keys(AttentionInput *in, Arena *a, const BurstTileRanges *keys)
 {
     const Choice *c = in->schedule->choice;
-    in->keys = NEW_ARRAY(a, BurstTileRange, in->schedule->trace.n * in->ranks);
+    in->keys = NEW_ARRAY(a, BurstTileRanges, in->schedule->trace.n * in->ranks);
     for (int at = 0; at < in->schedule->trace.n; at++) {
         const Instance *i = &in->schedule->trace.at[at];
         for (int r = 0; i->node->kind == N_COMPUTE && r < in->ranks; r++)
@@ -311,13 +311,13 @@ static void live_is_what_prune_says(void **state)
         for (int i = 0; i < k.in.ranks * k.in.ranks; i++)
             pair[i] = uniform() < density;
         fill_seconds(&k.in, pair);
-        BurstTileRange *keys = n % 2 ? NEW_ARRAY(k.arena, BurstTileRange, k.in.ranks * k.in.ranks) : NULL;
+        BurstTileRanges *keys = n % 2 ? NEW_ARRAY(k.arena, BurstTileRanges, k.in.ranks * k.in.ranks) : NULL;
         for (int i = 0; keys && i < k.in.ranks * k.in.ranks; i++)
             keys[i] = random_tiles();
         if (keys)
             fill_keys(&k.in, k.arena, keys);
         Live expected = prune(k.arena, k.in.schedule, pair, keys);
-        const BurstTileRange *live = cost_live(k.arena, &k.in);
+        const BurstTileRanges *live = cost_live(k.arena, &k.in);
         for (int i = 0; i < k.in.schedule->trace.n * k.in.ranks; i++) {
             assert_int_equal(burst_has_tiles(live[i]), (expected.op[i] & LIVE_RECV) != 0);
             assert_memory_equal(&live[i], &expected.tiles[i], sizeof live[i]);

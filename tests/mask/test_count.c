@@ -335,6 +335,99 @@ static void printing_shows_counts_and_picture(void **state)
     arena_free(a);
 }
 
+/* ---- which tiles of keys a pair reads ---- */
+
+static bool tile_is_read(const Expr *e, const PosSet *q, const PosSet *k, int64_t tile)
+{
+    const int64_t begin = tile * BURST_TILE;
+    int64_t box[4];
+    pos_hull(k, begin, burst_min(BURST_TILE, k->tokens - begin), &box[2], &box[3]);
+    for (int64_t i = 0; i < q->tokens; i += BURST_TILE) {
+        pos_hull(q, i, burst_min(BURST_TILE, q->tokens - i), &box[0], &box[1]);
+        if (mask_cover(e, box[0], box[1], box[2], box[3]) != COVER_EMPTY)
+            return true;
+    }
+    return false;
+}
+
+static bool tile_is_in(BurstTileRanges r, int64_t tile)
+{
+    for (int i = 0; i < BURST_RANGES; i++)
+        if (tile >= r.at[i].lo && tile < r.at[i].hi)
+            return true;
+    return false;
+}
+
+/* A run that is shortened by a tile at either end, a tile further on, or missing. */
+static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRanges right)
+{
+    for (int i = 0; i < burst_ranges_count(&right); i++) {
+        const BurstTileRange run = right.at[i];
+        const BurstTileRange wrong[] = {{run.lo + 1, run.hi}, {run.lo, run.hi - 1}, {run.lo + 1, run.hi + 1}, {run.lo - 1, run.hi - 1}, {0, 0}};
+        for (int n = 0; n < countof(wrong); n++) {
+            BurstTileRanges less = burst_tiles_from(wrong[n].lo, wrong[n].hi);
+            for (int other = 0; other < BURST_RANGES; other++)
+                less = other == i ? less : burst_join(less, burst_tiles_from(right.at[other].lo, right.at[other].hi));
+            if (!tile_is_in(less, run.lo) || !tile_is_in(less, run.hi - 1))
+                assert_false(mask_keys_within(m, q, k, less));
+        }
+    }
+}
+
+/* Returns how many runs were found, of those that are looked at tile by tile. */
+static int check_ranges(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k)
+{
+    const BurstTileRanges found = mask_pair_keys(m, q, k, 1 << 20);
+    const int64_t tiles = (k->tokens + BURST_TILE - 1) / BURST_TILE;
+    const int count = burst_ranges_count(&found);
+    int runs = 0;
+    for (int64_t tile = 0, before = 0; tile < tiles && q->tokens; tile++) {
+        const bool read = tile_is_read(e, q, k, tile);
+        runs += read && !before;
+        before = read;
+        assert_true(!read || tile_is_in(found, tile));
+    }
+    const bool exact = runs <= BURST_RANGES && tiles <= BURST_CELLS;
+    if (exact)
+        assert_int_equal(count, runs);
+    for (int i = 0; i < count; i++)
+        assert_true(tile_is_read(e, q, k, found.at[i].lo) && tile_is_read(e, q, k, found.at[i].hi - 1));
+    assert_true(!count || mask_keys_within(m, q, k, found));
+    assert_no_less_suffices(m, q, k, found);
+    return exact ? count : 0;
+}
+
+/* A window, and some keys out of every so many: gaps of several tiles. */
+static const Expr *window_and_strips(Rx *r)
+{
+    Arena *a = r->arena;
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL);
+    const Expr *near = rx_make(a, E_LT, rx_make(a, E_ABS, rx_make(a, E_SUB, q, k), NULL), rx_number(a, E_CONST, rx_between(r, 1, 300)));
+    const Expr *strip = rx_make(a, E_MOD, k, rx_number(a, E_CONST, rx_between(r, 300, 2500)));
+    return rx_make(a, E_OR, near, rx_make(a, E_LT, strip, rx_number(a, E_CONST, rx_between(r, 1, 200))));
+}
+
+static void ranges_are_what_tiles_read(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 21};
+    int of_runs[BURST_RANGES + 1] = {0};
+    for (int i = 0; i < 500; i++) {
+        const int64_t n = r.sequence = rx_between(&r, 1, 6000);
+        const RxStock s = (RxStock)rx_between(&r, 0, RX_STOCKS - 1);
+        if (rx_stock_has_table(s))
+            continue;
+        const int ranks = (int)rx_between(&r, 1, 7);
+        const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1), rx_between(&r, 1, 40), n, ranks);
+        const Expr *e = rx_one_in(&r, 2) ? window_and_strips(&r) : rx_stock(r.arena, s, rx_between(&r, 1, 2000));
+        MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, n, NULL, 0), 0, BURST_TILE, BURST_TILE);
+        of_runs[check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)])]++;
+    }
+    for (int i = 1; i <= BURST_RANGES; i++)
+        assert_true(of_runs[i] > 0);
+    arena_free(r.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +441,7 @@ int main(void)
         cmocka_unit_test(unknown_tables_keep_the_most_pairs),
         cmocka_unit_test(unknown_tables_bound_every_batch),
         cmocka_unit_test(drawn_documents_are_for_counts_only),
+        cmocka_unit_test(ranges_are_what_tiles_read),
         cmocka_unit_test(printing_shows_counts_and_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ SCHEDULES = [("ring", "keys"), ("ring", "queries"), ("burst", "keys"), ("burst",
 PARTITIONS = ["contiguous", "zigzag", "striped", "blocks(8)"]
 RATIOS = [(8, 8), (8, 2), (8, 1)]
 LENGTHS = [61, 97, 131]
-TINY, LONG = 9, 301  # ranks without a token; several tiles a rank
+TINY, LONG, LONGER = 9, 301, 1100  # ranks without a token; several tiles a rank; so many that a mask leaves gaps between those that are read
 CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ring": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
     "burst": [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (2, 2), (3, 2), (1, 7), (2, 4)],
@@ -164,6 +164,7 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
 RANGED = [("ring", "keys", (4,)), ("ring", "queries", (3,)), ("near", "keys", (7,)), ("halo", "keys", (2,)), ("bidirectional", "keys", (4,)),
           ("doubling", "keys", (5,)), ("gather", "keys", (4,)), ("biring", "keys", (4,)), ("double_ring", "keys", (2, 2)),
           ("mesh", "keys", (2, 2)), ("three_level", "keys", (2, 2, 2)), ('"thirds.sched"', "keys", (4,)), ('"halves.sched"', "keys", (2, 2))]
+SEVERAL = [("near", "keys", "contiguous", (2,)), ("near", "keys", "zigzag", (3,)), ("ring", "keys", "blocks(8)", (2,)), ("double_ring", "keys", "contiguous", (2, 2))]
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),
     ("ring", "queries", "striped", 1, 7, 4, 1, 64, 8191),
@@ -240,6 +241,8 @@ def points():
         yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), 8, 2, 8, LONG, mesh=mesh, ranges="yes")
     for partition in PARTITIONS:
         yield Point("near", "keys", partition, 1, 3, 8, 2, 8, LONG, mesh=(3,), ranges="yes")
+    for schedule, travel, partition, mesh in SEVERAL:
+        yield Point(schedule, travel, partition, 1, math.prod(mesh), 2, 1, 8, LONGER, mesh=mesh, ranges="yes")
     for schedule, travel, partition in LAYERED:
         yield Point(schedule, travel, partition, 2, 2, 8, 2, 8, LENGTHS[0], ranges="yes")
     for words in PEAKED:

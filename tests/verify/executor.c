@@ -36,7 +36,7 @@ typedef struct World {
     const Schedule *s;
     const Live *live;
     const uint8_t *pair;
-    const BurstTileRange *tiles; /* [query chunk][key chunk] that a pair reads; NULL: all */
+    const BurstTileRanges *tiles; /* [query chunk][key chunk] that a pair reads; NULL: all */
     int tile;                /* that is looked at */
     int ranks, keys, slots;  /* keys: their chunks; slots of all pools */
     int axis;                /* the exchanged coordinate; the first where there is none */
@@ -189,9 +189,12 @@ static int add_computing(World *w, int rank, TaskKind kind, Tasks before)
 
 /* ---- operations ---- */
 
-static bool in_range(const World *w, BurstTileRange r)
+static bool in_range(const World *w, BurstTileRanges r)
 {
-    return !w->tiles || (w->tile >= r.lo && w->tile < r.hi);
+    bool in = !w->tiles;
+    for (int i = 0; i < BURST_RANGES; i++)
+        in |= w->tile >= r.at[i].lo && w->tile < r.at[i].hi;
+    return in;
 }
 
 static bool reads_tile(const World *w, int q, int k)
@@ -586,7 +589,7 @@ static void set_home(World *w, int rank)
     }
 }
 
-static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int tile)
+static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int tile)
 {
     const Choice *c = s->choice;
     World w = {.arena = a, .s = s, .live = live, .pair = pair, .tiles = tiles, .tile = tile, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
@@ -629,7 +632,7 @@ static void operation(World *w, int op)
     }
 }
 
-static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int tile)
+static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int tile)
 {
     World w = world_make(a, s, live, pair, tiles, tile);
     for (int op = 0; op < s->trace.n; op++)
@@ -653,7 +656,7 @@ Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pa
     return execute_tile(a, s, live, pair, NULL, 0);
 }
 
-Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int most)
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int most)
 {
     Outcome o = {true, ""};
     for (int tile = 0; tile < most && o.right; tile++)

@@ -11,6 +11,6 @@ typedef struct Outcome {
 /* live NULL: all operations run. pair[q * ranks * pieces + k]: the pairs wanted; NULL: all. The text lives in the arena. */
 Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair);
 /* The same where pairs read some tiles, tiles[q * ranks * pieces + k], of each chunk's first `most`, and transfers carry live->tiles. */
-Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRange *tiles, int most);
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int most);
 
 #endif

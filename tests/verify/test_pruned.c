@@ -14,8 +14,8 @@
 #include <string.h>
 
 typedef struct Counts { int mutants, harmful, accepted, faults; } Counts;
-typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstTileRange *keys; Counts *counts; } Pruned;
-enum { TILES = 4 }; /* of a chunk of keys, where transfers carry ranges */
+typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstTileRanges *keys; Counts *counts; } Pruned;
+enum { TILES = 9 }; /* of a chunk of keys, where transfers carry ranges */
 
 static void judge(const Pruned *p, int op, int rank, unsigned bits)
 {
@@ -65,26 +65,36 @@ static void flip(const Pruned *p, int op, int rank)
     *bits_at(p, op, to) ^= LIVE_RECV;
 }
 
-/* One tile less at either end of what arrives. */
+/* Of a run of what arrives: one tile less at either end, the same one tile on, nothing. */
 static void cut(const Pruned *p, int op, int rank)
 {
-    BurstTileRange *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank], right = *tiles;
+    BurstTileRanges *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank], right = *tiles;
     const TensorId t = p->s->trace.at[op].node->ref[0].tensor;
-    if (p->s->trace.at[op].node->kind == N_COMPUTE || (t != T_KV && t != T_DKV) || !burst_has_tiles(right))
+    if (p->s->trace.at[op].node->kind == N_COMPUTE || (t != T_KV && t != T_DKV))
         return;
-    for (int i = 0; i < 2; i++) {
-        *tiles = (BurstTileRange){right.lo + i, right.hi - !i};
-        judge(p, op, rank, 0);
+    for (int i = 0; i < burst_ranges_count(&right); i++) {
+        const BurstTileRange run = right.at[i];
+        const BurstTileRange wrong[] = {{run.lo + 1, run.hi}, {run.lo, run.hi - 1}, {run.lo + 1, run.hi + 1}, {0, 0}};
+        for (int n = 0; n < countof(wrong); n++) {
+            *tiles = burst_tiles_from(wrong[n].lo, wrong[n].hi);
+            for (int other = 0; other < BURST_RANGES; other++)
+                *tiles = other == i ? *tiles : burst_join(*tiles, burst_tiles_from(right.at[other].lo, right.at[other].hi));
+            judge(p, op, rank, 0);
+        }
     }
     *tiles = right;
 }
 
-static BurstTileRange *random_keys(Arena *a, int pairs, Random *r)
+/* Some of the tiles, up to more runs than a transfer may have. */
+static BurstTileRanges *random_keys(Arena *a, int pairs, Random *r)
 {
-    BurstTileRange *keys = NEW_ARRAY(a, BurstTileRange, pairs);
+    BurstTileRanges *keys = NEW_ARRAY(a, BurstTileRanges, pairs);
     for (int i = 0; i < pairs; i++) {
-        keys[i].lo = (int32_t)random_below(r, TILES);
-        keys[i].hi = keys[i].lo + 1 + (int32_t)random_below(r, (uint32_t)(TILES - keys[i].lo));
+        const uint32_t dense = 1 + random_below(r, 3);
+        keys[i] = burst_tiles_from(0, 0);
+        for (int tile = 0; tile < TILES; tile++)
+            if (random_below(r, 4) < dense || (tile == TILES - 1 && !burst_has_tiles(keys[i])))
+                keys[i] = burst_join(keys[i], burst_tiles_from(tile, tile + 1));
     }
     return keys;
 }
@@ -98,7 +108,7 @@ static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Co
     uint32_t keep = 1 + random_below(r, 3);
     for (int i = 0; i < pairs; i++)
         pair[i] = random_below(r, 4) < keep;
-    const BurstTileRange *keys = ranges ? random_keys(a, pairs, r) : NULL;
+    const BurstTileRanges *keys = ranges ? random_keys(a, pairs, r) : NULL;
     Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair), keys), pair, keys, n};
     if (ranges)
         assert_true(execute_ranges(a, s, &p.live, pair, keys, TILES).right);
