@@ -1,4 +1,5 @@
-"""The demo's model, 300 steps on 1, 2 and 4 GPUs, and on GPUs that split layers by twos, against the same training by the host backend in fp32.
+"""The demo's model, 300 steps on 1, 2 and 4 GPUs by a ring, on GPUs that split layers by twos, and on four by other schedules, against the
+same training by the host backend in fp32. BURST_TRAIN is an expression on the points' names.
 
 Losses are compared as means over windows of 20 steps: single steps differ by more than one per cent where a small change of
 the weights changes what is learnt next. The greatest single-step difference is printed beside it.
@@ -7,20 +8,30 @@ import concurrent.futures
 import json
 import os
 import re
+import typing
 
 import machine
 
 STEPS, WINDOW, LIMIT = int(os.environ.get("BURST_TRAIN_STEPS", 300)), 20, 0.01
-POINTS = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)]  # GPUs, and of them those that split a layer
 
 
-def name_of(point):
-    return f"{point[0]} GPU{'s' if point[0] > 1 else ''}" + (f", tensor {point[1]}" if point[1] > 1 else "")
+class Point(typing.NamedTuple):
+    gpus: int
+    tensor: int = 1 # GPUs that split a layer
+    schedule: str = "ring"
+    sizes: str = ""
+
+    def name(self):
+        return f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, {self.schedule}" + (f", tensor {self.tensor}" if self.tensor > 1 else "")
 
 
-def demo_text(ranks, tensor, schedule="ring"):
+POINTS = [Point(1), Point(2), Point(4), Point(2, 2), Point(4, 2), Point(4, 1, "usp", "context 2; heads 2;"),
+          Point(4, 1, "double_ring", "context 2 x 2;"), Point(4, 1, "gather"), Point(4, 1, "near"), Point(4, 1, "biring")]
+
+
+def demo_text(p):
     text = (machine.ROOT / "examples/demo.burst").read_text()
-    text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(ranks // tensor, schedule, tensor=tensor).strip(), text)
+    text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(p.gpus // p.tensor, p.schedule, sizes=p.sizes, tensor=p.tensor).strip(), text)
     if count != 1:
         raise machine.Failed("examples/demo.burst has no layout to replace")
     return text
@@ -58,15 +69,15 @@ def compare(m, name, losses, right):
 def run(m):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         host = pool.submit(train_host, m)
-        points = [p for p in POINTS if p[0] <= m.gpus]
-        programs = dict(m.all(lambda p: m.link(m.emit(f"train_{p[0]}_{p[1]}", machine.gpu_topology(1, p[0]), demo_text(*p))), points))
+        points = [p for p in POINTS if p.gpus <= m.gpus and re.search(os.environ.get("BURST_TRAIN", ""), p.name())]
+        programs = dict(m.all(lambda p: m.link(m.emit(f"train_{p.name()}", machine.gpu_topology(1, p.gpus), demo_text(p))), points))
         losses = {}
         for point in points:
             if isinstance(programs[point], machine.Failed):
-                m.failed("train", name_of(point), programs[point])
+                m.failed("train", point.name(), programs[point])
                 continue
             losses[point] = train(m, programs[point], programs[point].name, 450 if m.share else 150)
         right = host.result()
     m.add("train", "host backend, 8 ranks", f"loss {right[0]:.4f} to {right[-1]:.4f} in {STEPS} steps")
     for point, found in losses.items():
-        compare(m, name_of(point), found, right)
+        compare(m, point.name(), found, right)
