@@ -389,6 +389,7 @@ typedef enum StmtKind {
 typedef struct Stmt {
     StmtKind kind;
     Span span;               /* the whole statement up to its body */
+    Span by;                 /* the `use` or `mirrors` that wrote it here; src NULL: it stands here itself */
     struct Stmt *next, *body;
     int var;                 /* FOR: variable, lo .. hi inclusive */
     const char *var_name;
@@ -400,6 +401,7 @@ typedef struct Stmt {
     const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, wrap around */
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
+Span stmt_place(const Stmt *s); /* the line of the schedule's own text: by, or span */
 /* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. */
 typedef struct Phase { Span span; const Stmt *body; bool exchanges; } Phase;
 typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
@@ -436,7 +438,7 @@ typedef struct FrontEnd {
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */
 void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
-const SchedText *parse_schedule(Arena *a, Diags *d, const char *path);
+const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path); /* stock_dir NULL: it may use no other */
 
 /* ---- PosSet, Partition ---- */
 /* Positions start + j*stride + t for j < count, t < run, in that order (j outer). run <= stride. */

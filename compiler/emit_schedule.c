@@ -272,15 +272,20 @@ static const char *first_chunk(const Walk *k, TensorId t, int chunk)
     return arena_printf(k->emit->arena, "%s[%d]%s", tensor_name(t), chunk % c->ranks, piece);
 }
 
+static void add_line(Span at, Text *out)
+{
+    int line, column;
+    span_line(at, &line, &column);
+    if (at.src)
+        text_printf(out, "%s%s:%d: %.*s", out->n ? " " : "", base_name(at.src->name), line, (int)(at.end - at.begin), at.src->text + at.begin);
+}
+
 /* The statement with its place, and what it is for rank 0 the first time. */
 static void comment_statement(const Walk *k, const Node *n)
 {
     Text t = {0};
-    int line, column;
-    Span at = n->stmt->span;
-    span_line(at, &line, &column);
-    text_printf(&t, "%s:%d: ", base_name(at.src->name), line);
-    text_add_n(&t, at.src->text + at.begin, at.end - at.begin);
+    add_line(n->stmt->by, &t);
+    add_line(n->stmt->span, &t);
     const Instance *i = first_instance(k->s, n);
     if (i && n->kind == N_COMPUTE)
         text_printf(&t, "  (rank 0 first: Q[%d], %s)", i->chunk[0], first_chunk(k, T_KV, i->chunk[1]));

@@ -199,6 +199,11 @@ const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint
 
 /* ---- statements to nodes ---- */
 
+Span stmt_place(const Stmt *s)
+{
+    return s->by.src ? s->by : s->span;
+}
+
 typedef struct Maker { Arena *arena; Diags *diags; Schedule *schedule; } Maker;
 
 static Node *new_node(Maker *m, NodeKind kind, const Stmt *s)
@@ -407,7 +412,7 @@ static bool set_trace(Maker *m)
     const Tracer t = trace_make(m->arena, m->schedule->choice, m->schedule->body);
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
-        diag_error(m->diags, t.endless->stmt->span, "this loop, with those around it, has too many iterations: each of %d ranks has %d pairs to compute",
+        diag_error(m->diags, stmt_place(t.endless->stmt), "this loop, with those around it, has too many iterations: each of %d ranks has %d pairs to compute",
                    m->schedule->choice->ranks, choice_chunks(m->schedule->choice));
     return !t.endless;
 }
@@ -471,7 +476,7 @@ static bool hops_leave(Maker *m)
         const Instance *x = &s->trace.at[i];
         if (x->node->kind != N_PASS || x->hop != 0)
             continue;
-        diag_error(m->diags, x->node->stmt->span, "this pass sends a chunk to the rank that holds it: %s",
+        diag_error(m->diags, stmt_place(x->node->stmt), "this pass sends a chunk to the rank that holds it: %s",
                    instance_text(m->arena, s, x));
         diag_note(m->diags, x->node->stmt->span, "guard it with `if`, so that a ring of one rank passes nothing");
         return false;
@@ -493,7 +498,7 @@ static bool channels_fit(Maker *m, const SchedText *t)
 {
     if (m->schedule->channels <= PLAN_CHANNELS)
         return true;
-    Span at = node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt->span; /* forward's fitted, or this is forward */
+    Span at = stmt_place(node_of_channel(m->schedule->body, PLAN_CHANNELS)->stmt); /* forward's fitted, or this is forward */
     diag_error(m->diags, at, "schedule '%s' needs %d streams for its transfers, and the runtime has %d; none is left here", t->name,
                m->schedule->channels, PLAN_CHANNELS);
     diag_note(m->diags, at, "each tensor of a statement takes one stream, however often a loop repeats it");

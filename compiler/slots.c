@@ -295,7 +295,7 @@ static void print_nodes(Arena *a, const Schedule *s, const Node *n, int depth, T
     };
     for (; n; n = n->next) {
         int line, column;
-        span_line(n->stmt->span, &line, &column);
+        span_line(stmt_place(n->stmt), &line, &column);
         text_printf(out, "%*s%s line %d", 2 * depth, "", kind[n->kind], line);
         if (n->kind != N_LOOP && n->kind != N_IF)
             text_printf(out, " %s", tensor_name(n->ref[0].tensor));

@@ -30,7 +30,7 @@ static bool check_hop(Arena *a, Diags *d, const Draft *t, const Schedule *s, con
         for (int g = 0; g < 2; g++) {
             if (group[g]->nics > 0 && group[g]->nic)
                 continue;
-            diag_error(d, i->node->stmt->span, "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
+            diag_error(d, stmt_place(i->node->stmt), "proof %d (%s) fails: rank %d sends to rank %d on another node, and %s has no nics",
                        PROOF_LINKS, proof_names[PROOF_LINKS], rank, peer, g ? "that node" : "its node");
             diag_note(d, group[g]->span, "add `nics 1 of hdr;` to this node");
             (void)a;

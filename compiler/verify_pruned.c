@@ -201,7 +201,7 @@ bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t
     }
     const Instance *bad = replay_pruned(&z);
     if (bad)
-        diag_error(d, bad->node->stmt->span, "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
+        diag_error(d, stmt_place(bad->node->stmt), "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
                    PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
     return !bad;
 }

@@ -60,7 +60,7 @@ static void __attribute__((format(printf, 3, 4))) reject(Machine *m, Proof proof
     const Instance *i = m->now;
     va_list ap;
     va_start(ap, fmt);
-    fail(m, i ? i->node->stmt->span : phase_of(m->choice, m->s->backward)->span, proof, fmt, ap);
+    fail(m, i ? stmt_place(i->node->stmt) : phase_of(m->choice, m->s->backward)->span, proof, fmt, ap);
     va_end(ap);
     if (i)
         diag_note(m->diags, i->node->stmt->span, "at every rank, in `%s`", instance_text(m->arena, m->s, i));
@@ -71,7 +71,7 @@ static void __attribute__((format(printf, 4, 5))) reject_node(Machine *m, const 
 {
     va_list ap;
     va_start(ap, fmt);
-    fail(m, n->stmt->span, proof, fmt, ap);
+    fail(m, stmt_place(n->stmt), proof, fmt, ap);
     va_end(ap);
 }
 

@@ -212,14 +212,6 @@ const SchedText *load_schedule(Checker *c, const char *path, Span at)
     return s ? add_schedule(c, s, c->stock, at) : NULL;
 }
 
-const SchedText *parse_schedule(Arena *a, Diags *d, const char *path)
-{
-    Checker c = {.arena = a, .diags = d};
-    int before = diags_errors(d);
-    const SchedText *s = load_schedule(&c, path, (Span){0});
-    return diags_errors(d) == before ? s : NULL;
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -247,6 +239,19 @@ static void read_stock_schedules(Checker *c)
         qsort(paths.at, (size_t)paths.n, sizeof *paths.at, by_name);
     for (int i = 0; i < paths.n; i++)
         load_schedule(c, paths.at[i], (Span){0});
+}
+
+const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path)
+{
+    const FrontEnd in = {.stock_dir = stock_dir};
+    Checker c = {.arena = a, .diags = d, .in = &in};
+    int before = diags_errors(d);
+    c.stock = true;
+    if (stock_dir)
+        read_stock_schedules(&c);
+    c.stock = false;
+    const SchedText *s = load_schedule(&c, path, (Span){0});
+    return diags_errors(d) == before ? s : NULL;
 }
 
 static void read_stock(Checker *c)

@@ -67,7 +67,7 @@ static const Expr *piece(Scheduler *s, TensorId t, const Ast *a)
     return e;
 }
 
-static ChunkRef chunk(Scheduler *s, const Ast *a)
+ChunkRef chunk(Scheduler *s, const Ast *a)
 {
     ChunkRef ref = {.span = a->span, .all = a->kind == A_NAME};
     int tensor = tensor_of(s, a), i = 0;
@@ -81,7 +81,7 @@ static ChunkRef chunk(Scheduler *s, const Ast *a)
     return ref;
 }
 
-static void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
+void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
 {
     for (const Ast *a = first; a != end; a = a->next) {
         ChunkRef ref = chunk(s, a);
@@ -94,16 +94,16 @@ static void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end)
 }
 
 /* Outputs by heads stay at home: their parts are merged nowhere but in the rank's own. */
-static void outputs_stay(Scheduler *s, const Stmt *stmt)
+void outputs_stay(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs && s->exchanged >= 0; i++)
         if (stmt->refs[i].tensor == T_O) {
-            not_planned(s->c, stmt->refs[i].span, "an output that travels in a direction that exchanges", "keys that travel");
+            not_planned(s->c, stmt->by.src ? stmt->by : stmt->refs[i].span, "an output that travels in a direction that exchanges", "keys that travel");
             s->failed = true;
         }
 }
 
-static void once_each(Scheduler *s, const Stmt *stmt)
+void once_each(Scheduler *s, const Stmt *stmt)
 {
     for (int i = 0; i < stmt->nrefs; i++)
         for (int j = 0; j < i; j++)
@@ -122,7 +122,7 @@ static void needs_index(Scheduler *s, const ChunkRef *ref)
 /* ---- statements ---- */
 static Stmt *statements(Scheduler *s, AstList list);
 
-static int new_loop_variable(Scheduler *s, const Ast *a)
+int new_loop_variable(Scheduler *s, const Ast *a)
 {
     SchedText *t = s->text;
     int free = -1;
@@ -302,117 +302,12 @@ static void exchange_statement(Scheduler *s, const Ast *a, Stmt *out)
         fault(s, a->span, "exchange stands outside of loops and conditions");
 }
 
-/* ---- gather and scatter: each rank of a ring with each other one ---- */
-
-static const Expr *variable_plus(Scheduler *s, const Expr *x, int var, Span at)
-{
-    Expr *v = NEW(s->c->arena, Expr), *sum = NEW(s->c->arena, Expr);
-    *v = (Expr){.op = E_VAR, .value = var, .span = at};
-    *sum = (Expr){.op = E_ADD, .a = x, .b = v, .span = at};
-    return x ? sum : v;
-}
-
-static bool of_all_pieces(const Scheduler *s, const ChunkRef *ref)
-{
-    return s->text->pieces > 1 && (ref->tensor == T_KV || ref->tensor == T_DKV) && !ref->piece;
-}
-
-/* A statement about a chunk of keys without a piece is about all of them: `for pieces in 0 .. P - 1` around it, named by the
- * word, which no user's variable can be. */
-static Stmt *each_piece(Scheduler *s, Stmt *stmt)
-{
-    Stmt *loop = NEW(s->c->arena, Stmt);
-    Expr *zero = NEW(s->c->arena, Expr), *last = NEW(s->c->arena, Expr);
-    const Ast word = {.text = "pieces", .name_span = stmt->span};
-    int all = 0;
-    for (int i = 0; i < stmt->nrefs; i++)
-        all += of_all_pieces(s, &stmt->refs[i]);
-    const int first = stmt->kind == S_PASS ? 0 : 1; /* Q[..] with KV[..] */
-    if (stmt->kind == S_RETURN || !all || s->failed)
-        return stmt;
-    if (all != stmt->nrefs - first)
-        fault(s, stmt->span, "this passes all pieces of one tensor, and one piece or the whole of another; use a statement for each");
-    *zero = (Expr){.op = E_CONST, .span = stmt->span};
-    *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
-    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
-                    .body = stmt};
-    for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
-        if (of_all_pieces(s, &stmt->refs[i]))
-            stmt->refs[i].piece = variable_plus(s, NULL, loop->var, stmt->span);
-    return loop;
-}
-
-static int coordinate_over(Scheduler *s, const Ast *a)
-{
-    const SchedText *t = s->text;
-    const Ast *over = a->more.first;
-    for (int i = 0; over && i < t->coords; i++)
-        if (strcmp(t->coord_name[i], over->text) == 0)
-            return i;
-    if (over)
-        unknown_word(s->c, over->span, over->text, t->coord_name, t->coords, "coordinate");
-    else if (t->coords > 1)
-        diag_error(s->c->diags, a->span, "over which coordinate? Write %s ... over %s;", a->text, t->coord_name[t->coords - 1]);
-    s->failed |= over || t->coords > 1;
-    return 0;
-}
-
-static void check_collected(Scheduler *s, const ChunkRef *ref, bool gathers)
-{
-    const bool copy = ref->tensor == T_Q || ref->tensor == T_KV;
-    if (copy != gathers)
-        fault(s, ref->span, arena_printf(s->c->arena, gathers ? "%s is a sum: `scatter %s;` brings the parts of a sum to its owners"
-                                                              : "%s is a copy: `gather %s;` brings copies to all ranks",
-                                         tensor_names[ref->tensor], tensor_names[ref->tensor]));
-}
-
-/* `gather KV over b;` is `for s in 1 .. B - 1 { pass KV[a, b] to (a, b + s); }`, and `scatter dKV over b;` is
- * `for s in 1 .. B - 1 { pass dKV[a, b + s] to (a, b + s); }`: straight to each of the ring, one after the other. */
-static void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
-{
-    const bool gathers = strcmp(a->text, "gather") == 0;
-    const int over = coordinate_over(s, a);
-    Stmt *pass = NEW(s->c->arena, Stmt);
-    Expr *one = NEW(s->c->arena, Expr), *last = NEW(s->c->arena, Expr);
-    *pass = (Stmt){.kind = S_PASS, .span = a->span};
-    chunks(s, pass, a->args.first, NULL);
-    once_each(s, pass);
-    if (over == s->exchanged)
-        fault(s, a->span, arena_printf(s->c->arena, "this direction exchanges over %s; %s over another coordinate", s->text->coord_name[over],
-                                       a->text));
-    out->var = new_loop_variable(s, a); /* named by the word, which no user's variable can be */
-    if (out->var < 0)
-        return;
-    s->in_scope[out->var] = true;
-    s->loop_at[out->var] = a->span;
-    *one = (Expr){.op = E_CONST, .value = 1, .span = a->span};
-    *last = (Expr){.op = E_SUB, .a = variable_plus(s, NULL, MAX_COORDS + over, a->span), .b = one, .span = a->span};
-    out->var_name = a->text;
-    out->lo = one;
-    out->hi = last;
-    for (int i = 0; i < s->text->coords; i++) {
-        const Expr *own = variable_plus(s, NULL, i, a->span), *away = variable_plus(s, own, out->var, a->span);
-        pass->to[i] = i == over ? away : own;
-        for (int j = 0; j < pass->nrefs; j++) {
-            const Expr *at = !pass->refs[j].all ? pass->refs[j].index[i] : i == s->exchanged ? NULL : own;
-            pass->refs[j].index[i] = i == over && !gathers ? variable_plus(s, at, out->var, a->span) : at;
-        }
-    }
-    for (int j = 0; j < pass->nrefs; j++) {
-        check_collected(s, &pass->refs[j], gathers);
-        pass->refs[j].heads |= pass->refs[j].all && s->exchanged >= 0;
-        pass->refs[j].all = false;
-    }
-    out->body = each_piece(s, pass);
-    s->in_scope[out->var] = false;
-}
-
 /* Statements that a later version plans, and what serves today. */
 static void refuse(Scheduler *s, const Ast *a)
 {
     static const struct { const char *word, *use; } later[] = {
         {"stage", "chunks in device memory"},       {"fetch", "chunks in device memory"},
-        {"use", "the statements of that schedule"}, {"exchange", "one `exchange ... ->` for each direction"},
+        {"exchange", "one `exchange ... ->` for each direction"},
     };
     for (int i = 0; i < countof(later); i++)
         if (strcmp(later[i].word, a->text) == 0)
@@ -428,6 +323,8 @@ static Stmt *statement(Scheduler *s, const Ast *a)
         {A_PASS, S_PASS, pass_statement},        {A_RETURN, S_RETURN, return_statement},
         {A_EXCHANGE, S_EXCHANGE, exchange_statement}, {A_COLLECTIVE, S_FOR, collective_statement},
     };
+    if (a->kind == A_USE)
+        return use_statement(s, a);
     for (int i = 0; i < countof(kinds); i++) {
         if (kinds[i].kind != a->kind)
             continue;
@@ -445,7 +342,7 @@ static Stmt *statements(Scheduler *s, AstList list)
     Stmt *first = NULL, **end = &first;
     for (const Ast *a = list.first; a; a = a->next) {
         *end = statement(s, a);
-        if (*end)
+        while (*end) /* of a `use` there are several */
             end = &(*end)->next;
     }
     return first;
@@ -490,14 +387,15 @@ static int find_exchanged(Scheduler *s, const Ast *phase)
     return exchanged;
 }
 
-static const Phase *direction(Scheduler *s, const Ast *phase)
+static const Phase *direction(Scheduler *s, const Ast *phase, Travel travel)
 {
     Phase *out = NEW(s->c->arena, Phase);
     s->backward = phase->kind == A_BACKWARD;
+    s->travel = travel;
     s->exchanged = find_exchanged(s, phase);
     memset(s->home, 0, sizeof s->home);
     *out = (Phase){.span = phase->span, .body = statements(s, phase->body), .exchanges = s->exchanged >= 0};
-    if (!out->body)
+    if (!out->body && !s->failed)
         fault(s, phase->span, "this computes nothing");
     return out;
 }
@@ -533,26 +431,54 @@ static void require(Scheduler *s, const Ast *a)
     s->text->requires = r;
 }
 
-static void check_phases(Scheduler *s, const Ast *a)
+static void written(Scheduler *s, const Ast *phase)
 {
     SchedText *t = s->text;
-    for (const Ast *phase = a->body.first; phase; phase = phase->next) {
-        if (phase->kind == A_REQUIRE) {
-            require(s, phase);
-            continue;
-        }
-        const Phase *out = direction(s, phase);
-        if (phase->kind == A_FORWARD) {
-            set_phase(s, &t->forward, out);
-            continue;
-        }
-        int only = phase->args.n ? travel_of(s, phase->args.first) : TRAVELS;
-        if (phase->args.n > 1)
-            fault(s, phase->args.last->span, "one of 'keys' and 'queries' is enough here");
-        for (int travel = 0; travel < TRAVELS; travel++)
-            if (only == travel || only == TRAVELS)
-                set_phase(s, &t->backward[travel], out);
+    const bool backward = phase->kind == A_BACKWARD;
+    const int only = phase->args.n && backward ? travel_of(s, phase->args.first) : TRAVELS;
+    const Phase *out = direction(s, phase, only < 0 ? TRAVELS : (Travel)only);
+    if (phase->args.n > 1)
+        fault(s, phase->args.last->span, "one of 'keys' and 'queries' is enough here");
+    if (!backward)
+        set_phase(s, &t->forward, out);
+    for (int travel = 0; backward && travel < TRAVELS; travel++)
+        if (only == travel || only == TRAVELS)
+            set_phase(s, &t->backward[travel], out);
+}
+
+/* `backward queries mirrors keys;`, `forward mirrors keys;` */
+static void mirrored(Scheduler *s, const Ast *phase)
+{
+    const bool backward = phase->kind == A_BACKWARD;
+    const Ast *word = ast_at(phase->args, backward);
+    if (phase->args.n != 2 + backward || strcmp(word->text, "mirrors") != 0) {
+        fault(s, phase->span, backward ? "a direction is its statements, `backward queries { ... }`, or `backward queries mirrors keys;`"
+                                       : "a direction is its statements, `forward { ... }`, or `forward mirrors keys;`");
+        return;
     }
+    const int to = backward ? travel_of(s, phase->args.first) : TRAVELS, of = travel_of(s, word->next);
+    const Phase *source = of < 0 ? NULL : s->text->backward[of];
+    s->backward = backward;
+    if (to >= 0 && of >= 0 && (!source || to == of))
+        fault(s, word->next->span, arena_printf(s->c->arena, "there is no `backward %s { ... }` here that this could mirror", travel_names[of]));
+    else if (to >= 0 && of >= 0)
+        set_phase(s, backward ? &s->text->backward[to] : &s->text->forward, mirror(s, source, phase->span));
+}
+
+static void check_phases(Scheduler *s, const Ast *a)
+{
+    static const AstKind mirrors[] = {A_BACKWARD, A_FORWARD}; /* a forward may mirror a backward that mirrors */
+    SchedText *t = s->text;
+    for (const Ast *phase = a->body.first; phase; phase = phase->next) {
+        if (phase->kind == A_REQUIRE)
+            require(s, phase);
+        else if (phase->has_body)
+            written(s, phase);
+    }
+    for (int i = 0; i < countof(mirrors) && !s->failed; i++)
+        for (const Ast *phase = a->body.first; phase; phase = phase->next)
+            if (phase->kind == mirrors[i] && !phase->has_body)
+                mirrored(s, phase);
     if (s->failed)
         return;
     if (!t->forward)

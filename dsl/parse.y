@@ -39,14 +39,14 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text);
 
 %token MASK "mask" SCHEDULE "schedule" OVER "over" OF "of" PIECES "pieces" FORWARD "forward" BACKWARD "backward"
 %token FOR "for" IN "in" IF "if" ATTEND "attend" GRAD "grad" WITH "with" PASS "pass" TO "to" RETURN "return"
-%token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
+%token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" USE "use" FILE_ "file" AT "at" AND "and" OR "or" NOT "not" MOD "mod"
 %token DOTDOT ".." ARROW "->" BIARROW "<->" LE "<=" GE ">=" EQ "==" NE "!="
 %token IDENT "a name"
 %token <node> NUMBER "a number" STRING "a string"
 
-%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary index
+%type <node> item setting value punct name title word call mask schedule pieces coord phase stmt ref expr primary index along
 %type <list> items settings values values1 block params names coords phases stmts stmt_block refs words exprs later
-%type <list> exchanged over indices
+%type <list> exchanged over indices alongs bases
 
 %left OR
 %left AND
@@ -127,6 +127,7 @@ word: IDENT                                 { $$ = ast_word(p, A_NAME, @1); }
     | EXCHANGE                              { $$ = ast_word(p, A_NAME, @1); }
     | LATER                                 { $$ = ast_word(p, A_NAME, @1); }
     | COLLECTIVE                            { $$ = ast_word(p, A_NAME, @1); }
+    | USE                                   { $$ = ast_word(p, A_NAME, @1); }
     ;
 
 title: name
@@ -222,6 +223,8 @@ phase: FORWARD stmt_block                   { $$ = ast_word(p, A_FORWARD, @1); $
     | BACKWARD stmt_block                   { $$ = ast_word(p, A_BACKWARD, @1); $$->body = $2; $$->has_body = true; }
     | BACKWARD words stmt_block             { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->body = $3;
                                               $$->has_body = true; $$->span = span_join(@1, @2); }
+    | FORWARD words ';'                     { $$ = ast_word(p, A_FORWARD, @1); $$->args = $2; $$->span = @$; }
+    | BACKWARD words ';'                    { $$ = ast_word(p, A_BACKWARD, @1); $$->args = $2; $$->span = @$; }
     ;
 
 stmt_block: '{' stmts '}'                   { $$ = $2; }
@@ -254,6 +257,7 @@ stmt: FOR name IN expr DOTDOT expr stmt_block
                                               $4->kind = A_COORD; $$->more = ast_list($4); $$->span = @$; }
     | EXCHANGE exchanged BIARROW name over ';' { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     | COLLECTIVE refs over ';'              { $$ = ast_word(p, A_COLLECTIVE, @1); $$->args = $2; $$->more = $3; $$->span = @$; }
+    | USE title OVER '(' alongs ')' bases ';' { $$ = $2; $$->kind = A_USE; $$->args = $5; $$->more = $7; $$->span = @$; }
     | LATER later ';'                       { $$ = ast_word(p, A_LATER, @1); $$->args = $2; $$->span = @$; }
     ;
 
@@ -268,6 +272,18 @@ indices: index                              { $$ = ast_list($1); }
 
 index: expr
     | '*'                                   { $$ = ast_word(p, A_STAR, @1); }
+    ;
+
+alongs: along                               { $$ = ast_list($1); }
+    | alongs ',' along                      { $$ = ast_add($1, $3); }
+    ;
+
+along: name
+    | name OF name                          { $$ = $1; $$->args = ast_list($3); $$->span = @$; }
+    ;
+
+bases: %empty                               { $$ = ast_list(NULL); }
+    | WITH refs                             { $$ = $2; }
     ;
 
 refs: ref                                   { $$ = ast_list($1); }

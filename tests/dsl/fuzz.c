@@ -54,7 +54,7 @@ static void run_front_end(Arena *a, Diags *d, const char *path)
 
 static void run_schedule(Arena *a, Diags *d, const char *path)
 {
-    const SchedText *s = parse_schedule(a, d, path);
+    const SchedText *s = parse_schedule(a, d, folder("BURST_STOCK"), path);
     if ((s != NULL) != (diags_errors(d) == 0))
         abort();
 }

@@ -113,7 +113,7 @@ static void a_mended_schedule_is_none(void **state)
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     const char *text = "schedule x over (r of G) { forward { attend Q[r] with KV[r] } backward { grad Q[r] with KV[r]; } }\n";
-    assert_null(parse_schedule(a, d, memory_file(a, text)));
+    assert_null(parse_schedule(a, d, NULL, memory_file(a, text)));
     assert_int_equal(diags_errors(d), 1);
     assert_string_equal(diags_first(d), "expected ';' here");
     close_files();

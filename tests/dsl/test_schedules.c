@@ -120,6 +120,53 @@ static void exchanges(void **state)
     arena_free(a);
 }
 
+#define DERIVED                                                    \
+    "schedule derived over (o of O, i of I) {\n"                   \
+    "  forward mirrors queries;\n"                                 \
+    "  backward queries mirrors keys;\n"                           \
+    "  backward keys {\n"                                          \
+    "    for s in 0 .. O - 1 { use ring over (i) with KV[o - s, i + 1]; }\n" \
+    "    return dKV;\n"                                            \
+    "  }\n"                                                        \
+    "}\n"
+
+/* ring's `for s ... { if ... { pass KV[r - s] to (r + 1); } grad Q[r] with KV[r - s]; if ... { pass dKV ... } }`, along i of [o - s, i + 1]. */
+static void a_schedule_that_is_used(void **state)
+{
+    (void)state;
+    enum { O = 0, I = 1 };
+    Arena *a = arena_new();
+    const SchedText *t = schedule_of(a, DERIVED);
+    const Stmt *own = t->backward[TRAVEL_KEYS]->body, *loop = own->body, *pass = loop->body->body, *grad = loop->body->next;
+    const int64_t var[MAX_SCHED_VARS] = {[O] = 5, [I] = 2, [MAX_COORDS + O] = 7, [MAX_COORDS + I] = 4, [FIRST_LOOP] = 3, 1}; /* s, s2 */
+    assert_string_equal(t->var_name[FIRST_LOOP + 1], "s2");
+    assert_true(loop->kind == S_FOR && loop->var == FIRST_LOOP + 1 && !loop->next);
+    assert_int_equal(expr_eval(loop->hi, 0, 0, var, NULL), 3);
+    assert_true(pass->kind == S_PASS && expr_eval(pass->to[O], 0, 0, var, NULL) == 5 && expr_eval(pass->to[I], 0, 0, var, NULL) == 3);
+    assert_true(expr_eval(pass->refs[0].index[O], 0, 0, var, NULL) == 2 && expr_eval(pass->refs[0].index[I], 0, 0, var, NULL) == 2);
+    assert_true(grad->kind == S_GRAD && expr_eval(grad->refs[0].index[O], 0, 0, var, NULL) == 5 && grad->refs[1].tensor == T_KV);
+    assert_true(own->next->kind == S_RETURN && !own->next->next && !own->next->by.src); /* ring's is left out */
+    assert_memory_equal(t->source->text + grad->by.begin, "use ring", 8);
+    assert_true(grad->span.src != t->source && strstr(grad->span.src->name, "ring.sched"));
+    arena_free(a);
+}
+
+static void directions_that_mirror(void **state)
+{
+    (void)state;
+    Arena *a = arena_new();
+    const SchedText *t = schedule_of(a, DERIVED);
+    const Stmt *queries = t->backward[TRAVEL_QUERIES]->body, *forward = t->forward->body;
+    const Stmt *grad = queries->body->body->next, *sums = grad->next->body, *attend = forward->body->body->next;
+    assert_true(grad->kind == S_GRAD && grad->refs[0].tensor == T_Q && grad->refs[1].tensor == T_KV);
+    const int64_t var[MAX_SCHED_VARS] = {5, 2, [FIRST_LOOP] = 3, 1};
+    assert_true(expr_eval(grad->refs[0].index[0], 0, 0, var, NULL) == 2 && expr_eval(grad->refs[1].index[0], 0, 0, var, NULL) == 5);
+    assert_true(queries->body->body->body->refs[0].tensor == T_Q && sums->refs[0].tensor == T_DQ && queries->next->refs[0].tensor == T_DQ);
+    assert_true(attend->kind == S_ATTEND && attend->refs[0].tensor == T_Q && attend->next->body->refs[0].tensor == T_O);
+    assert_true(forward->next->kind == S_RETURN && forward->next->refs[0].tensor == T_O);
+    arena_free(a);
+}
+
 /* A span of a statement reaches from its word to its ';' or to where its body begins. */
 static void spans_of_statements(void **state)
 {
@@ -143,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_as_written), cmocka_unit_test(forward_tree), cmocka_unit_test(backward_tree),
         cmocka_unit_test(two_levels),      cmocka_unit_test(exchanges),    cmocka_unit_test(spans_of_statements),
+        cmocka_unit_test(a_schedule_that_is_used), cmocka_unit_test(directions_that_mirror),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static inline const Program *program_of(Arena *a, const char *topo, const char *
 static inline const SchedText *schedule_of(Arena *a, const char *text)
 {
     Diags *d = diags_new(a);
-    const SchedText *s = parse_schedule(a, d, memory_file(a, text));
+    const SchedText *s = parse_schedule(a, d, DSL_STOCK, memory_file(a, text));
     diags_print(d, stderr);
     close_files();
     assert_non_null(s);

@@ -142,6 +142,46 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
   }
 }
 """),
+    "one_text": ([(4,), (7,)], """schedule one_text over (r of G) {
+  backward keys {
+    for s in 0 .. G - 1 {
+      if s < G - 1 { pass KV[r - s] to (r + 1); }
+      grad Q[r] with KV[r - s];
+      if s > 0 { pass dKV[r - s] to (r - s); }
+    }
+  }
+  backward queries mirrors keys;
+  forward mirrors keys;
+}
+"""),
+    "used": ([(2, 2), (2, 3), (3, 2)], """schedule used over (o of O, i of I) {
+  forward mirrors queries;
+  backward keys {
+    for s in 0 .. O - 1 {
+      if s < O - 1 { pass KV[o - s, i] to (o + 1, i); }
+      use biring over (i of I) with KV[o - s, i];
+    }
+    return dKV;
+  }
+  backward queries mirrors keys;
+}
+"""),
+    "usp_used": ([(2, 2), (3, 2)], """schedule usp_used over (r of R, h of H) {
+  forward { exchange Q, KV over h; use gather over (r); exchange O over h; }
+  backward keys { exchange Q, KV over h; use ring over (r); return dKV; exchange dQ, dKV over h; }
+  backward queries mirrors keys;
+}
+"""),
+    "used_in_pieces": ([(2, 2), (3, 2)], """schedule used_in_pieces over (o of O, i of I) pieces 2 {
+  forward mirrors keys;
+  backward keys {
+    gather KV over o;
+    for s in 0 .. O - 1 { use bidirectional over (i) with KV[o - s, i]; }
+    return dKV;
+  }
+  backward queries { for s in 0 .. O - 1 { gather Q[o - s, i] over i; if s < O - 1 { pass Q[o - s, i] to (o + 1, i); } for t in 0 .. I - 1 { grad Q[o - s, i - t] with KV[o, i]; } } return dQ; }
+}
+"""),
     "usp_back": ([(2, 2), (3, 2)], """schedule usp_back over (r of R, h of H) {
   forward {
     for x in 0 .. R - 1 {
@@ -230,7 +270,8 @@ def points():
             length = LENGTHS[(at + at // len(RATIOS)) % len(LENGTHS)]
             yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), heads, kv_heads, 8, length, mesh=mesh)
     shared = [("usp", mesh, travel) for mesh, travel in itertools.product(SHARED, ("keys", "queries"))]
-    shared += [(f'"{name}.sched"', mesh, "keys") for name, (meshes, _) in TEXTS.items() for mesh in meshes]
+    shared += [(f'"{name}.sched"', mesh, travel) for name, (meshes, text) in TEXTS.items() for mesh in meshes
+               for travel in (("keys", "queries") if "mirrors" in text else ("keys",))]
     for schedule, mesh, travel in shared:
         at = next(turn)
         heads, kv_heads = RATIOS[at % len(RATIOS)]

@@ -7,7 +7,7 @@
 const SchedText *schedule_file(Arena *a, const char *path)
 {
     Diags *d = diags_new(a);
-    const SchedText *t = parse_schedule(a, d, path);
+    const SchedText *t = parse_schedule(a, d, STOCK_DIR, path);
     diags_print(d, stdout);
     return t;
 }

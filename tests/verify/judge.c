@@ -36,11 +36,11 @@ static void judge_direction(const SchedText *t, Shape shape, int phase)
     arena_free(a);
 }
 
-static void judge(Shape shape)
+static void judge(Shape shape, bool uses)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    const SchedText *t = parse_schedule(a, d, path);
+    const SchedText *t = parse_schedule(a, d, uses ? STOCK_DIR : NULL, path);
     if (!t)
         say("text", printed(a, d));
     for (int phase = 0; t && phase < PHASES; phase++)
@@ -50,10 +50,13 @@ static void judge(Shape shape)
     arena_free(a);
 }
 
-static bool copy_text(size_t length)
+/* *uses: whether it may use another one. */
+static bool copy_text(size_t length, bool *uses)
 {
     static char text[MOST_TEXT];
     FILE *f = length < sizeof text && fread(text, 1, length, stdin) == length ? fopen(path, "w") : NULL;
+    text[f ? length : 0] = 0;
+    *uses = strstr(text, "use ");
     return f && fwrite(text, 1, length, f) == length && fclose(f) == 0;
 }
 
@@ -61,6 +64,7 @@ int main(void)
 {
     int size[MOST_SIZES], n = 0, given;
     size_t length;
+    bool uses;
     while (scanf("%d", &given) == 1) {
         memset(size, 0, sizeof size);
         for (n = 0; given && n < MOST_SIZES; n++) {
@@ -68,9 +72,9 @@ int main(void)
             if (scanf("%d", &given) != 1)
                 return EXIT_FAILURE;
         }
-        if (given || scanf("%zu", &length) != 1 || getchar() != '\n' || !copy_text(length))
+        if (given || scanf("%zu", &length) != 1 || getchar() != '\n' || !copy_text(length, &uses))
             return EXIT_FAILURE;
-        judge((Shape){size[0], size[1], size[2], size[3]});
+        judge((Shape){size[0], size[1], size[2], size[3]}, uses);
         fflush(stdout);
     }
     return EXIT_SUCCESS;

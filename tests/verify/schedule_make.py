@@ -3,13 +3,16 @@ import math
 import re
 
 COORDS, SIZES = ("a", "b", "c"), ("A", "B", "C")
+USED = {  # shipped schedules by what they move and how many coordinates they have
+    ("KV", 1): ["ring", "near", "biring", "gather", "doubling", "bidirectional"], ("Q", 1): ["ring", "near", "biring"],
+    ("KV", 2): ["burst", "double_ring", "mesh"], ("Q", 2): ["burst", "double_ring", "mesh"]}
 
 
 class Maker:
     """One direction. A ring, a gather, straight passes or doubling along each coordinate, of keys or of queries; or a walk."""
 
-    def __init__(self, rng, sizes, pieces, heads, backward):
-        self.rng, self.sizes, self.pieces, self.heads, self.backward = rng, sizes, pieces, heads, backward
+    def __init__(self, rng, sizes, pieces, heads, backward, travel="keys"):
+        self.rng, self.sizes, self.pieces, self.heads, self.backward, self.travel = rng, sizes, pieces, heads, backward, travel
         self.n, self.lines = len(sizes), []
         self.style = rng.choice(["whole", "each", "loop"]) if pieces > 1 else "whole"
 
@@ -72,6 +75,7 @@ class Maker:
         self.step = {i: self.stride(self.sizes[i]) for i in axes}
         self.mode = {i: self.rng.choice(["ring", "ring", "straight", "gather", "doubling"]) for i in axes}
         self.home = {t: self.rng.choice(["return", "straight", "carry", "scatter", "halving"]) for t in ("Q", "KV")}
+        self.used = self.choose_used(kind)
         self.level(0)
         for tensor in ("Q", "KV"):
             self.bring_home(tensor)
@@ -85,7 +89,28 @@ class Maker:
         other = [i for i in self.levels if self.mover[i] == "Q"] if tensor == "KV" else []
         return [f"{self.var[i]} == {0 if at == 'first' else f'{SIZES[i]} - 1'}" for i in other]
 
+    def choose_used(self, kind):
+        """A schedule for the innermost levels, or none."""
+        n = self.rng.randint(1, 2)
+        moves = kind if not self.backward else {"keys": "KV", "queries": "Q"}.get(self.travel)
+        wrong = self.chance(3)
+        if not self.chance(25) or n > len(self.levels) or (kind != moves and not wrong) or (kind == "Q" and not self.backward):
+            return None
+        names = [name for name in USED.get((moves, n), []) if name != "bidirectional" or self.pieces == 2 or wrong]
+        if names and not wrong:
+            self.home = {"Q": "return", "KV": "return"}
+        return (self.rng.choice(names), n) if names else None
+
+    def use(self, name, n):
+        depth = len(self.levels) - n
+        bases = [self.chunk(t, moved).replace("@", "") for t in ("Q", "KV") if (moved := self.moved(t, depth)) or self.chance(20)]
+        over = ", ".join(COORDS[i] + (f" of {SIZES[i]}" if self.chance(20) else "") for i in self.levels[depth:])
+        self.add(f"use {name} over ({over}){' with ' if bases else ''}{', '.join(bases)};")
+
     def level(self, depth):
+        if self.used and depth == len(self.levels) - self.used[1]:
+            self.use(*self.used)
+            return
         if depth == len(self.levels):
             verb = "grad" if self.backward else "attend"
             self.keys(f"{verb} {self.chunk('Q', self.moved('Q', depth))} with {self.chunk('KV', self.moved('KV', depth))};")
@@ -306,10 +331,16 @@ def make(rng):
     pieces = rng.randint(2, 3) if heads is None and rng.random() < 0.3 else 1
     head = ", ".join(f"{c} of {s}" for c, s in zip(COORDS[:n], SIZES))
     lines = [f"schedule random over ({head})" + (f" pieces {pieces}" if pieces > 1 else "") + " {"]
+    travel, mirrors = rng.choice(["keys", "queries", None]), rng.random() < 0.15
     for backward in (False, True):
-        lines.append(rng.choice(["backward keys {", "backward queries {", "backward {"]) if backward else "forward {")
         here = heads if rng.random() < 0.85 else None
-        lines += Maker(rng, sizes, pieces, here, backward).direction() + ["}"]
+        head = " ".join(["backward", *([travel] if travel else [])]) if backward else "forward"
+        if backward or not mirrors or not travel or rng.random() < 0.5:
+            lines += [head + " {", *Maker(rng, sizes, pieces, here, backward, travel).direction(), "}"]
+        else:
+            lines.append(f"forward mirrors {travel};")
+    if mirrors and travel:
+        lines.append(f"backward {'queries' if travel == 'keys' else 'keys'} mirrors {travel if rng.random() < 0.97 else 'queries'};")
     return sizes, lines + ["}"]
 
 

@@ -1,4 +1,5 @@
 """A .sched text read from docs/language.md alone, sharing nothing with burstc: statements as tuples, expressions as functions.
+`use` and `mirrors` are replaced by the statements that they stand for.
 
 Expressions are (evaluate(names) -> int, names read, text). What the language does not know is Wrong.
 """
@@ -9,12 +10,12 @@ TOKEN = re.compile(r"\s+|#[^\n]*|(\d+|[A-Za-z_]\w*|\.\.|->|<=|>=|==|!=|[-+*/^<>=
 COPIES, SUMS = ("Q", "KV"), ("O", "dQ", "dKV")
 KEYS = ("KV", "dKV")
 KNOWN = {"forward": ("Q", "KV", "O"), "backward": ("Q", "KV", "dQ", "dKV")}
-WORDS = {"for", "in", "if", "attend", "grad", "with", "pass", "to", "return", "exchange", "gather", "scatter", "and", "or", "not", "mod",
+WORDS = {"use", "for", "in", "if", "attend", "grad", "with", "pass", "to", "return", "exchange", "gather", "scatter", "and", "or", "not", "mod",
          "over", "of", "schedule", "pieces", "forward", "backward"}
 
 Expr = collections.namedtuple("Expr", "value reads own")  # own: coordinates added once, and not in any other way
 Ref = collections.namedtuple("Ref", "tensor index piece")  # index None: none is written; an entry None: *
-Schedule = collections.namedtuple("Schedule", "coords sizes pieces directions")  # directions: {"backward keys": statements}
+Schedule = collections.namedtuple("Schedule", "name coords sizes pieces directions")  # directions: {"backward keys": statements}
 
 
 class Wrong(Exception):
@@ -194,6 +195,17 @@ class Reader:
         self.take(";")
         return refs, way, over
 
+    def read_use(self):
+        schedule, bases = self.take(), []
+        self.take("over")
+        self.take("(")
+        over = self.listed(lambda: (self.name(), self.name() if self.took("of") else None))
+        self.take(")")
+        if self.took("with"):
+            bases = self.listed(self.ref)
+        self.take(";")
+        return schedule, over, bases
+
     def ref(self):
         tensor, index, piece = self.take(), None, None
         expect(tensor in COPIES + SUMS, f"no tensor {tensor!r}")
@@ -213,19 +225,19 @@ class Reader:
 
     def schedule(self):
         self.take("schedule")
-        self.take()
+        name = self.take()
         self.take("over")
         self.take("(")
         coords = self.listed(self.coordinate)
         self.take(")")
         pieces = int(self.take()) if self.took("pieces") else 1
-        directions = {}
+        directions, mirrors = {}, []
         self.take("{")
         while not self.took("}"):
-            self.direction(directions)
-        return Schedule([c for c, size in coords], [size for c, size in coords], pieces, directions)
+            self.direction(directions, mirrors)
+        return Schedule(name, [c for c, size in coords], [size for c, size in coords], pieces, directions), mirrors
 
-    def direction(self, directions):
+    def direction(self, directions, mirrors):
         word = self.take()
         if word == "require":
             self.expression()
@@ -233,14 +245,147 @@ class Reader:
             return
         expect(word in ("forward", "backward"), f"no direction {word!r}")
         only = self.take() if self.next() in ("keys", "queries") else None
+        if self.took("mirrors"):
+            expect((only is None) == (word == "forward"), "which direction mirrors?")
+            mirrors.append((f"{word} {only}" if only else word, f"backward {self.take()}"))
+            self.take(";")
+            return
         body = self.block()
         for name in [word] if word == "forward" else [f"backward {t}" for t in ("keys", "queries") if only in (None, t)]:
             expect(name not in directions, f"{name} is given twice")
             directions[name] = body
 
 
-def read_schedule(text):
+# ---- what stands for other statements: `use` and `mirrors` ----
+
+MIRRORS = {"backward": {"Q": "KV", "KV": "Q", "dQ": "dKV", "dKV": "dQ"}, "forward": {"Q": "Q", "KV": "KV", "dQ": "O", "dKV": None}}
+
+
+def mirrored(statements, names):
+    """The same with other tensors; without those that have none."""
+    result = []
+    for word, *rest in statements:
+        if word in ("for", "if"):
+            body = mirrored(rest[-1], names)
+            result += [(word, *rest[:-1], body)] if body else []
+        elif word in ("attend", "grad"):
+            expect((rest[0].tensor, rest[1].tensor) == ("Q", "KV"), "Q with KV")
+            q, kv = (ref._replace(tensor=names[ref.tensor]) for ref in rest)
+            result.append(("grad", kv, q) if names["Q"] == "KV" else ("attend", q, kv))
+        else:
+            expect(all(ref.tensor in KNOWN["backward"] for ref in rest[0]), "no such tensor in backward")
+            refs = [ref._replace(tensor=names[ref.tensor]) for ref in rest[0] if names.get(ref.tensor)]
+            result += [(word, refs, *rest[1:])] if refs else []
+    return result
+
+
+class Renamed:
+    """The values of names of a schedule that is used, from those of the one that uses it."""
+
+    def __init__(self, names, to):
+        self.names, self.to = names, to
+
+    def __getitem__(self, name):
+        return 0 if self.to[name] is None else self.names[self.to[name]]
+
+
+class User:
+    """Writes statements of one direction of another schedule as statements here."""
+
+    def __init__(self, here, there, over, bases, heads):
+        self.here, self.there = here, there
+        self.axes = [here.coords.index(name) for name in over]
+        own = [None if name == heads else Expr(lambda names: 0, {name}, {name}) for name in here.coords]
+        self.base = {"Q": own, "KV": own, **{ref.tensor: ref.index for ref in bases}}
+        self.own = own
+        self.to = {**{name: None for name in there.coords}, **{n: here.sizes[i] for n, i in zip(there.sizes, self.axes)}}
+
+    def expression(self, e):
+        if e is None:
+            return None
+        to = dict(self.to)
+        return Expr(lambda names: e.value(Renamed(names, to)), {to[n] for n in e.reads if to[n] is not None}, set())
+
+    def place(self, index, base):
+        full = list(base)
+        for e, axis in zip(index if index is not None else [None] * len(self.axes), self.axes):
+            full[axis] = self.moved(base[axis], self.expression(e))
+        return full
+
+    @staticmethod
+    def moved(base, e):
+        return base if e is None else Expr(lambda names: base.value(names) + e.value(names), base.reads | e.reads, base.own)
+
+    def ref(self, ref):
+        return Ref(ref.tensor, self.place(ref.index, self.base["KV" if ref.tensor in KEYS else "Q"]), self.expression(ref.piece))
+
+    def statements(self, body):
+        return [self.statement(*s) for s in body if s[0] != "return"]
+
+    def statement(self, word, *rest):
+        if word == "for":
+            name, first, last, body = rest
+            first, last = self.expression(first), self.expression(last)
+            self.to[name] = f"{name}'{id(body)}"
+            return "for", self.to[name], first, last, self.statements(body)
+        if word == "if":
+            return "if", self.expression(rest[0]), self.statements(rest[1])
+        if word in ("attend", "grad"):
+            return word, self.ref(rest[0]), self.ref(rest[1])
+        refs = [self.ref(r) for r in rest[0]]
+        if word == "pass":
+            return word, refs, self.place(rest[1], [e or Expr(lambda names: 0, {c}, {c}) for e, c in zip(self.own, self.here.coords)])
+        over = self.there.coords.index(rest[1]) if rest[1] else 0
+        return word, refs, self.here.coords[self.axes[over]]
+
+
+def used(here, direction, heads, library, name, over, bases):
+    expect(name in library, f"no schedule {name!r}")
+    there = library[name]
+    bodies = [there.directions.get(d) for d in direction]
+    expect(bodies[0] is not None and all(body is bodies[0] for body in bodies), f"no such direction of {name}")
+    expect(all(s[0] != "exchange" for s in bodies[0]), f"{name} exchanges")
+    expect(there.pieces in (1, here.pieces), f"pieces of {name}")
+    names = [c for c, size in over]
+    expect(len(names) == len(there.coords) == len(set(names)) and set(names) <= set(here.coords), f"coordinates of {name}")
+    expect(all(size in (None, here.sizes[here.coords.index(c)]) for c, size in over), "another size")
+    expect(heads not in names, "over what is exchanged")
+    expect(len({ref.tensor for ref in bases}) == len(bases), "twice")
+    for ref in bases:
+        expect(ref.tensor in COPIES and ref.index is not None and ref.piece is None and len(ref.index) == len(here.coords), "Q[...] and KV[...]")
+        expect(all((e is None) == (c == heads) for e, c in zip(ref.index, here.coords)), "* for what is exchanged, and only there")
+        expect(all(e is None or c in e.own for e, c in zip(ref.index, here.coords)), "own coordinate")
+    return User(here, there, names, bases, heads).statements(bodies[0])
+
+
+def expanded(here, direction, heads, library, statements):
+    result = []
+    for s in statements:
+        if s[0] == "use":
+            result += used(here, direction, heads, library, *s[1:])
+        else:
+            result.append((*s[:-1], expanded(here, direction, heads, library, s[-1])) if s[0] in ("for", "if") else s)
+    return result
+
+
+def derive(schedule, mirrors, library):
+    """In place: statements for every `use`, then directions for every `mirrors`."""
+    written = {}
+    for name, body in schedule.directions.items():
+        written.setdefault(id(body), (body, []))[1].append(name)
+    for body, names in written.values():
+        over = [s[3] or schedule.coords[0] for s in body if s[0] == "exchange"]
+        full = expanded(schedule, names, over[0] if over else None, library, body)
+        schedule.directions.update(dict.fromkeys(names, full))
+    for name, source in sorted(mirrors):  # backwards first
+        expect(source in schedule.directions and name not in schedule.directions, f"{name} cannot mirror {source}")
+        schedule.directions[name] = mirrored(schedule.directions[source], MIRRORS[name.split()[0]])
+    expect("forward" in schedule.directions and len(schedule.directions) > 1, "a forward and a backward")
+
+
+def read_schedule(text, library=None):
     reader = Reader(text)
-    schedule = reader.schedule()
+    schedule, mirrors = reader.schedule()
     expect(not reader.next(), "a file has one schedule")
+    derive(schedule, mirrors, library or {})
     return schedule

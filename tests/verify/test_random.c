@@ -115,7 +115,7 @@ static void judge_text(Shape shape, Random *r, Counts *n)
     FILE *f = fopen("random.sched", "w"); /* text_write_file makes sure of the disk, each time */
     assert_true(f && fputs(text.at, f) >= 0 && fclose(f) == 0);
     text_free(&text);
-    const SchedText *t = parse_schedule(a, d, "random.sched");
+    const SchedText *t = parse_schedule(a, d, NULL, "random.sched");
     n->texts++;
     n->no_schedule += !t;
     for (int phase = 0; t && phase < 2; phase++) /* one backward for both travels */

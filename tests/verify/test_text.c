@@ -89,7 +89,7 @@ static void try_text(Counts *n, const Text *text, const Shape *shapes, int count
     Diags *d = diags_new(a);
     const char *path = "mutant.sched";
     assert_int_equal(text_write_file(text, path), 0);
-    const SchedText *t = parse_schedule(a, d, path);
+    const SchedText *t = parse_schedule(a, d, STOCK_DIR, path);
     int rejected = n->plans - n->accepted;
     n->texts++;
     n->no_schedule += !t;
