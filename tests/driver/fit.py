@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """fit.py BURSTC: every row of `burstc fit` against burstc itself: with its layout its sequence compiles, with the figures of the
 row, and the next longer one is refused for its memory."""
+import functools
 import pathlib
 import re
-import subprocess
 import sys
 
-BURSTC = sys.argv[1]
-CLUSTER = """cluster c {{ nodes {nodes} {{ gpus {gpus} of {device}; nics 1 of loop; }} link nvlink {{ bandwidth 300 GB/s; latency 2 us; }} }}
-device small {{ arch cpu; memory {memory}; hbm 20 GB/s; matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }}
-nic loop {{ bandwidth 80 Gb/s; latency 5 us; }}
-host {{ memory 64 GiB; pcie 8 GB/s; cores 8; }}
-"""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+
+burstc = functools.partial(emitted.burstc, sys.argv[1], ".")
+
 MODEL = """import "masks";
 model m {{ layers {layers}; hidden {hidden}; heads 4; kv_heads 2; head_dim 64; ffn swiglu 512; vocab 512; }}
 attention {{ default causal; layers 1: window_sink(256, 4); }}
@@ -27,12 +27,6 @@ CASES = [
     dict(layout="data 1; schedule burst;", device="h200", layers=64, hidden=4096), dict(layout="ffn chunks 2;", gpus=1),
     dict(layout="data 1; schedule ring;", tokens="4Mi"), # as written it does not fit
 ]
-
-
-def burstc(*arguments, status=0):
-    done = subprocess.run([BURSTC, *arguments], capture_output=True, text=True)
-    assert done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stderr}"
-    return done.stderr if status else done.stdout
 
 
 def tokens_of(text):
@@ -75,7 +69,7 @@ def check_row(case, kept, names, line, step, world, matmul):
 
 
 def check(case):
-    pathlib.Path("c.topo").write_text(CLUSTER.format(**{**PLAIN, **case}))
+    pathlib.Path("c.topo").write_text(emitted.few(**{k: v for k, v in {**PLAIN, **case}.items() if k in ("nodes", "gpus", "device", "memory")}))
     pathlib.Path("m.burst").write_text(MODEL.format(**{**PLAIN, **case}))
     lines = burstc("fit", "c.topo", "m.burst").splitlines()
     assert lines[0] == "burst-fit 1" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
@@ -87,8 +81,4 @@ def check(case):
     assert len(rows) >= 3 and rows == sorted(rows) or "weights" in names or len(set(rows)) > 2, rows
 
 
-for case in CASES:
-    try:
-        check(case)
-    except AssertionError as failed:
-        raise SystemExit(f"{case}: {failed}") from failed
+sys.exit(runner.run_parts({str(case): lambda case=case: check(case) for case in CASES}) > 0)

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """memory.py BURSTC: the figures of --emit=memory against those of --emit=plan, --emit=step, and of burstc itself, run with
 each other choice that it names."""
+import functools
 import pathlib
 import re
-import subprocess
 import sys
 
-BURSTC = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+
+burstc = functools.partial(emitted.burstc, sys.argv[1])
+
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
 
-CLUSTER = """cluster c {{ nodes {nodes} {{ gpus 4 of {device}; nics 1 of loop; }} link nvlink {{ bandwidth 300 GB/s; latency 2 us; }} }}
-device small {{ arch cpu; memory {memory}; hbm 20 GB/s; matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }}
-nic loop {{ bandwidth 80 Gb/s; latency 5 us; }}
-host {{ memory 64 GiB; pcie 8 GB/s; cores 8; }}
-"""
 MODEL = """import "masks";
 model m {{ layers {layers}; hidden 256; heads 4; kv_heads 2; head_dim 64; ffn swiglu 512; vocab 512; }}
 attention {{ default causal; layers 1: window_sink(256, 4); }}
@@ -28,12 +28,6 @@ CASES = [
     dict(layout="data 1; schedule burst; weights auto;", nodes=2), dict(layout="data 1; schedule ring; head chunks 2; recompute full;"),
     dict(layout="data 1; schedule ring; travel keys; token chunks 3;", tokens="4Ki"),
 ]
-
-
-def burstc(folder, *arguments, status=0):
-    done = subprocess.run([BURSTC, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stderr}"
-    return done.stderr if status else done.stdout
 
 
 def size(text):
@@ -107,7 +101,7 @@ def check_others(folder, text, model):
 
 def check(case):
     folder = pathlib.Path(".")
-    (folder / "c.topo").write_text(CLUSTER.format(**{"nodes": 1, "device": "small", "memory": "1 GiB", **case}))
+    (folder / "c.topo").write_text(emitted.few(**{k: v for k, v in case.items() if k in ("nodes", "device", "memory")}))
     model = MODEL.format(**{"tokens": "2Ki", "layers": 4, **case})
     (folder / "m.burst").write_text(model)
     text, plan, step = (burstc(folder, "c.topo", "m.burst", f"--emit={form}") for form in ("memory", "plan", "step"))
@@ -116,8 +110,4 @@ def check(case):
     check_others(folder, text, model)
 
 
-for case in CASES:
-    try:
-        check(case)
-    except AssertionError as failed:
-        raise SystemExit(f"{case}: {failed}") from failed
+sys.exit(runner.run_parts({str(case): lambda case=case: check(case) for case in CASES}) > 0)

@@ -4,55 +4,37 @@ warnings of x.err, good/x.* accepted without a word and print x.ast.
 
     run_goldens.py DSLCHECK STOCK [--update]
 """
-import difflib
 import pathlib
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from runner import same  # noqa: E402
+
+KINDS = {"bad": (1, b"error: "), "good": (0, b""), "warned": (0, b"warning: ")}  # exit status, and what is said
+
 
 def run(check, stock, options, path):
-    result = subprocess.run([check, stock, ".", *options, str(path)], capture_output=True)
-    result.stdout = result.stdout.replace(stock.encode(), b"STOCK")
-    return result
+    done = subprocess.run([check, stock, ".", *options, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout.replace(stock.encode(), b"STOCK")
 
 
-def compare(path, golden, status, got, wanted_status, update):
-    if status != wanted_status:
-        print(f"{path}: exit status {status}, not {wanted_status}")
+def shown(blob):
+    return blob.decode("utf-8", "backslashreplace")
+
+
+def check(program, stock, kind, path, update):
+    status, said = run(program, stock, [], path)
+    wanted_status, word = KINDS[kind]
+    if status != wanted_status or word not in said or (not word and said):
+        print(f"{path}: exit status {status}; '{shown(word)}' is expected, and said is\n{shown(said)}")
         return False
+    golden = path.with_suffix(".ast" if kind == "good" else ".err")
+    text = run(program, stock, ["--ast"], path)[1] if kind == "good" else said
     if update:
-        golden.write_bytes(got)
+        golden.write_bytes(text)
     wanted = golden.read_bytes() if golden.exists() else b""
-    if got == wanted and got:
-        return True
-    lines = [text.decode("utf-8", "backslashreplace").splitlines() for text in (wanted, got)]
-    print("\n".join(difflib.unified_diff(*lines, str(golden), "printed", lineterm="")))
-    return False
-
-
-def check_bad(check, stock, path, update):
-    result = run(check, stock, [], path)
-    if b"error: " not in result.stdout or result.stderr:
-        print(f"{path}: no error, or something else was printed:", result.stderr.decode(errors="replace"))
-        return False
-    return compare(path, path.with_suffix(".err"), result.returncode, result.stdout, 1, update)
-
-
-def check_warned(check, stock, path, update):
-    result = run(check, stock, [], path)
-    if b"warning: " not in result.stdout or b"error: " in result.stdout or result.stderr:
-        print(f"{path}: no warning, or something else was printed:", result.stderr.decode(errors="replace"))
-        return False
-    return compare(path, path.with_suffix(".err"), result.returncode, result.stdout, 0, update)
-
-
-def check_good(check, stock, path, update):
-    result = run(check, stock, [], path)
-    if result.returncode or result.stdout or result.stderr:
-        print(f"{path}: refused:", (result.stdout + result.stderr).decode(errors="replace"))
-        return False
-    result = run(check, stock, ["--ast"], path)
-    return compare(path, path.with_suffix(".ast"), result.returncode, result.stdout, 0, update)
+    return wanted == text and bool(text) or same(golden, shown(wanted), shown(text)) and False
 
 
 def inputs(folder):
@@ -60,13 +42,13 @@ def inputs(folder):
 
 
 def main():
-    check, stock, update = sys.argv[1], sys.argv[2], "--update" in sys.argv[3:]
-    bad, warned, good = inputs("bad"), inputs("warned"), inputs("good")
-    results = [check_bad(check, stock, p, update) for p in bad] + [check_good(check, stock, p, update) for p in good]
-    results += [check_warned(check, stock, p, update) for p in warned]
-    messages = {line for p in bad for line in p.with_suffix(".err").read_bytes().split(b"\n") if b"error: " in line}
-    print(f"{len(bad)} wrong, {len(warned)} doubtful and {len(good)} right inputs, {results.count(False)} failed; {len(messages)} error lines")
-    return 0 if all(results) and len(bad) >= 44 and len(warned) >= 2 and len(good) >= 8 else 1
+    program, stock, update = sys.argv[1], sys.argv[2], "--update" in sys.argv[3:]
+    texts = {kind: inputs(kind) for kind in KINDS}
+    failed = sum(not check(program, stock, kind, path, update) for kind in KINDS for path in texts[kind])
+    messages = {line for p in texts["bad"] for line in p.with_suffix(".err").read_bytes().split(b"\n") if b"error: " in line}
+    bad, good, warned = (len(texts[kind]) for kind in KINDS)
+    print(f"{bad} wrong, {warned} doubtful and {good} right inputs, {failed} failed; {len(messages)} error lines")
+    return 1 if failed or bad < 44 or warned < 2 or good < 8 else 0
 
 
 if __name__ == "__main__":

@@ -8,14 +8,16 @@ long one, size and hash), held/NAME.text the emitted text: of the pairs `c` and 
 A's: `=N` repeats N lines, `-` leaves a line out, `+` adds one.
 """
 import argparse
-import concurrent.futures
 import difflib
 import hashlib
 import os
 import pathlib
 import re
-import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+from runner import same  # noqa: E402
 
 FORMS = ("ast", "mask", "partition", "schedule", "step", "plan", "cost", "trace", "kernels")
 LONG = 12000 # characters of a form that is not held whole
@@ -30,10 +32,8 @@ class Pair:
 
     def run(self, burstc, *options):
         schedules = [word for s in self.schedules for word in ("--schedule", s)]
-        done = subprocess.run([burstc, self.topo, self.name + ".burst", *schedules, *options], cwd=HERE,
-                              capture_output=True, text=True)
-        if done.returncode or done.stderr:
-            sys.exit(f"{self.name} {' '.join(options)}: exit status {done.returncode}\n{done.stderr}")
+        done = runner.run([burstc, self.topo, f"{self.name}.burst", *schedules, *options], 100, cwd=HERE)
+        runner.require(not done.stderr, f"{self.name} {' '.join(options)}: {done.stderr}")
         return done.stdout
 
     def forms(self, burstc):
@@ -45,11 +45,8 @@ class Pair:
             text += f"#--- {form}\n{printed}"
         return text
 
-    def program(self, burstc):
-        return self.run(burstc, f"--emit={self.language}")
-
     def printed(self, burstc):
-        return self.forms(burstc), self.program(burstc)
+        return self.forms(burstc), self.run(burstc, f"--emit={self.language}")
 
 
 def differences(base, text):
@@ -87,13 +84,6 @@ def held_text(name):
     return applied(held_text(base_of(name)), own) if base_of(name) else own
 
 
-def same(name, wanted, got):
-    if wanted == got:
-        return True
-    print("\n".join(difflib.unified_diff(wanted.splitlines(), got.splitlines(), f"{name}, held", "printed", lineterm="")))
-    return False
-
-
 def check(name, forms, program, update):
     """Compares, or with update writes, what a pair prints."""
     if update:
@@ -110,12 +100,10 @@ def main():
     o = options.parse_args()
     pairs = [Pair(path) for path in sorted(HERE.glob("*.burst"))]
     chosen = [p for p in pairs if not o.name or p.name in o.name]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        printed = list(pool.map(lambda p: p.printed(o.burstc), chosen))
-    right = [check(p.name, *texts, o.update) for p, texts in zip(chosen, printed)]
-    print(f"{len(chosen)} pairs, {right.count(False)} differ")
-    return 0 if all(right) else 1
+    printed, failures = runner.check_all(lambda pair: pair.printed(o.burstc), chosen)
+    bad = failures + sum(not check(pair.name, *texts, o.update) for pair, texts in printed)
+    print(f"{len(chosen)} pairs, {bad} differ")
+    return bad > 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+runner.end(main)

@@ -2,13 +2,14 @@
 
     python3 run_heads.py --burstc BURSTC --cxx CXX --root ROOT --work FOLDER
 """
-import argparse
-import concurrent.futures
 import pathlib
 import re
-import subprocess
 import sys
 import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+from runner import Failed, require  # noqa: E402
 
 
 class Point(typing.NamedTuple):
@@ -137,7 +138,7 @@ train {{ batch {p.data}; }}
 def cut(text, pattern, what):
     found = re.search(pattern, text, re.M | re.S)
     if not found:
-        sys.exit(f"the emitted text has no {what}")
+        raise Failed(f"the emitted text has no {what}")
     return found[0] + "\n"
 
 
@@ -191,62 +192,63 @@ def program(text, root):
 
 
 def run(command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=240)
-    return done.returncode, done.stdout + done.stderr
+    done = runner.run(command, 240)
+    return done.stdout + done.stderr
 
 
-def build(args, what):
-    return run([args.cxx, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", *args.flags, f"-I{HERE}",
-                f"-I{HERE}/fake", f"-I{args.root}/runtime", *what])
+def compile_(args, what):
+    run([args.cxx, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", *args.flags, f"-I{HERE}",
+         f"-I{HERE}/fake", f"-I{args.root}/runtime", *what])
+
+
+def emit(args, name, topo, burst, *options):
+    """The folder of a program, and its text."""
+    folder = args.work / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.topo").write_text(topo)
+    (folder / "a.burst").write_text(burst)
+    run([args.burstc, folder / "a.topo", folder / "a.burst", *options, "-o", folder / "a.cu"])
+    return folder, (folder / "a.cu").read_text()
+
+
+def build(args, folder, text, main, *more):
+    """main.cc with the parts of a program that it includes."""
+    (folder / "program.inc").write_text(text)
+    compile_(args, [f"-I{folder}", *more, HERE / f"{main}.cc", args.work / "streams.o", *args.objects, "-o", folder / main])
+    return folder / main
 
 
 def check(args, point):
-    """Empty, or what went wrong."""
-    folder = args.work / point.name()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "a.topo").write_text(topology(point.ranks * point.data))
-    (folder / "a.burst").write_text(model(point))
-    for name, words in TEXTS.items():
-        (folder / f"{name}.sched").write_text(words)
-    more = ["--schedule", folder / f"{point.schedule}.sched"] if point.schedule in TEXTS else []
-    code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", *more, "-o", folder / "a.cu"])
-    if code:
-        return text
-    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root))
-    code, text = build(args, [f"-I{folder}", HERE / "ranks.cc", args.work / "streams.o", "-o", folder / "ranks"])
-    if code:
-        return text
-    code, text = run([folder / "ranks"])
-    if not code and f"up to {point.pairs} pairs a launch" not in text:
-        return f"{point.name()}: not {point.pairs} pairs a launch: {text}"
-    if not code and point is args.doubted:
-        code, without = run([folder / "ranks", "--without-waits"])
-        text += f"without waits: {without}"
-    print(f"{point.name()}: {text.strip()}", flush=True)
-    return (text or f"it ended with {code}") if code else ""
+    options = ["--schedule", args.work / f"{point.schedule}.sched"] if point.schedule in TEXTS else []
+    folder, text = emit(args, point.name(), topology(point.ranks * point.data), model(point), *options)
+    ranks = build(args, folder, program(text, args.root), "ranks")
+    said = run([ranks])
+    require(f"up to {point.pairs} pairs a launch" in said, f"not {point.pairs} pairs a launch: {said}")
+    if point is args.doubted:
+        said += f"without waits: {run([ranks, '--without-waits'])}"
+    print(f"{point.name()}: {said.strip()}", flush=True)
+
+
+def start(description, *required):
+    """The options of a driver, and the streams compiled for it."""
+    parser = runner.options(description, "--burstc", "--cxx", *required)
+    parser.add_argument("--root", required=True, type=pathlib.Path)
+    parser.add_argument("--flags", nargs="*", default=[], help="for the compilers, beside their usual ones")
+    args = parser.parse_args()
+    args.objects = []
+    args.work.mkdir(parents=True, exist_ok=True)
+    compile_(args, ["-c", HERE / "streams.cc", "-o", args.work / "streams.o"])
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--burstc", required=True)
-    parser.add_argument("--cxx", required=True)
-    parser.add_argument("--root", required=True, type=pathlib.Path)
-    parser.add_argument("--work", required=True, type=pathlib.Path)
-    parser.add_argument("--flags", nargs="*", default=[], help="for the C++ compiler, beside its usual ones")
-    parser.add_argument("--only", default="")
-    args = parser.parse_args()
-    chosen = [p for p in POINTS if args.only in p.name()]
+    args = start(__doc__)
+    chosen = runner.chosen(POINTS, args.only)
+    for name, text in TEXTS.items():
+        (args.work / f"{name}.sched").write_text(text)
     args.doubted = max(chosen, key=lambda p: p.ranks, default=None)  # whose test is tested
-    args.work.mkdir(parents=True, exist_ok=True)
-    code, text = build(args, ["-c", HERE / "streams.cc", "-o", args.work / "streams.o"])
-    if code:
-        sys.exit(text)
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        failures = [text for text in pool.map(lambda p: check(args, p), chosen) if text]
-    for text in failures:
-        print(f"FAILED: {text}")
-    return 1 if failures or not chosen else 0
+    return runner.check_all(lambda p: check(args, p), chosen)[1] > 0 or not chosen
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    runner.end(main)

@@ -2,25 +2,39 @@
 
     python3 run_step.py --burstc BURSTC --cxx CXX --cc CC --root ROOT --work FOLDER
 """
-import argparse
-import pathlib
 import re
-import sys
+import typing
 
 import run_heads
-from run_heads import HERE, cut, function, header, run, whole
+import runner
+from run_heads import cut, function, header, run, whole
 
 SINKS = "sinks learned;"  # of attention; the others are of the model
 PARTS = ["", "qkv_bias yes;", "qk_norm yes;", SINKS]  # points take turns
-POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
 MORE = ["", "offload activations;", "token chunks 3;", "token chunks 2; offload activations;"]
-POINTS = [(*point, PARTS[(i + i // 4) % len(PARTS)], MORE[(i + i // 2) % 4], 1) for i, point in enumerate(POINTS)]
-POINTS += [(2, "none", "no", "qkv_bias yes;", "", 2), (4, "selective", "yes", "qk_norm yes;", "", 2), (4, "full", "no", SINKS, "token chunks 3;", 2), (4, "none", "no", "", "", 4)]
 SEQUENCES = 2
 
 
+class Point(typing.NamedTuple):
+    ranks: int
+    recompute: str
+    tied: str
+    part: str
+    more: str = ""  # of the layout
+    tensor: int = 1
+
+    def name(self):
+        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{self.tensor}"
+
+
+POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
+POINTS = [Point(*point, PARTS[(i + i // 4) % len(PARTS)], MORE[(i + i // 2) % 4]) for i, point in enumerate(POINTS)]
+POINTS += [Point(2, "none", "no", "qkv_bias yes;", "", 2), Point(4, "selective", "yes", "qk_norm yes;", "", 2),
+           Point(4, "full", "no", SINKS, "token chunks 3;", 2), Point(4, "none", "no", "", "", 4)]
+
+
 def model(ranks, recompute, tied, part, more, tensor):
-    heads = 2 * tensor if tensor > 1 else 2
+    heads = 2 * tensor
     return f"""import "masks";
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
@@ -51,48 +65,22 @@ def program(text, root, tied, part):
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))
 
 
-def check(args, ranks, recompute, tied, part, more, tensor):
-    folder = args.work / f"step_{ranks}_{recompute}_{tied}_{part[:4]}{more[:7]}{tensor}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "a.topo").write_text(run_heads.topology(ranks))
-    (folder / "a.burst").write_text(model(ranks, recompute, tied, part, more, tensor))
-    code, text = run([args.burstc, folder / "a.topo", folder / "a.burst", "-o", folder / "a.cu"])
-    if code:
-        return text
-    (folder / "program.inc").write_text(program((folder / "a.cu").read_text(), args.root, tied, part))
-    code, text = run_heads.build(args, [f"-I{folder}", f"-I{args.root}/tests/reference", HERE / "step.cc", args.work / "step_streams.o",
-                                        *args.objects, "-o", folder / "step"])
-    if code:
-        return text
-    code, text = run([folder / "step"])
-    if not code and ("offload" in more or ranks > 1 and recompute == "full"):
-        code, without = run([folder / "step", "--without-waits"])
-        text += f"without waits: {without}"
-    print(f"{ranks} ranks, recompute {recompute}, tied {tied}, {part or 'as a Llama'}, {more or 'whole'}, tensor {tensor} {text.strip()}", flush=True)
-    return (text or f"it ended with {code}") if code else ""
+def check(args, p):
+    folder, text = run_heads.emit(args, p.name(), run_heads.topology(p.ranks), model(*p))
+    step = run_heads.build(args, folder, program(text, args.root, p.tied, p.part), "step", f"-I{args.root}/tests/reference")
+    said = run([step])
+    if "offload" in p.more or p.ranks > 1 and p.recompute == "full":
+        said += f"without waits: {run([step, '--without-waits'])}"
+    print(f"{p.ranks} ranks, recompute {p.recompute}, tied {p.tied}, {p.part or 'as a Llama'}, {p.more or 'whole'}, tensor {p.tensor} {said.strip()}", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--burstc", "--cxx", "--cc"):
-        parser.add_argument(name, required=True)
-    parser.add_argument("--root", required=True, type=pathlib.Path)
-    parser.add_argument("--work", required=True, type=pathlib.Path)
-    parser.add_argument("--flags", nargs="*", default=[], help="for the compilers, beside their usual ones")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = run_heads.start(__doc__, "--cc")
     args.objects = [args.work / "model64.o", args.work / "attention64.o"]
-    code, text = run_heads.build(args, ["-c", HERE / "streams.cc", "-o", args.work / "step_streams.o"])
-    for name in ("model64", "attention64"):
-        done, said = run([args.cc, "-std=c17", "-O2", *args.flags, "-c", args.root / f"tests/reference/{name}.c", "-o", args.work / f"{name}.o"])
-        code, text = code or done, text + said
-    if code:
-        sys.exit(text)
-    failures = [text for text in (check(args, *point) for point in POINTS) if text]
-    for text in failures:
-        print(f"FAILED: {text}")
-    return 1 if failures else 0
+    for made in args.objects:
+        run([args.cc, "-std=c17", "-O2", *args.flags, "-c", args.root / "tests/reference" / f"{made.stem}.c", "-o", made])
+    return runner.check_all(lambda p: check(args, p), runner.chosen(POINTS, args.only), 1)[1] > 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    runner.end(main)

@@ -7,20 +7,18 @@ matrix. Points take sequence lengths in turn. The oracle's answers depend on sha
 Then the harness itself is tested: with each output spoiled, most cases must fail. Some points have peaked rows instead (peaked.c):
 one high score among up to 65536 low ones, causal, with the same tolerance.
 """
-import argparse
-import concurrent.futures
 import itertools
 import math
-import os
 import pathlib
 import re
 import sys
-import tempfile
 import time
 import typing
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
+import runner  # noqa: E402
+from runner import Failed, run  # noqa: E402
 
 SCHEDULES = [("ring", "keys"), ("ring", "queries"), ("burst", "keys"), ("burst", "queries"), ("ulysses", "keys")]
 PARTITIONS = ["contiguous", "zigzag", "striped", "blocks(8)"]
@@ -308,24 +306,23 @@ class Matrix:
     def __init__(self, args):
         self.args = args
         self.tools = emitted.Toolchain(args.toolchain)
-        self.masks = emitted.run([args.oracle, "--list"], timeout=60).stdout.splitlines()
+        self.masks = run([args.oracle, "--list"], timeout=60).stdout.splitlines()
         self.environment = emitted.quiet_environment()
 
     def prepare(self, folder, shapes):
         """The pattern file and the oracle's answers, one file a shape."""
-        self.folder = pathlib.Path(folder)
+        self.folder = folder
         rows = ["".join(str(int((row * 7 + col * 3) % 5 < 2)) for col in range(PATTERN_SIDE)) for row in range(PATTERN_SIDE)]
         (self.folder / "pattern.txt").write_text("\n".join(rows) + "\n")
         for name, (_, text) in TEXTS.items():
             (self.folder / f"{name}.sched").write_text(text)
-        with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
-            list(pool.map(self.solve, shapes))
+        runner.check_all(self.solve, shapes, self.args.jobs)
 
     def answers(self, shape):
         return self.folder / ("answers_" + "_".join(map(str, shape)))
 
     def solve(self, shape):
-        emitted.run([self.args.oracle, *shape, self.answers(shape)], timeout=300)
+        run([self.args.oracle, *shape, self.answers(shape)], timeout=300)
 
     def masks_of(self, point):
         return ["causal"] if point.peaked else self.masks
@@ -337,23 +334,23 @@ class Matrix:
 
     def check_sent(self, program, point, text):
         """What all ranks sent under each mask is what the plan says, and with documents, of which the plan knows nothing, at most that."""
-        plan = emitted.run([self.tools.burstc, f"{program}.topo", f"{program}.burst", "--emit=plan"], 60).stdout
+        plan = run([self.tools.burstc, f"{program}.topo", f"{program}.burst", "--emit=plan"], 60).stdout
         planned = [int(n) for n in re.findall(r"^(?:for|back)ward of a layer .* sends (\d+) bytes, whole", plan, re.M)]
         sent = re.findall(r"^sent mask (\d+) table \d+ forward (\d+) backward (\d+)$", text, re.M)
         for mask, *directions in sent:
             for want, is_sent in zip(planned[2 * int(mask):], map(int, directions)):
                 documents = "doc" in self.masks[int(mask)]
                 if is_sent > want or (is_sent < want and not documents):
-                    raise emitted.Failed(f"{program}: {self.masks[int(mask)]} sends {is_sent} bytes, planned {want}")
+                    raise Failed(f"{program}: {self.masks[int(mask)]} sends {is_sent} bytes, planned {want}")
         if len(planned) != 2 * len(self.masks) or not sent:
-            raise emitted.Failed(f"{program}: {len(planned)} figures in the plan, {len(sent)} of the run")
+            raise Failed(f"{program}: {len(planned)} figures in the plan, {len(sent)} of the run")
 
     def measure(self, program, point, *more):
         """(output text, cases, failed, worst error of each output)."""
-        done = emitted.run([program, self.answers(point.answers()), *more], 300, self.environment, check=False)
+        done = run([program, self.answers(point.answers()), *more], 300, self.environment, check=False)
         last = re.search(r"^cases (\d+) failed (\d+) worst (.*)$", done.stdout, re.M)
         if not last or (done.returncode != 0) != (int(last[2]) != 0):
-            raise emitted.Failed(f"{program} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise Failed(f"{program} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         worst = [float(word.split("=")[1]) for word in last[3].split()]
         return done.stdout, int(last[1]), int(last[2]), worst
 
@@ -376,9 +373,9 @@ class Matrix:
         for output in OUTPUTS:
             _, cases, failed, worst = self.measure(program, point, "--spoil", output)
             if failed < 0.8 * cases:
-                raise emitted.Failed(f"{program}: with {output} spoiled only {failed} of {cases} cases fail")
+                raise Failed(f"{program}: with {output} spoiled only {failed} of {cases} cases fail")
             if abs(worst[OUTPUTS.index(output)] - 1e-4) > 2e-6:
-                raise emitted.Failed(f"{program}: {output}, spoiled by 1e-4, is said to be off by {worst[OUTPUTS.index(output)]}")
+                raise Failed(f"{program}: {output}, spoiled by 1e-4, is said to be off by {worst[OUTPUTS.index(output)]}")
 
     def explain(self, point, text):
         """The failed cases with their masks' texts, a few of them."""
@@ -387,73 +384,46 @@ class Matrix:
         return f"{point.name()}: {len(lines)} cases off\n  " + "\n  ".join(with_masks)
 
 
-def wanted(args):
-    chosen = [p for p in points() if all(re.search(word, p.name()) for word in args.only)]
-    return chosen[args.shard::args.shards]
-
-
-def run_all(matrix, chosen):
-    """Prints failures as they come; returns (programs, cases, worst errors with their points, failures)."""
-    cases, failures, worst = 0, 0, [(0.0, "")] * len(OUTPUTS)
-    with concurrent.futures.ThreadPoolExecutor(matrix.args.jobs) as pool:
-        futures = {pool.submit(matrix.run_point, p): p for p in chosen}
-        for future in concurrent.futures.as_completed(futures):
-            point = futures[future]
-            try:
-                text, count, failed, errors = future.result()
-            except emitted.Failed as error:
-                failures += 1
-                print(f"{point.name()}: {error}", flush=True)
-                continue
-            cases += count
-            failures += failed > 0
-            worst = [max(w, (e, point.name())) for w, e in zip(worst, errors)]
-            if failed:
-                print(matrix.explain(point, text), flush=True)
-    return cases, worst, failures
+def report(matrix, found):
+    """Prints the cases that are off and each output's worst error; how many programs have such cases."""
+    bad = [(point, text) for point, (text, _, failed, _) in found if failed]
+    for point, text in bad:
+        print(matrix.explain(point, text))
+    for i, output in enumerate(OUTPUTS):
+        error, name = max((errors[i], point.name()) for point, (*_, errors) in found)
+        print(f"  worst relative L2 of {output}: {error:.2e} ({name})")
+    return len(bad)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--toolchain", required=True)
-    parser.add_argument("--oracle", required=True)
+    parser = runner.options(__doc__, "--toolchain", "--oracle")
     parser.add_argument("--harness", required=True, nargs="+", help="object files")
-    parser.add_argument("--only", action="append", default=[], help="regular expression on a point's name; repeats")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1, help="run every shards-th point only")
-    parser.add_argument("--by-day", type=int, metavar="N", help="run every N-th point, from another one each day; all with BURST_TEST_ALL=1")
+    parser.add_argument("--by-day", type=int, metavar="N", help="run every N-th point, from another one each day; all with --all")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="leave texts and programs in the work folder")
-    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    if args.by_day and os.environ.get("BURST_TEST_ALL") != "1":
-        args.shards = args.by_day
-        args.shard = int(time.time() // 86400) % args.by_day
+    if args.by_day and not args.all:
+        args.shard, args.shards = int(time.time() // 86400) % args.by_day, args.by_day
         print(f"points {args.shard}, {args.shard + args.shards}, ... (--shard {args.shard} --shards {args.shards})")
-    chosen = wanted(args)
+    chosen = runner.chosen(points(), args.only)[args.shard::args.shards]
     if args.list:
         print("\n".join(p.name() for p in chosen))
         return 0
     begin = time.monotonic()
     matrix = Matrix(args)
-    with tempfile.TemporaryDirectory(prefix="burst_matrix_") as temporary:
-        folder = pathlib.Path(args.work or temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+    with runner.folder(args.work) as folder:
         matrix.prepare(folder, sorted({p.answers() for p in chosen}, key=str))
-        cases, worst, failures = run_all(matrix, chosen)
+        found, failures = runner.check_all(matrix.run_point, chosen, args.jobs)
+        failures += report(matrix, found) if found else 1
         telling = [p for p in chosen if p.length in LENGTHS]
         if telling and not failures:
             matrix.test_harness(max(telling, key=lambda p: (p.data, p.nodes * p.lanes)))
-    print(f"{len(chosen)} programs, {len(matrix.masks)} masks, {cases} cases forward and backward, {failures} programs "
-          f"failed, {time.monotonic() - begin:.0f} s")
-    for output, (error, name) in zip(OUTPUTS, worst):
-        print(f"  worst relative L2 of {output}: {error:.2e} ({name})")
-    return 1 if failures or not chosen else 0
+    print(f"{len(chosen)} programs, {len(matrix.masks)} masks, {sum(cases for _, (_, cases, _, _) in found)} cases forward and backward, "
+          f"{failures} programs failed, {time.monotonic() - begin:.0f} s")
+    return failures > 0
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except emitted.Failed as failure:
-        sys.exit(str(failure))
+runner.end(main)

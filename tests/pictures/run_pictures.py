@@ -4,17 +4,19 @@
 Nothing of burstc is shared: cells of a mask are counted one pair at a time, owners are taken from --emit=partition, times from
 --emit=cost and --explain.
 """
+import functools
 import os
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 
-import svg
-from page import Page
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+import svg  # noqa: E402
+from page import Page  # noqa: E402
 
-BURSTC, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+run, SOURCE = functools.partial(emitted.burstc, sys.argv[1]), pathlib.Path(sys.argv[2])
 TILE = 64
 
 TOPO = """cluster few {{ nodes {nodes} {{ gpus {gpus} of core; nics 1 of loop; }} link nvlink {{ bandwidth 8 GB/s; latency 2 us; }} }}
@@ -38,12 +40,6 @@ MASKS = {  # as Python has them, for text of --emit=mask
     "unused": lambda q, k: k <= q and k // 100 % 2 == 0,
 }
 LAYERS = ["causal", "odd(150)", "both", "causal"]
-
-
-def run(folder, *arguments, status=0):
-    done = subprocess.run([BURSTC, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == status, f"{arguments}: status {done.returncode}\n{done.stderr}"
-    return done.stdout if status == 0 else done.stderr
 
 
 def write(folder, layout, nodes=2, gpus=2, tokens=1000):
@@ -443,13 +439,10 @@ def test_refused(folder):
     assert (folder / "old.svg").read_text() == "precious"
 
 
-def main():
-    chosen = sys.argv[3:]
-    for name, test in list(globals().items()):
-        if name.startswith("test_") and (not chosen or name in chosen):
-            with tempfile.TemporaryDirectory() as folder:
-                test(pathlib.Path(folder))
-            print(f"{name}: holds", flush=True)
+def alone(test):
+    with runner.folder() as folder:
+        test(folder)
 
 
-main()
+tests = {name: test for name, test in globals().items() if name.startswith("test_") and name in (sys.argv[3:] or [name])}
+sys.exit(runner.run_parts({name: lambda test=test: alone(test) for name, test in tests.items()}) > 0)

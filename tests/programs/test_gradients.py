@@ -3,17 +3,16 @@ right ones where they are known: with all weights zero but the norms', the loss 
 
     python3 test_gradients.py --toolchain toolchain.json --main gradients.o
 """
-import argparse
 import array
 import json
 import math
 import pathlib
 import random
 import sys
-import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
+import runner  # noqa: E402
 
 VOCAB, TOKENS = 19, 29
 MODEL = f"""import "masks";
@@ -46,7 +45,7 @@ def tensors(tables):
 
 def run(program, folder, weights, name):
     write(folder / "weights", "f", weights)
-    done = emitted.run([program, folder / "weights", folder / "tokens", folder / name], 60, emitted.quiet_environment())
+    done = runner.run([program, folder / "weights", folder / "tokens", folder / name], 60, emitted.quiet_environment())
     return json.loads(done.stdout)["loss"], read(folder / name)
 
 
@@ -66,16 +65,12 @@ def relative(a, b):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--toolchain", required=True)
-    parser.add_argument("--main", required=True)
-    args = parser.parse_args()
+    args = runner.options(__doc__, "--toolchain", "--main").parse_args()
     tools, draw = emitted.Toolchain(args.toolchain), random.Random(4)
-    with tempfile.TemporaryDirectory(prefix="burst_gradients_") as temporary:
-        folder = pathlib.Path(temporary)
+    with runner.folder(args.work) as folder:
         texts = {n: MODEL + emitted.layout(1, n, "ring", "keys", "zigzag") for n in (1, 3)}
         programs = [tools.link(tools.emit(folder, f"ranks{n}", emitted.topology(1, n), texts[n]), [args.main]) for n in texts]
-        table, count = tensors(json.loads(emitted.run([programs[0], "--tables"], 20).stdout))
+        table, count = tensors(json.loads(runner.run([programs[0], "--tables"], 20).stdout))
         token = [draw.randrange(VOCAB) for _ in range(TOKENS)]
         write(folder / "tokens", "i", token + token[1:] + [-1])
         check_known(programs[1], folder, table, count)
@@ -86,8 +81,6 @@ def main():
             apart = relative(gradients[first:first + elements], right[first:first + elements])
             assert apart < 1e-5, (name, apart)
         print(f"{len(table)} tensors, loss {one:.6f}")
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+runner.end(main)

@@ -1,5 +1,4 @@
 """What run_folders.py and run_ends.py share: starting the miniature plan, and reading checkpoints without the runtime."""
-import argparse
 import json
 import os
 import pathlib
@@ -7,20 +6,14 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import zlib
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import runner  # noqa: E402
+from runner import Failed, require  # noqa: E402
+
 PAGE, PREFIX, KINDS = 4096, 16, 3
-
-
-class Failed(Exception):
-    pass
-
-
-def require(condition, what):
-    if not condition:
-        raise Failed(what)
 
 
 class Mini:
@@ -112,23 +105,18 @@ def header_of(path):
 
 def main(parts, description, add_options=lambda parser: None):
     """Runs all parts, each in a folder of its own; the functions get a Mini and the options."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="mini_main")
-    parser.add_argument("--part", choices=[p.__name__ for p in parts], action="append")
+    parser = runner.options(description, parts=[p.__name__ for p in parts])
+    parser.add_argument("program", help="mini_main", type=os.path.abspath)
     add_options(parser)
     args = parser.parse_args()
-    failed = 0
-    for part in parts:
-        if args.part and part.__name__ not in args.part:
-            continue
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="burst_runs_") as folder:
-            mini = Mini(os.path.abspath(args.program), folder)
+
+    def alone(part):
+        with runner.folder() as folder:
+            mini = Mini(args.program, folder)
             try:
                 part(mini, args)
-                print(f"ok: {part.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
-            except Exception as failure:  # the other parts are run all the same
-                print(f"FAILED: {part.__name__}: {failure!r}"[:4000], flush=True)
-                failed += 1
-            mini.end()
-    sys.exit(failed != 0)
+            finally:
+                mini.end()
+
+    named = {part.__name__: lambda part=part: alone(part) for part in parts}
+    sys.exit(runner.run_parts({name: part for name, part in named.items() if name in (args.part or named)}) > 0)

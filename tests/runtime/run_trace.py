@@ -5,18 +5,17 @@
     run_trace.py --toolchain TOOLCHAIN.json --cuda the same on CUDA devices; 77 where there are none
     run_trace.py --check FILE                      the rules of any trace file
 """
-import argparse
 import collections
 import json
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "reference"))
-import emitted
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+from runner import require, run  # noqa: E402
 
 COMPUTE, STEPS, ROUNDING = 0, 99, 0.003  # rows; microseconds: times and durations are written to 0.001
 LAYERS, RANKS, PEAK = 2, 4, 50e9
@@ -28,11 +27,6 @@ sequence 1Ki;
 train {{ steps 4; batch 1; }}
 """
 GPUS = "cluster gpus {{ nodes 1 {{ gpus {ranks} of h200; }} link nvlink {{ bandwidth 391 GB/s; latency 5 us; }} }}\n"
-
-
-def require(condition, what):
-    if not condition:
-        raise emitted.Failed(what)
 
 
 def near(a, b, tolerance):
@@ -129,7 +123,7 @@ def check_metrics(path, source, ranks, peak):
 # ---- programs ----
 
 def run_program(program, *options, check=True):
-    return emitted.run([program, *options], timeout=120, env=emitted.quiet_environment(), check=check)
+    return run([program, *options], timeout=120, env=emitted.quiet_environment(), check=check)
 
 
 def check_program(folder, program, source, ranks, peak):
@@ -182,7 +176,7 @@ def forms(tools, folder):
         layout = emitted.layout(1, 8, schedule, travel, "zigzag", recompute)
         (folder / "p.topo").write_text(emitted.topology(2, 4))
         (folder / "p.burst").write_text(MODEL.format(layout=layout))
-        emitted.run([tools.burstc, folder / "p.topo", folder / "p.burst", "--emit=trace", "-o", folder / "p.json"], timeout=60)
+        run([tools.burstc, folder / "p.topo", folder / "p.burst", "--emit=trace", "-o", folder / "p.json"], timeout=60)
         other, rows, names = read(folder / "p.json")
         check_predicted(other, rows, names, 0)
         grads = pairs(rows[0, COMPUTE], "grad")
@@ -194,49 +188,40 @@ def forms(tools, folder):
 def cuda(tools, folder):
     if not shutil.which("nvidia-smi") or not shutil.which("nvcc"):
         return 77
-    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
+    listed = run(["nvidia-smi", "--list-gpus"], 60, check=False).stdout
     ranks = min(listed.count("GPU "), RANKS)
     if ranks == 0:
         return 77
     layout = emitted.layout(1, ranks, "ring", "keys", "zigzag", "none")
     (folder / "g.topo").write_text(GPUS.format(ranks=ranks))
     (folder / "g.burst").write_text(MODEL.format(layout=layout))
-    emitted.run([tools.burstc, folder / "g.topo", folder / "g.burst", "-o", folder / "g"], timeout=600)
+    run([tools.burstc, folder / "g.topo", folder / "g.burst", "-o", folder / "g"], timeout=600)
     source = folder / "g.cu"
     check_program(folder, folder / "g", source, ranks, field(source.read_text(), "peak_flops"))
     print(run_program(folder / "g", "--steps", 3, "--trace", folder / "t.json").stdout)
     if ranks in (2, 4):
         heads = emitted.layout(1, ranks, "ulysses", "keys", "zigzag", "none")
         (folder / "h.burst").write_text(MODEL.format(layout=heads))
-        emitted.run([tools.burstc, folder / "g.topo", folder / "h.burst", "-o", folder / "h"], timeout=600)
+        run([tools.burstc, folder / "g.topo", folder / "h.burst", "-o", folder / "h"], timeout=600)
         run_program(folder / "h", "--steps", 2, "--trace", folder / "heads.json")
         check_heads(folder / "heads.json")
     return 0
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = runner.options(__doc__)
     parser.add_argument("--toolchain")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--check")
     o = parser.parse_args()
-    try:
-        if o.check:
-            _, rows, names = read(o.check)
-            processes = ", ".join(name for place, name in names.items() if isinstance(place, int))
-            print(f"{o.check}: {sum(map(len, rows.values()))} spans in {len(rows)} rows of {processes}")
-            return 0
-        with tempfile.TemporaryDirectory() as name:
-            tools, folder = emitted.Toolchain(o.toolchain), pathlib.Path(name)
-            if o.cuda:
-                return cuda(tools, folder)
-            host(tools, folder)
-            forms(tools, folder)
-    except emitted.Failed as error:
-        print(error)
-        return 1
-    return 0
+    if o.check:
+        _, rows, names = read(o.check)
+        processes = ", ".join(name for place, name in names.items() if isinstance(place, int))
+        print(f"{o.check}: {sum(map(len, rows.values()))} spans in {len(rows)} rows of {processes}")
+        return 0
+    tools = emitted.Toolchain(o.toolchain)
+    with runner.folder(o.work) as folder:
+        return cuda(tools, folder) if o.cuda else runner.run_parts({"host": lambda: host(tools, folder), "forms": lambda: forms(tools, folder)})
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+runner.end(main)

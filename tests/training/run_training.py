@@ -17,7 +17,6 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
 """
-import argparse
 import json
 import os
 import pathlib
@@ -27,12 +26,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import typing
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
+import runner  # noqa: E402
+from runner import require, run  # noqa: E402
 
 SEQUENCE = 61
 NEAR, FAR, NEAR_STEPS, STEPS = 1e-5, 1e-3, 20, 100  # relative, N ranks against one
@@ -285,16 +285,10 @@ def write_text(path, words=9000):
     path.write_text(text)
 
 
-def expect(condition, text):
-    if not condition:
-        raise emitted.Failed(text)
-
-
 class Training:
     def __init__(self, args, folder):
-        self.args = args
+        self.args, self.folder = args, folder
         self.tools = emitted.Toolchain(args.toolchain)
-        self.folder = pathlib.Path(folder)
         self.environment = emitted.quiet_environment()
         self.data = self.folder / "text.txt"
         write_text(self.data)
@@ -321,7 +315,7 @@ class Training:
         metrics = program.with_suffix(".jsonl")
         metrics.unlink(missing_ok=True)
         environment = dict(self.environment, ASAN_OPTIONS="detect_leaks=0") if launcher else self.environment  # MPI leaks
-        emitted.run([*launcher, program, "--quiet", "--metrics", metrics, *options], 120, environment)
+        run([*launcher, program, "--quiet", "--metrics", metrics, *options], 120, environment)
         return self.read_metrics(metrics)
 
     # ---- parts ----
@@ -331,22 +325,22 @@ class Training:
         for number, (layout, shape) in enumerate(GRADIENTS):
             turns = f"train {{ batch {2 * layout.data}; }}\n"  # TURNS of gradients.c
             program = self.build(f"gradients{number}_{layout.name()}", layout, shape, turns, objects=self.args.gradients)
-            done = emitted.run([program, *shape.masks], 60, self.environment, check=False)
+            done = run([program, *shape.masks], 60, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
-            expect(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
+            require(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: loss {match[1]}, worst gradient {match[2]} ({match[3]})")
             worst_loss, worst = max(worst_loss, float(match[1])), max(worst, float(match[2]))
             if number == 2:
-                spoiled = emitted.run([program, "--spoil", *shape.masks], 60, self.environment, check=False)
-                expect(spoiled.returncode == 1, f"a wrong label goes unnoticed\n{spoiled.stdout}{spoiled.stderr}")
+                spoiled = run([program, "--spoil", *shape.masks], 60, self.environment, check=False)
+                require(spoiled.returncode == 1, f"a wrong label goes unnoticed\n{spoiled.stdout}{spoiled.stderr}")
         print(f"{len(GRADIENTS)} layouts: worst relative error of a loss {worst_loss:.2e}, of a weight's gradient {worst:.2e}")
 
     def curve(self):
         for layout in CURVES:
             train = TRAIN.format(data=self.data, steps=NEAR_STEPS, batch=2)
             program = self.build(f"curve_{layout.name()}", layout, TEXT, train, self.args.curve)
-            done = emitted.run([program, NEAR_STEPS, self.data, *TEXT.masks], 120, self.environment, check=False)
-            expect(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
+            done = run([program, NEAR_STEPS, self.data, *TEXT.masks], 120, self.environment, check=False)
+            require(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: {done.stdout.strip()}")
 
     def recompute(self):
@@ -355,15 +349,15 @@ class Training:
                                             [(layout, TAILS, TAIL_STEPS, TAIL_TEXT) for layout in TAILED]):
             runs = [self.train(self.program(layout._replace(recompute=r), steps, shape)) for r in ("none", *again)]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-            expect(len(rows[0]) == steps and len(set(rows[0])) == steps, f"{layout}: {len(rows[0])} lines of metrics")
-            expect(all(row == rows[0] for row in rows), f"{layout}: losses or norms depend on recomputation\n{rows}")
+            require(len(rows[0]) == steps and len(set(rows[0])) == steps, f"{layout}: {len(rows[0])} lines of metrics")
+            require(all(row == rows[0] for row in rows), f"{layout}: losses or norms depend on recomputation\n{rows}")
             print(f"{layout.name()}: {steps} losses and norms are the same bits with {', '.join(again)}")
 
     def needs(self, layout):
         """Bytes that a rank needs, as the compiler counts them."""
         source = self.tools.emit(self.folder, f"needs_{layout.name()}", layout.topology(), model_text(layout, SCARCE_TEXT, "train { batch 2; }\n"))
         texts = [source.with_suffix(suffix) for suffix in (".topo", ".burst")]
-        text = emitted.run([self.tools.burstc, *texts, "--emit=memory"], 60).stdout
+        text = run([self.tools.burstc, *texts, "--emit=memory"], 60).stdout
         number, unit = re.search(r"a rank needs ([0-9.]+) (\w+)", text).groups()
         return float(number) * {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
 
@@ -382,11 +376,11 @@ class Training:
         for layout in layouts:
             shape = SCARCE_TEXT if layout.recompute == "auto" else None
             program = self.program(self.scarce(layout) if shape else layout, NEAR_STEPS, shape)
-            expect(not shape or "recompute none;" not in program.with_suffix(".c").read_text(), f"{layout}: all is saved")
+            require(not shape or "recompute none;" not in program.with_suffix(".c").read_text(), f"{layout}: all is saved")
             is_, right = self.train(program), one[shape]
             apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
-            expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
+            require(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
 
     def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None):
         right = self.train(self.program(ONE, steps, shape))
@@ -394,14 +388,14 @@ class Training:
             is_ = self.train(self.program(layout, steps, shape))
             apart = {key: max(abs(is_[s][key] / right[s][key] - 1) for s in right) for key in ("loss", "norm")}
             print(f"{layout.name()}: losses differ by {apart['loss']:.2e}, norms by {apart['norm']:.2e} in {len(is_)} steps", flush=True)
-            expect(len(is_) == steps and apart["loss"] <= NEAR and apart["norm"] <= norms, f"{layout}: parts from one rank")
+            require(len(is_) == steps and apart["loss"] <= NEAR and apart["norm"] <= norms, f"{layout}: parts from one rank")
 
     def cut(self, layout, folder, others):
         """A killed rank; the same layout goes on with the same losses, others go on with its checkpoints."""
         steps = 45
         right = self.train(self.program(layout, 2000), "--steps", str(steps))
         code, text, _ = self.strike(self.program(layout, 2000), 1, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
-        expect(code == 1, f"a lost rank ends the program with {code}\n{text}")
+        require(code == 1, f"a lost rank ends the program with {code}\n{text}")
         self.resumed(layout, folder, right, steps, 0)
         for other in others:
             self.resumed(other, folder, right, steps, NEAR)
@@ -438,7 +432,7 @@ class Training:
             is_ = self.train(program)
             apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
             print(f"{layout.name()}: {len(is_)} losses differ from one rank's by at most {apart:.2e}", flush=True)
-            expect(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses differ by {apart:.2e}")
+            require(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses differ by {apart:.2e}")
             self.exchanged(program, layout, right)
 
     def exchanged(self, program, layout, right):
@@ -446,14 +440,14 @@ class Training:
         source = program.with_suffix(".c")
         text = source.read_text()
         rows = re.findall(r"^    \{(\{plan_forward_as_\w+, plan_backward_as_\w+\}),$", text, re.M)
-        expect(len(rows) == 2 and rows[0] != rows[1], f"{layout}: {rows}")
+        require(len(rows) == 2 and rows[0] != rows[1], f"{layout}: {rows}")
         wrong = source.with_name("exchanged_" + source.name)
         wrong.write_text(re.sub("|".join(map(re.escape, rows)), lambda row: rows[row[0] == rows[0]], text))
         other = self.tools.link(wrong)
         metrics = other.with_suffix(".jsonl")
-        done = emitted.run([other, "--quiet", "--timeout", "3", "--steps", "2", "--metrics", metrics], 60, self.environment, check=False)
+        done = run([other, "--quiet", "--timeout", "3", "--steps", "2", "--metrics", metrics], 60, self.environment, check=False)
         is_ = self.read_metrics(metrics)
-        expect(done.returncode != 0 or any(abs(is_[s]["loss"] / right[s]["loss"] - 1) > NEAR for s in is_), f"{layout}: exchanged passes go unnoticed")
+        require(done.returncode != 0 or any(abs(is_[s]["loss"] / right[s]["loss"] - 1) > NEAR for s in is_), f"{layout}: exchanged passes go unnoticed")
 
     def offload(self):
         """What is staged comes back as it was: with each rule of recomputation, all that layers save, or some of it."""
@@ -462,8 +456,8 @@ class Training:
                 plain = layout._replace(recompute=rule)
                 runs = [self.train(self.program(plain._replace(offload=o), NEAR_STEPS, DEEP)) for o in ("none", "activations", some)]
                 rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-                expect(len(set(rows[0])) == NEAR_STEPS, f"{plain}: {len(rows[0])} lines of metrics")
-                expect(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
+                require(len(set(rows[0])) == NEAR_STEPS, f"{plain}: {len(rows[0])} lines of metrics")
+                require(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
                 print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
 
     def optimizer(self):
@@ -472,22 +466,22 @@ class Training:
             shape = DEEP._replace(tied=tied)
             runs = [self.train(self.program(layout._replace(offload=o), NEAR_STEPS, shape)) for o in ("none", "optimizer", "activations, optimizer")]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
-            expect(len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
-            expect(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on where the optimizer is\n{rows}")
+            require(len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
+            require(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on where the optimizer is\n{rows}")
             print(f"{layout.name()}, tied {tied}: {NEAR_STEPS} losses and norms are the same bits", flush=True)
 
     def equality(self):
         right = self.train(self.program(ONE))
-        expect(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
+        require(len(right) == STEPS, f"{len(right)} lines of metrics instead of {STEPS}")
         first, last = right[1]["loss"], right[STEPS]["loss"]
-        expect(last < 0.8 * first, f"nothing is learnt: loss {first} to {last}")
+        require(last < 0.8 * first, f"nothing is learnt: loss {first} to {last}")
         for layout in WORLDS[1:]:
             is_ = self.train(self.program(layout))
             apart = {s: abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right}
             near, far = max(apart[s] for s in range(1, NEAR_STEPS + 1)), max(apart.values())
             print(f"{layout.name()}: losses differ by {near:.2e} in {NEAR_STEPS} steps, {far:.2e} in {STEPS}")
-            expect(near <= NEAR and far <= FAR, f"{layout}: losses part from those of one rank")
-            expect(all(is_[s]["tokens"] == right[s]["tokens"] for s in right), f"{layout}: other tokens are counted")
+            require(near <= NEAR and far <= FAR, f"{layout}: losses part from those of one rank")
+            require(all(is_[s]["tokens"] == right[s]["tokens"] for s in right), f"{layout}: other tokens are counted")
         print(f"loss {first:.4f} to {last:.4f} in {STEPS} steps")
 
     def start(self, program, *options):
@@ -503,7 +497,7 @@ class Training:
         while not metrics.exists() or metrics.read_text().count("\n") < step:
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
-                raise emitted.Failed(f"step {step} was not reached\n{process.communicate()[1]}")
+                raise runner.Failed(f"step {step} was not reached\n{process.communicate()[1]}")
             time.sleep(0.01)
 
     def strike(self, program, rank, signal_number, at_step, *options):
@@ -517,10 +511,10 @@ class Training:
             text = process.communicate(timeout=20)[1]
         except subprocess.TimeoutExpired:
             process.kill()
-            raise emitted.Failed("the other ranks do not end within 20 s") from None
+            raise runner.Failed("the other ranks do not end within 20 s") from None
         seconds = time.monotonic() - begin
         left = [child for child in children if pathlib.Path(f"/proc/{child}").exists()]
-        expect(not left, f"ranks are still there: {left}")
+        require(not left, f"ranks are still there: {left}")
         return process.returncode, text, seconds
 
     def resumed(self, layout, folder, right, steps, tolerance):
@@ -530,10 +524,10 @@ class Training:
         shutil.copytree(folder, mine)
         is_ = self.train(self.program(layout, 2000), "--resume", "--checkpoint", mine, "--steps", str(steps))
         first = min(is_)
-        expect(first > 1 and first % 10 == 1 and max(is_) == steps, f"{layout} resumes at step {first}, ends at {max(is_)}")
+        require(first > 1 and first % 10 == 1 and max(is_) == steps, f"{layout} resumes at step {first}, ends at {max(is_)}")
         apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in is_)
         print(f"{layout.name()} resumed at step {first}: losses differ by {apart:.2e}")
-        expect(apart <= tolerance, f"{layout}: resumed losses differ by {apart:.2e}")
+        require(apart <= tolerance, f"{layout}: resumed losses differ by {apart:.2e}")
 
     def failure(self):
         layout, steps, folder = Layout("ring", "keys", "zigzag", lanes=4), 45, self.folder / "checkpoints"
@@ -541,12 +535,12 @@ class Training:
         right = self.train(program, "--steps", str(steps))
         code, text, seconds = self.strike(program, 2, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
         print(f"killed rank 2: all ended after {seconds:.2f} s with {code}: {text.strip()}")
-        expect(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
-        expect(re.search(r"rank 2\b.*step \d+", text), f"rank and step are not named: {text}")
+        require(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
+        require(re.search(r"rank 2\b.*step \d+", text), f"rank and step are not named: {text}")
         code, text, seconds = self.strike(program, 1, signal.SIGSTOP, 5, "--timeout", "2")
         print(f"stopped rank 1: all ended after {seconds:.2f} s with {code}: {text.strip()}")
-        expect(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
-        expect(re.search(r"rank \d.*step \d+", text) and re.search(r"rank 1\b", text), f"rank 1 is not named: {text}")
+        require(code == 1 and seconds < 10, f"code {code} after {seconds:.1f} s\n{text}")
+        require(re.search(r"rank \d.*step \d+", text) and re.search(r"rank 1\b", text), f"rank 1 is not named: {text}")
         self.resumed(layout, folder, right, steps, 0)
         for other in (ONE, Layout("burst", "keys", "zigzag", 2, 2, 4)):
             self.resumed(other, folder, right, steps, NEAR)
@@ -557,7 +551,7 @@ class Training:
         alone = self.train(program, "--steps", str(NEAR_STEPS))
         launcher = [self.tools.mpirun, "--allow-run-as-root", "--oversubscribe", "-n", str(layout.nodes * layout.lanes)]
         under = self.train(program, "--steps", str(NEAR_STEPS), launcher=launcher)
-        expect([alone[s]["loss"] for s in alone] == [under[s]["loss"] for s in alone] and len(alone) == NEAR_STEPS,
+        require([alone[s]["loss"] for s in alone] == [under[s]["loss"] for s in alone] and len(alone) == NEAR_STEPS,
                "under mpirun the losses are others")
         print(f"{layout.name()}: {NEAR_STEPS} losses are the same bits under mpirun")
 
@@ -567,40 +561,25 @@ class Training:
         for layout, tied in ROUNDED:
             layout, shape = layout._replace(gradients="bf16"), TEXT._replace(tied=tied)
             program = self.build(f"rounded_{layout.name()}", layout, shape, f"train {{ batch {2 * layout.data}; }}\n", objects=self.args.gradients)
-            done = emitted.run([program, "--bf16", *shape.masks], 60, self.environment, check=False)
-            expect(done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
+            done = run([program, "--bf16", *shape.masks], 60, self.environment, check=False)
+            require(done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
             is_, right = (self.train(self.program(layout._replace(gradients=g), NEAR_STEPS, shape)) for g in ("bf16", "fp32"))
             apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
             print(f"{layout.name()}, tied {tied}: {done.stdout.strip()}; losses differ by {apart:.2e}", flush=True)
-            expect(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
+            require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
 
 PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "optimizer", "bf16", "equality", "failure", "mpi"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--toolchain", required=True)
+    parser = runner.options(__doc__, "--toolchain", parts=PARTS)
     parser.add_argument("--gradients", nargs="+", default=[], help="objects and libraries of gradients.c")
     parser.add_argument("--curve", nargs="+", default=[], help="objects and libraries of curve.c")
-    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
-    parser.add_argument("--all", action="store_true", default=os.environ.get("BURST_TEST_ALL") == "1",
-                        help="of the part memory every layout, not a sample; BURST_TEST_ALL=1 says so too")
-    parser.add_argument("--part", choices=PARTS, action="append", required=True)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="burst_training_") as temporary:
-        folder = pathlib.Path(args.work or temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+    with runner.folder(args.work) as folder:
         training = Training(args, folder)
-        for part in args.part:
-            begin = time.monotonic()
-            getattr(training, part)()
-            print(f"{part}: {time.monotonic() - begin:.1f} s", flush=True)
-    return 0
+        return runner.run_parts({part: getattr(training, part) for part in args.part or PARTS}) > 0
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except emitted.Failed as failure:
-        sys.exit(str(failure))
+runner.end(main)

@@ -9,7 +9,6 @@ Parts: folders       what programs write is what their checkpoints hold, and sta
 
 On GPUs scripts/gpu-test's part hf does the same.
 """
-import argparse
 import array
 import json
 import math
@@ -19,8 +18,10 @@ import sys
 import tempfile
 import typing
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reference"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
+import runner  # noqa: E402
+from runner import require, run  # noqa: E402
 
 SEQUENCE, BETA1 = 512, 0.9
 LOSS, GRADIENT = 1e-5, 1e-4  # relative, fp32 on the host against float64
@@ -47,11 +48,6 @@ class Shape(typing.NamedTuple):
 
     def name(self):
         return ("tied" if self.tied else "untied") + (f"_{self.part.split()[0]}" if self.part else "")
-
-
-def expect(condition, text):
-    if not condition:
-        raise emitted.Failed(text)
 
 
 def model_text(shape, ranks, data=1, schedule="ring", more="", tensor=1):
@@ -142,7 +138,7 @@ class Programs:
         """Losses, by step."""
         metrics = self.folder / "metrics.jsonl"
         metrics.unlink(missing_ok=True)
-        emitted.run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], 300, self.environment)
+        run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], 300, self.environment)
         return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
 
     # ---- parts ----
@@ -161,29 +157,29 @@ class Programs:
         out = {key: self.folder / f"{name}_{key}" for key in ("ck", "f32", "again", "third", "split", "bf16", "other", "tensor", "ck_split")}
         fresh = self.run(eight, "--steps", 3, "--checkpoint", out["ck"], "--export", out["f32"], "--export-dtype", "f32")
         is_ = read_folder(out["f32"])
-        expect(sorted(is_) == sorted(sum(names_of(shape), [])), f"{name}: the tensors are {sorted(is_)}")
+        require(sorted(is_) == sorted(sum(names_of(shape), [])), f"{name}: the tensors are {sorted(is_)}")
         kept = read_checkpoint(out["ck"] / "step-00000003.burst", shape, {t: math.prod(v[1]) for t, v in is_.items()})
         for tensor, (dtype, _, blob) in is_.items():
-            expect(dtype == "F32" and blob == kept[tensor][0], f"{name}: {tensor} is not what the checkpoint holds")
+            require(dtype == "F32" and blob == kept[tensor][0], f"{name}: {tensor} is not what the checkpoint holds")
         self.run(one, "--steps", 0, "--weights", out["f32"], "--export", out["again"], "--export-dtype", "f32")
         self.run(three, "--steps", 0, "--weights", out["again"], "--export", out["third"], "--export-dtype", "f32")
         self.run(split, "--steps", 0, "--weights", out["third"], "--export", out["split"], "--export-dtype", "f32")
         for key in ("again", "third", "split"):
             same = all((out[key] / f).read_bytes() == (out["f32"] / f).read_bytes() for f in ("model.safetensors", "config.json"))
-            expect(same, f"{name}: {key} is not, byte for byte, what it started from")
+            require(same, f"{name}: {key} is not, byte for byte, what it started from")
         self.run(split, "--steps", 1, "--checkpoint", out["ck_split"], "--export", out["tensor"], "--export-dtype", "f32")
         kept = read_checkpoint(out["ck_split"] / "step-00000001.burst", shape, {t: math.prod(v[1]) for t, v in is_.items()})
         for tensor, (_, _, blob) in read_folder(out["tensor"]).items():
-            expect(blob == kept[tensor][0], f"{name}: {tensor} of ranks that split layers is not what their checkpoint holds")
+            require(blob == kept[tensor][0], f"{name}: {tensor} of ranks that split layers is not what their checkpoint holds")
         told = self.build(f"{name}2", shape, 1, 2, more=f'weights "{out["f32"]}"; export "{out["other"]}" f32;')
         self.run(told, "--steps", 0, "--resume", "--checkpoint", self.folder / "none")  # no checkpoint: the train block's weights
-        expect(read_folder(out["other"]) == is_, f"{name}: the train block's folders are not used")
+        require(read_folder(out["other"]) == is_, f"{name}: the train block's folders are not used")
         self.run(three, "--steps", 0, "--weights", out["f32"], "--export", out["bf16"])
         for tensor, (dtype, _, blob) in read_folder(out["bf16"]).items():
-            expect(dtype == "BF16" and blob == to_bf16(is_[tensor][2]), f"{name}: {tensor} is not rounded to bf16")
+            require(dtype == "BF16" and blob == to_bf16(is_[tensor][2]), f"{name}: {tensor} is not rounded to bf16")
         losses = [self.run(p, "--steps", 1, "--weights", out["f32"])[0] for p in (one, three)]
         apart = abs(losses[0] / losses[1] - 1)
-        expect(apart <= LOSS and losses[0] < fresh[0] - 0.02, f"{name}: the losses are {losses}, at first {fresh[0]}")
+        require(apart <= LOSS and losses[0] < fresh[0] - 0.02, f"{name}: the losses are {losses}, at first {fresh[0]}")
         print(f"{name}: 8, 1 and 3 ranks, and 8 of which two split layers, keep every bit; losses after it differ by {apart:.1e}")
 
     def transformers(self):
@@ -200,7 +196,7 @@ class Programs:
                 wanted = reference.loss_of(after, folder / "text.bin", SEQUENCE)
                 is_ = self.run(program, "--steps", 1, "--weights", after)[0]
                 print(f"{name}, {ranks} ranks: what it wrote as {dtype} loads; relative difference of the loss {abs(is_ / wanted - 1):.1e}")
-                expect(abs(is_ / wanted - 1) <= LOSS, f"{name}: loss {is_} from the exported weights, {wanted} in transformers")
+                require(abs(is_ / wanted - 1) <= LOSS, f"{name}: loss {is_} from the exported weights, {wanted} in transformers")
 
     def compare(self, program, folder, *options):
         """One step of the program from folder/start; loss and gradients against those in the folder."""
@@ -217,28 +213,15 @@ class Programs:
         worst = max(gradients, key=gradients.get)
         print(f"{program.name}: loss {is_:.7f}, in transformers {reference['loss']:.7f}, relative difference {apart:.1e}; "
               f"worst gradient {worst}, relative L2 {gradients[worst]:.1e}")
-        expect(apart <= LOSS, f"the loss is {is_}, in transformers {reference['loss']}")
-        expect(gradients[worst] <= GRADIENT, f"the gradient of {worst} differs by {gradients[worst]:.2e}")
+        require(apart <= LOSS, f"the loss is {is_}, in transformers {reference['loss']}")
+        require(gradients[worst] <= GRADIENT, f"the gradient of {worst} differs by {gradients[worst]:.2e}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["folders", "transformers"], required=True)
-    parser.add_argument("--toolchain", required=True)
-    parser.add_argument("--work", help="folder to work in; a temporary one otherwise")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="burst_weights_") as temporary:
-        folder = pathlib.Path(args.work or temporary).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        getattr(Programs(args, folder), args.part)()
-    return 0
+    args = runner.options(__doc__, "--toolchain", parts=("folders", "transformers")).parse_args()
+    with runner.folder(args.work) as folder:
+        for part in args.part or ["folders"]:
+            getattr(Programs(args, folder), part)()
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ModuleNotFoundError as missing:
-        print(f"not tested: {missing}")
-        sys.exit(77)
-    except emitted.Failed as failure:
-        sys.exit(str(failure))
+runner.end(main)

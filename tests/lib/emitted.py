@@ -1,29 +1,20 @@
-"""Model and cluster texts to running programs: what the drivers of tests/numerics and tests/training share."""
+"""Model and cluster texts to running programs."""
 import json
 import os
 import pathlib
-import subprocess
 
-
-class Failed(Exception):
-    """A command that should have succeeded did not; the text says which and how."""
-
-
-def run(command, timeout, env=None, check=True, **more):
-    """Runs a command and returns it as completed; raises Failed where it fails (unless check is off) or hangs."""
-    command = [str(word) for word in command]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env, **more)
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"{' '.join(command)}\n  hung for {timeout} s\n{error.stdout or ''}{error.stderr or ''}") from None
-    if check and done.returncode != 0:
-        raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done
+from runner import run
 
 
 def quiet_environment():
     """One BLAS thread a rank: the ranks already fill the machine."""
     return dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+
+
+def burstc(program, folder, *arguments, status=0):
+    """What burstc prints in a folder; with another exit status, what it says of it."""
+    done = run([program, *arguments], 300, status=status, cwd=folder)
+    return done.stderr if status else done.stdout
 
 
 class Toolchain:
@@ -61,6 +52,15 @@ def topology(nodes, lanes):
 }}
 device core {{ arch cpu; memory 4 GB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }}
 nic lan {{ bandwidth 10 Gb/s; latency 10 us; }}
+"""
+
+
+def few(nodes=1, gpus=4, device="small", memory="1 GiB"):
+    """A cluster of small devices, or of one of import "devices"."""
+    return f"""cluster few {{ nodes {nodes} {{ gpus {gpus} of {device}; nics 1 of loop; }} link nvlink {{ bandwidth 300 GB/s; latency 2 us; }} }}
+device small {{ arch cpu; memory {memory}; hbm 20 GB/s; matmul fp32 50 GFLOP/s; attention forward 40 GFLOP/s; attention backward 35 GFLOP/s; }}
+nic loop {{ bandwidth 80 Gb/s; latency 5 us; }}
+host {{ memory 64 GiB; pcie 8 GB/s; cores 8; }}
 """
 
 
