@@ -444,13 +444,11 @@ const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const
 /* Positions start + j*stride + t for j < count, t < run, in that order (j outer). run <= stride. */
 typedef struct Piece { int64_t start, run, stride, count; } Piece;
 typedef struct PosSet { int64_t tokens; int npieces; const Piece *pieces; } PosSet; /* local order: pieces in turn */
-int64_t pos_at(const PosSet *s, int64_t i);
 PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens); /* its first so many */
 PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
 int64_t pos_cut(int64_t tokens, int i, int shares);   /* where the i-th of so many contiguous shares begins */
 PosSet pos_share(Arena *a, const PosSet *s, int i, int shares); /* of the local order */
 int64_t pos_before(const PosSet *s, int64_t x);       /* how many positions are less than x */
-void pos_hull(const PosSet *s, int64_t first, int64_t count, int64_t *lo, int64_t *hi_last);
 typedef struct Partition {
     PartitionKind kind;
     int64_t block;  /* blocks(B) */

@@ -93,7 +93,6 @@ typedef struct AttentionTime {
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
 double attention_transfers(const AttentionTime *t, int rank); /* seconds of transfers that come to a simulated rank */
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
-double cost_merge_seconds(const Device *d, double bytes);
 
 /* ---- cost_links.c: links and NICs of the simulated ranks as resources ---- */
 int links_rank(const AttentionInput *in, int rank); /* in the world, of a simulated rank */
@@ -117,8 +116,6 @@ int links_collective(Sim *s, const AttentionInput *in, Collective c, int after);
 BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 
 /* ---- cost_load.c: work and bytes of a draft ---- */
-/* What so many tokens of an exchange are. */
-double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens);
 /* The simulated ranks, with their loads under one mask in one direction. pairs, where not NULL: [ranks] unmasked pairs
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */

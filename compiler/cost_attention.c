@@ -217,7 +217,7 @@ int grid_add(const AttentionInput *in, int rank, int hop)
     return grid_move(in, rank, hop, 1);
 }
 
-double cost_merge_seconds(const Device *d, double bytes)
+static double merge_seconds(const Device *d, double bytes)
 {
     return d->hbm > 0 ? 3 * bytes / d->hbm : 0; /* two operands read, one written */
 }
@@ -233,7 +233,7 @@ static void make_arrivals(Build *b, int at)
         int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
         if (tensor_accumulates(i->node->ref[0].tensor)) {
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
-                                           .seconds = cost_merge_seconds(links_group(b->in, to)->device, bytes)});
+                                           .seconds = merge_seconds(links_group(b->in, to)->device, bytes)});
             sim_after(b->sim, last, task);
         }
         b->task[cell(b, at, to)] = task;

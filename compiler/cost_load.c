@@ -11,7 +11,8 @@
 
 enum { EXACT_RANKS = 64, CELLS = 40000 };
 
-double cost_exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
+/* What so many tokens of an exchange are. */
+static double exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
 {
     const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads; /* complete, with lse */
     return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
@@ -243,8 +244,8 @@ static void load_exchange(Loader *l, const Instance *i, double *sent, double *re
         const int rank = l->in->rank[r];
         double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, t, rank);
         bool to_heads = i->node->stmt->tokens_to_heads;
-        double by_tokens = cost_exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
-        double by_heads = cost_exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
+        double by_tokens = exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
+        double by_heads = exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
         sent[r] = to_heads ? by_tokens : by_heads;
         received[r] = to_heads ? by_heads : by_tokens;
     }

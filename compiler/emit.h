@@ -27,6 +27,5 @@ void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
 void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
-const char *channel_name(Arena *a, const Draft *d, int channel); /* "kv_lane"; NULL: no transfers there */
 
 #endif

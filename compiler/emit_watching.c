@@ -22,7 +22,7 @@ static const char *channel_of(const Schedule *s, int channel)
 }
 
 /* Layers that attend in different ways use it one after the other, perhaps for different tensors. */
-const char *channel_name(Arena *a, const Draft *d, int channel)
+static const char *channel_name(Arena *a, const Draft *d, int channel)
 {
     const char *all = NULL;
     for (int i = 0; i < 2 * d->attentions; i++) {

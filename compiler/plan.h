@@ -243,7 +243,6 @@ Schedule *schedule_make(Arena *a, Diags *d, const Choice *c, bool backward, int 
 /* Slots from liveness, waits, and what `return` sends: fills the schedule that schedule_make returned. */
 void schedule_slots(Arena *a, Schedule *s);
 void print_schedule(const Schedule *s, Text *out);
-const char *wait_names(Arena *a, unsigned waits); /* "arrived free" */
 
 /* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */
 /* Layers attend one after the other, so all use the same streams, and their slots the same memory. */
@@ -261,7 +260,6 @@ int draft_operations(const struct Draft *t); /* of the longest trace */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);
 int result_tensor(bool backward, int side); /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
-void instance_print(const Schedule *s, const Instance *i, Text *out); /* without the loop variables */
 int coord_inside(const Choice *c, int before); /* the outermost coordinate inside that one, -1: of all; -1 where there is none */
 int rel_coord(const Choice *c, int index, int i);
 int rel_hop(const Choice *c, int index, int i); /* the same the shorter way round: from -(size - 1) / 2 to size / 2 */

@@ -563,7 +563,7 @@ const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk)
     return copy;
 }
 
-void instance_print(const Schedule *s, const Instance *i, Text *out)
+static void instance_print(const Schedule *s, const Instance *i, Text *out)
 {
     const Choice *c = s->choice;
     const Node *n = i->node;

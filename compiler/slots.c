@@ -269,7 +269,7 @@ void schedule_slots(Arena *a, Schedule *s)
 
 /* ---- --emit=schedule ---- */
 
-const char *wait_names(Arena *a, unsigned waits)
+static const char *wait_names(Arena *a, unsigned waits)
 {
     static const char *const name[] = {
 #define X(id, text, what) text,

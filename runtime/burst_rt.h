@@ -213,7 +213,6 @@ BurstGroup burst_shard_group(const BurstCtx *c);   /* that share all weights; in
 BurstGroup burst_unit_group(const BurstCtx *c, int unit); /* of these, those that share a tensor rank's part of a unit */
 BurstGroup burst_tensor_group(const BurstCtx *c);  /* that split layers among them */
 BurstGroup burst_replica_group(const BurstCtx *c); /* that hold the same parts as this rank */
-int burst_shard_of(const BurstCtx *c);             /* which part of a unit that is not split this rank holds, from 0 */
 enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS }; /* of key heads, fewer than tensor ranks: neighbours have the same */
 typedef struct BurstTensor {
     const char *name; /* within the unit, as Hugging Face: "self_attn.q_proj.weight" */

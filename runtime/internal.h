@@ -200,10 +200,8 @@ typedef struct Span { int64_t begin, end; } Span;
 Span tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 int plan_tensor(const BurstPlan *p);
 bool unit_is_split(const BurstPlan *p, const BurstUnit *u); /* over tensor ranks */
-int unit_shard_of(const BurstPlan *p, const BurstUnit *u, int rank);
 int tensor_copies(const BurstPlan *p, const BurstTensor *t); /* tensor ranks, neighbours, that have the same of it */
 BurstGroup copies_group(const BurstCtx *c, const BurstTensor *t); /* these ranks */
-int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t); /* that a tensor rank has */
 /* Whether it is this rank, of tensor ranks that have the same of the tensor, that writes it into files. */
 bool tensor_is_written(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t);
 /* How many ranks share the weights. */

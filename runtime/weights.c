@@ -38,14 +38,10 @@ bool unit_is_split(const BurstPlan *p, const BurstUnit *u)
     return split;
 }
 
-int unit_shard_of(const BurstPlan *p, const BurstUnit *u, int rank)
+/* Which part of the unit the rank holds, from 0. */
+static int unit_shard_of(const BurstPlan *p, const BurstUnit *u, int rank)
 {
     return rank % plan_shards(p) / (unit_is_split(p, u) ? plan_tensor(p) : 1);
-}
-
-int burst_shard_of(const BurstCtx *c)
-{
-    return c->rank % plan_shards(c->plan);
 }
 
 BurstGroup burst_shard_group(const BurstCtx *c)
@@ -93,7 +89,8 @@ static int tensor_parts(const BurstPlan *p, const BurstTensor *t)
     return plan_tensor(p) / tensor_copies(p, t);
 }
 
-int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t)
+/* That a tensor rank has. */
+static int64_t tensor_elements(const BurstPlan *p, const BurstTensor *t)
 {
     return t->rows * t->cols / tensor_parts(p, t);
 }

@@ -39,6 +39,9 @@ Panel *picture_partition(Arena *a, const Partition *p)
 
 /* ---- work ---- */
 
+/* Pairs of ranks under one mask; exact: of all ranks, else of some, and then the most is at least that. */
+typedef struct Balance { int n; bool exact; double *pairs, mean, most, imbalance; } Balance;
+
 static void sum_balance(Balance *b)
 {
     double sum = 0;
@@ -51,7 +54,7 @@ static void sum_balance(Balance *b)
 }
 
 /* Of all ranks, or of very many of some, evenly spaced from the first to the last. */
-Balance balance_of(Arena *a, const Partition *part, PairCounts *counts)
+static Balance balance_of(Arena *a, const Partition *part, PairCounts *counts)
 {
     Balance b = {.n = part->ranks <= LOOKED_AT ? part->ranks : SVG_CELLS, .exact = part->ranks <= LOOKED_AT};
     b.pairs = NEW_ARRAY(a, double, b.n);

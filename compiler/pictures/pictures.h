@@ -32,9 +32,6 @@ void svg_file(const char *title, Panel *const *panel, int n, Text *out);
 /* ---- picture_*.c ---- */
 Panel *picture_mask(Arena *a, const Program *p, int mask, MaskMap *m);
 Panel *picture_partition(Arena *a, const Partition *p);
-/* Pairs of ranks under one mask; exact: of all ranks, else of some, and then the most is at least that. */
-typedef struct Balance { int n; bool exact; double *pairs, mean, most, imbalance; } Balance;
-Balance balance_of(Arena *a, const Partition *part, PairCounts *counts);
 Panel *picture_balance(Arena *a, const Program *p, const Partition *part, PairCounts **counts); /* counts: by mask */
 /* One attention under a mask: its loads, and where it is simulated its times. */
 typedef struct Attended { const Draft *draft; const Schedule *schedule; int mask; AttentionInput in; AttentionTime time; } Attended;

@@ -297,7 +297,6 @@ typedef enum StepProof {
     STEP_PROOFS(X)
 #undef X
 } StepProof;
-extern const char *const step_proof_names[]; /* by number */
 /* False after one diagnostic, about a fault of burstc. */
 bool step_verify(Arena *a, Diags *d, const Flow *f);
 void print_step_proofs(Text *out);

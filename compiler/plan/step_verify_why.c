@@ -1,7 +1,7 @@
 /* step_verify_why.c: a refusal in words. */
 #include "step_verify.h"
 
-const char *const step_proof_names[] = {
+static const char *const proof_names[] = {
 #define X(id, number, name) [number] = name,
     STEP_PROOFS(X)
 #undef X
@@ -37,7 +37,7 @@ void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, c
     va_start(ap, fmt);
     text_vprintf(&t, fmt, ap);
     va_end(ap);
-    diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, step_proof_names[proof],
+    diag_error(m->diags, (Span){0}, "proof %d (%s) fails: %s: %s", proof, proof_names[proof],
                m->now < -1 ? "forward of a layer" : m->now < 0 ? "at the end of the step" : op_text(m, m->now), t.at);
     text_free(&t);
     m->failed = true;

@@ -7,6 +7,7 @@
 
 #include "burst_hash.h"
 #include "cost.h"
+#include "../mask/positions.h"
 
 #include <math.h>
 #include <stdlib.h>

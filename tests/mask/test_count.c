@@ -11,6 +11,7 @@
 #include "cover.h"
 #include "burst_hash.h"
 #include "random_expr.h"
+#include "positions.h"
 
 static PairWork brute_work(const Expr *e, const PosSet *q, const PosSet *k, int tile_q, int tile_k)
 {

@@ -11,6 +11,7 @@
 
 #include "cover.h"
 #include "random_expr.h"
+#include "positions.h"
 
 static int64_t true_pairs(const Expr *e, const PosSet *q, const PosSet *k)
 {

@@ -10,6 +10,7 @@
 #include "burst.h"
 #include "compile_text.h"
 #include "random_expr.h"
+#include "positions.h"
 
 static int64_t before(const Partition *p, int64_t rank)
 {
