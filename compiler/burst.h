@@ -237,7 +237,7 @@ typedef struct Model {
     double softcap; /* of scores, before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     bool sinks; /* learned: a score a head that takes weight in each row and has no value (GPT-OSS, arXiv 2508.10925) */
     bool tied, qkv_bias, qk_norm;
-    Span span, heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
+    Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: of heads where head_dim is not given */
 } Model;
 typedef struct Table { const char *name; int64_t len_min, len_max; /* 0: planned for the worst case */ Span span; } Table;
 typedef struct Mask {

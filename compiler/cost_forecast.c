@@ -14,7 +14,6 @@ _Static_assert((int)T_Q == BURST_T_Q && (int)T_KV == BURST_T_KV && (int)T_O == B
 typedef struct Sequence { int times, visits; Vec(BurstVisitRun) runs; } Sequence;
 struct Recorder {
     Arena *arena;
-    const Draft *draft;
     const StepParts *parts;
     int most_spans;     /* of an attention; ALL_SPANS: every operation has its own */
     bool open;          /* a visit is being recorded */
@@ -213,7 +212,7 @@ static void add_sequence(BurstForecast *f, BurstSequenceForecast *to, const Reco
 const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
 {
     StepParts p = {0};
-    Recorder r = {.arena = a, .draft = d, .most_spans = most_spans, .parts = &p};
+    Recorder r = {.arena = a, .most_spans = most_spans, .parts = &p};
     step_record(a, d, INFINITY, &p, &r);
     if (!isfinite(p.step))
         return NULL; /* the simulation came to no end */

@@ -207,12 +207,9 @@ typedef struct Node {
 } Node;
 
 /* Buffers for chunks that are not at home. The k-th use takes slot k mod slots. */
-typedef enum PoolKind { POOL_ARRIVAL, POOL_PARTIAL } PoolKind;
 typedef struct Pool {
-    PoolKind kind;
     TensorId tensor;
     int slots;
-    const Node *pass; /* ARRIVAL: the pass (or return) that fills it */
     const char *name; /* identifier: "kv_lane", "dq_partial" */
 } Pool;
 

@@ -58,20 +58,21 @@ static bool name_taken(const Slots *z, const char *name)
 }
 
 /* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass goes that way. */
-static const char *pool_name(Slots *z, const Node *pass, PoolKind kind, TensorId t)
+static const char *pool_name(Slots *z, const Node *pass, TensorId t)
 {
     static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
     const char *own = z->s->name ? arena_printf(z->arena, "%s_", z->s->name) : "";
     const char *first = arena_printf(z->arena, "%s%s%s_%s", own, z->s->backward ? "back_" : "", lower[t],
-                                     kind == POOL_PARTIAL ? "partial" : way_of(z, pass)), *name = first;
+                                     pass ? way_of(z, pass) : "partial"), *name = first;
     for (int n = 2; name_taken(z, name); n++)
         name = arena_printf(z->arena, "%s%d", first, n);
     return name;
 }
 
-static int add_pool(Slots *z, const Node *pass, PoolKind kind, TensorId t)
+/* pass: what fills it; NULL: partial sums do. */
+static int add_pool(Slots *z, const Node *pass, TensorId t)
 {
-    const Pool p = {.kind = kind, .tensor = t, .slots = 1, .pass = pass, .name = pool_name(z, pass, kind, t)};
+    const Pool p = {.tensor = t, .slots = 1, .name = pool_name(z, pass, t)};
     *vec_push(z->arena, &z->pools) = p;
     return z->pools.n - 1;
 }
@@ -80,7 +81,7 @@ static void add_arrival_pools(Slots *z, Node *n)
 {
     for (; n; n = n->next) {
         if (n->kind == N_PASS || n->kind == N_RETURN)
-            n->pool = add_pool(z, n, POOL_ARRIVAL, n->ref[0].tensor);
+            n->pool = add_pool(z, n, n->ref[0].tensor);
         add_arrival_pools(z, n->body);
     }
 }
@@ -250,7 +251,7 @@ static void start_state(Slots *z)
         bool leaves = false;
         for (int p = 0; p < z->pools.n; p++)
             leaves |= z->pools.at[p].tensor == (TensorId)t && tensor_accumulates((TensorId)t);
-        z->s->partial_pool[t] = leaves ? add_pool(z, NULL, POOL_PARTIAL, (TensorId)t) : -1;
+        z->s->partial_pool[t] = leaves ? add_pool(z, NULL, (TensorId)t) : -1;
     }
     z->uses = arena_alloc(z->arena, sizeof(Uses) * (size_t)(z->pools.n ? z->pools.n : 1));
 }

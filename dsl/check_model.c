@@ -151,7 +151,7 @@ void finish_model(Checker *c, Span file)
         diag_error(c->diags, file, "'%s' has no model, such as model small { layers 2; ... }", c->in->model_path);
         return;
     }
-    ModelFields f = {.m = {.norm_eps = 1e-5, .rope_theta = 10000, .span = c->model->span}};
+    ModelFields f = {.m = {.norm_eps = 1e-5, .rope_theta = 10000}};
     f.m.name = block_name(c, c->model);
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);

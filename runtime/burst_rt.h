@@ -62,10 +62,6 @@ void burst_part(BurstCtx *c, int part, int a, int b);
 /* A channel is one stream of the plan; two concurrent streams never share one. */
 typedef struct BurstReq {
     int kind; /* 0 idle, 1 send, 2 receive */
-    int peer, channel;
-    uint64_t sequence;
-    void *data;
-    size_t bytes;
     void *impl; /* transport's own */
 } BurstReq;
 enum { BURST_CHANNELS = 16 }; /* the most channels one plan may use; 12.. belong to the runtime's collectives */
@@ -83,8 +79,7 @@ int burst_wait(BurstCtx *c, BurstReq *req); /* idle requests return at once; aft
 
 /* ---- collectives over a group of ranks: first, first + stride, ... (every member calls, in the same order) ---- */
 typedef struct BurstGroup { int first, stride, count; } BurstGroup;
-typedef struct BurstGather { BurstGroup group; const float *shard; float *full; int64_t shard_elements; int active;
-                             uint64_t sequence; BurstReq *reqs; void *impl; } BurstGather;
+typedef struct BurstGather { BurstGroup group; int active; BurstReq *reqs; } BurstGather;
 /* full[i*shard_elements ...] = shard of the i-th member. Started here, finished by burst_gather_wait; computing may go on
  * between the two. At most 4 may be under way. The shard must not change until every member has waited. */
 int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t shard_elements, float *full, BurstGather *op);

@@ -34,8 +34,7 @@ int burst_gather_start(BurstCtx *c, BurstGroup g, const float *shard, int64_t sh
     size_t bytes = (size_t)shard_elements * sizeof *shard;
     if (me < 0 || slot < 0)
         return BURST_E_PLAN;
-    *op = (BurstGather){.group = g, .shard = shard, .full = full, .shard_elements = shard_elements, .active = slot + 1,
-                        .reqs = c->gather_reqs + (size_t)slot * (size_t)c->world};
+    *op = (BurstGather){g, slot + 1, c->gather_reqs + (size_t)slot * (size_t)c->world};
     c->gather_busy[slot] = true;
     for (int i = 1; i < g.count; i++) { /* each begins with its successor: no member is asked by all at once */
         int to = (me + i) % g.count, from = (me + g.count - i) % g.count;

@@ -17,7 +17,7 @@ static int class_of(const Attended *t, const Busy *b)
 /* ---- every interval, where they are few ---- */
 
 /* A rank has a lane for computing, and a thin one for each channel; these are numbered through both directions. */
-typedef struct Lanes { int first, channels; double high; } Lanes;
+typedef struct Lanes { int first; double high; } Lanes;
 
 static Lanes lanes_of(const Attended *t)
 {
@@ -25,7 +25,7 @@ static Lanes lanes_of(const Attended *t)
     for (int i = 0; i < t->time.intervals; i++)
         if (t->time.interval[i].channel >= 0 && t->time.interval[i].channel < first)
             first = t->time.interval[i].channel;
-    return (Lanes){first, t->schedule->channels - first, LANE + GAP + THIN * (t->schedule->channels - first)};
+    return (Lanes){first, LANE + GAP + THIN * (t->schedule->channels - first)};
 }
 
 /* All of one class as one path; whether there are any. */

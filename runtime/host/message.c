@@ -259,8 +259,7 @@ static int post(BurstCtx *c, Op request, int kind, int channel, int peer, BurstR
     op->add = request.add;
     c->sent += kind == SEND && channel < CHANNEL_GATHER ? op->bytes : 0;
     append(c, l, op);
-    *req = (BurstReq){.kind = kind, .peer = peer, .channel = channel, .sequence = op->sequence, .data = op->data,
-                      .bytes = op->bytes, .impl = op};
+    *req = (BurstReq){kind, op};
     if (!l->ring)
         return c->remote->start(c, op);
     if (kind == SEND)

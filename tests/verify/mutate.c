@@ -58,10 +58,8 @@ static Schedule *copy_schedule(Maker *m, Copies *nodes)
     *nodes = (Copies){0};
     s->body = copy_nodes(a, s->body, nodes);
     s->pool = NEW_ARRAY(a, Pool, s->pools + 1);
-    for (int p = 0; p < s->pools; p++) {
+    for (int p = 0; p < s->pools; p++)
         s->pool[p] = m->from->pool[p];
-        s->pool[p].pass = copy_of(nodes, s->pool[p].pass);
-    }
     Instance *at = NEW_ARRAY(a, Instance, s->trace.n + ROOM);
     for (int i = 0; i < s->trace.n; i++) {
         at[i] = m->from->trace.at[i];
