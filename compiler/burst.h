@@ -389,7 +389,7 @@ typedef enum StmtKind {
 typedef struct Stmt {
     StmtKind kind;
     Span span;               /* the whole statement up to its body */
-    Span by;                 /* the `use` or `mirrors` that wrote it here; src NULL: it stands here itself */
+    Span by, mirrored;       /* the `use` and the `mirrors` that wrote it here; src NULL: none did */
     struct Stmt *next, *body;
     int var;                 /* FOR: variable, lo .. hi inclusive */
     const char *var_name;
@@ -401,9 +401,9 @@ typedef struct Stmt {
     const Expr *to[MAX_COORDS]; /* PASS: destination coordinates, wrap around */
     bool tokens_to_heads;    /* EXCHANGE */
 } Stmt;
-Span stmt_place(const Stmt *s); /* the line of the schedule's own text: by, or span */
-/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. */
-typedef struct Phase { Span span; const Stmt *body; bool exchanges; } Phase;
+Span stmt_place(const Stmt *s); /* in the schedule's own text */
+/* One direction. exchanges: it has an EXCHANGE, and so all its chunks are by heads. of: the direction that this one mirrors, src NULL: none. */
+typedef struct Phase { Span span, of; const Stmt *body; bool exchanges; } Phase;
 typedef struct Require { const Expr *cond; Span span; struct Require *next; } Require; /* of the sizes */
 /* Variables of its expressions: coordinate i is i, its size is MAX_COORDS + i, loop variables from FIRST_LOOP on. */
 typedef struct SchedText {

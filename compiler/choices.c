@@ -1,4 +1,4 @@
-/* choices.c: the words of a layout's choices whose rows are in burst.h. */
+/* choices.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
 #include "burst.h"
 
 const char *const range_names[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"};
@@ -7,3 +7,31 @@ const char *const sharding_names[SHARDINGS] = {
     SHARDING_ROWS(X)
 #undef X
 };
+
+int program_tensor(const Program *p)
+{
+    return p->tensor ? p->tensor : 1;
+}
+
+int program_key_copies(const Program *p)
+{
+    return p->key_copies ? p->key_copies : 1;
+}
+
+int program_head_chunks(const Program *p)
+{
+    return p->head_chunks ? p->head_chunks : 1;
+}
+
+const Program *program_chunked(Arena *a, const Program *p, int chunks)
+{
+    const int before = program_head_chunks(p);
+    if (chunks == before)
+        return p;
+    Program *chunked = NEW(a, Program);
+    *chunked = *p;
+    chunked->head_chunks = chunks > 1 ? chunks : 0;
+    chunked->model.heads = p->model.heads * before / chunks;
+    chunked->model.kv_heads = p->model.kv_heads * before / chunks;
+    return chunked;
+}

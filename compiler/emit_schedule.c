@@ -217,7 +217,15 @@ static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS]
     return copy;
 }
 
-static const char *expr_text(const Walk *k, const Expr *e);
+static const char *expr_text(const Walk *k, const Expr *e)
+{
+    Text t = {0};
+    Writer w = {k->s, k->s->choice->schedule, &t};
+    add_expr(&w, e, false);
+    char *copy = arena_copy(k->emit->arena, t.at, t.n);
+    text_free(&t);
+    return copy;
+}
 
 /* " + PLAN_GROUP", "" of the first piece and of chunks without pieces. */
 static const char *piece_text(const Walk *k, const Expr *piece)
@@ -233,16 +241,6 @@ static const char *piece_text(const Walk *k, const Expr *piece)
 static const char *ref_text(const Walk *k, const ChunkRef *ref, const Expr *const to[MAX_COORDS])
 {
     return arena_printf(k->emit->arena, "%s%s", chunk_text(k, ref->index, to), piece_text(k, ref->piece));
-}
-
-static const char *expr_text(const Walk *k, const Expr *e)
-{
-    Text t = {0};
-    Writer w = {k->s, k->s->choice->schedule, &t};
-    add_expr(&w, e, false);
-    char *copy = arena_copy(k->emit->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
 }
 
 /* ---- comments ---- */
@@ -284,6 +282,7 @@ static void add_line(Span at, Text *out)
 static void comment_statement(const Walk *k, const Node *n)
 {
     Text t = {0};
+    add_line(n->stmt->mirrored, &t);
     add_line(n->stmt->by, &t);
     add_line(n->stmt->span, &t);
     const Instance *i = first_instance(k->s, n);

@@ -253,6 +253,7 @@ const Schedule *draft_schedule(const struct Draft *t, int mask, bool backward);
 int draft_channels(const struct Draft *t);   /* streams of transfers */
 int draft_operations(const struct Draft *t); /* of the longest trace */
 
+bool pass_moves(const Node *pass, int coord); /* whether it may lead along that one */
 /* Relative indices: sums wrap in each coordinate; the piece stays. */
 const char *tensor_name(TensorId t);
 bool tensor_accumulates(TensorId t);

@@ -35,34 +35,6 @@ int result_tensor(bool backward, int side)
 
 /* ---- relative indices ---- */
 
-int program_tensor(const Program *p)
-{
-    return p->tensor ? p->tensor : 1;
-}
-
-int program_key_copies(const Program *p)
-{
-    return p->key_copies ? p->key_copies : 1;
-}
-
-int program_head_chunks(const Program *p)
-{
-    return p->head_chunks ? p->head_chunks : 1;
-}
-
-const Program *program_chunked(Arena *a, const Program *p, int chunks)
-{
-    const int before = program_head_chunks(p);
-    if (chunks == before)
-        return p;
-    Program *chunked = NEW(a, Program);
-    *chunked = *p;
-    chunked->head_chunks = chunks > 1 ? chunks : 0;
-    chunked->model.heads = p->model.heads * before / chunks;
-    chunked->model.kv_heads = p->model.kv_heads * before / chunks;
-    return chunked;
-}
-
 int choice_tensor(const Choice *c)
 {
     return c->tensor ? c->tensor : 1;
@@ -469,6 +441,20 @@ static bool plan_returns(Maker *m)
 
 /* ---- checks that need sizes ---- */
 
+bool pass_moves(const Node *pass, int coord)
+{
+    const Expr *to = pass->stmt->to[coord];
+    return to && !(to->op == E_VAR && to->value == coord);
+}
+
+static bool along_a_ring_of_one(const Schedule *s, const Node *pass)
+{
+    for (int i = 0; i < s->choice->coords; i++)
+        if (pass_moves(pass, i) && s->choice->size[i] == 1)
+            return true;
+    return false;
+}
+
 static bool hops_leave(Maker *m)
 {
     const Schedule *s = m->schedule;
@@ -478,7 +464,8 @@ static bool hops_leave(Maker *m)
             continue;
         diag_error(m->diags, stmt_place(x->node->stmt), "this pass sends a chunk to the rank that holds it: %s",
                    instance_text(m->arena, s, x));
-        diag_note(m->diags, x->node->stmt->span, "guard it with `if`, so that a ring of one rank passes nothing");
+        if (along_a_ring_of_one(s, x->node))
+            diag_note(m->diags, x->node->stmt->span, "guard it with `if`, so that a ring of one rank passes nothing");
         return false;
     }
     return true;

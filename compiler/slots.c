@@ -30,12 +30,6 @@ typedef struct Slots {
 
 /* ---- pools ---- */
 
-static bool moves_along(const Node *pass, int coord)
-{
-    const Expr *to = pass->stmt->to[coord];
-    return to && !(to->op == E_VAR && to->value == coord);
-}
-
 /* Where a transfer goes: along a ring, along some coordinates, or home. */
 static const char *way_of(const Slots *z, const Node *pass)
 {
@@ -44,7 +38,7 @@ static const char *way_of(const Slots *z, const Node *pass)
     if (pass->kind == N_RETURN)
         return "home";
     for (int i = 0; i < c->coords && c->coords > 1; i++)
-        if (moves_along(pass, i))
+        if (pass_moves(pass, i))
             way = way ? arena_printf(z->arena, "%s_%s", way, c->schedule->way_name[i]) : c->schedule->way_name[i];
     return way ? way : "ring";
 }

@@ -45,12 +45,21 @@ typedef struct Machine {
 /* What a direction computes. */
 static const TensorId results[2][2] = {{T_O}, {T_DQ, T_DKV}};
 
+/* Where its statements stand that an error is not at. */
+static void note_mirrored(Diags *d, const Phase *phase, Span at)
+{
+    const bool self = at.begin == phase->span.begin && at.src == phase->span.src;
+    if (phase->of.src)
+        diag_note(d, self ? phase->of : phase->span, self ? "it has the statements of this direction" : "in the direction that mirrors it");
+}
+
 static void fail(Machine *m, Span at, Proof proof, const char *fmt, va_list ap)
 {
     Text t = {0};
     text_vprintf(&t, fmt, ap);
     diag_error(m->diags, at, "proof %d (%s) fails: %s", proof, proof_names[proof], t.at);
     text_free(&t);
+    note_mirrored(m->diags, phase_of(m->choice, m->s->backward), at);
     m->failed = true;
 }
 
@@ -424,12 +433,20 @@ static void check_pairs(Machine *m)
                missing_statement(m, first));
 }
 
+/* What a direction that mirrors lacks is missing in the other one. */
+static const char *missing_return(Machine *m, TensorId t)
+{
+    static const TensorId mirrored[TENSOR_COUNT] = {[T_O] = T_DQ, [T_DQ] = T_DKV, [T_DKV] = T_DQ};
+    if (phase_of(m->choice, m->s->backward)->of.src)
+        return arena_printf(m->arena, ": `return %s;` is missing in the direction that it mirrors", tensor_name(mirrored[t]));
+    return arena_printf(m->arena, ": `return %s;` is missing", tensor_name(t));
+}
+
 static void reject_away(Machine *m, TensorId t, int chunk)
 {
     const Trace *trace = &m->s->trace;
     bool returned = find_node(m->s->body, N_RETURN, t);
-    reject(m, PROOF_SUMS, "a part of %s stays at a rank that does not own it%s%s%s", name_of(m, t, chunk),
-           returned ? "" : ": `return ", returned ? "" : tensor_name(t), returned ? "" : ";` is missing");
+    reject(m, PROOF_SUMS, "a part of %s stays at a rank that does not own it%s", name_of(m, t, chunk), returned ? "" : missing_return(m, t));
     for (const Instance *i = trace->at + trace->n - 1; i >= trace->at; i--)
         if (brings(m, i, t, chunk)) {
             note(m, i, "", " adds to it");

@@ -37,7 +37,7 @@ Stmt *each_piece(Scheduler *s, Stmt *stmt)
         fault(s, stmt_place(stmt), "this passes all pieces of one tensor, and one piece or the whole of another; use a statement for each");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
-    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .by = stmt->by, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
+    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .by = stmt->by, .mirrored = stmt->mirrored, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
                     .body = stmt};
     for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
         if (of_all_pieces(s, &stmt->refs[i]))
@@ -252,7 +252,7 @@ static Stmt *copy(Copier *c, const Stmt *of)
 {
     Stmt *to = NEW(c->s->c->arena, Stmt);
     *to = *of;
-    to->by = c->by;
+    *(c->from ? &to->by : &to->mirrored) = c->by;
     to->next = NULL;
     if (of->kind == S_FOR && c->from) {
         loop(c, of, to);
@@ -398,6 +398,6 @@ const Phase *mirror(Scheduler *s, const Phase *of, Span by)
     s->exchanged = of->exchanges ? s->text->exchanged : -1;
     if (s->backward && s->text->pieces > 1)
         fault(s, by, "queries have no pieces, and the direction that this mirrors has pieces of keys; write the statements of this one");
-    *out = (Phase){.span = by, .body = copies(&c, of->body), .exchanges = of->exchanges};
+    *out = (Phase){.span = by, .of = of->span, .body = copies(&c, of->body), .exchanges = of->exchanges};
     return out;
 }

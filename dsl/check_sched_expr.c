@@ -107,12 +107,16 @@ static bool good_divisor(Scheduler *s, const Typed *d, Span at)
     return constant || size;
 }
 
+static const char reads[] = "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes";
+
 /* 2 ^ k, for k from 0 to as many bits as ranks may have. */
 static bool good_power(Scheduler *s, const Typed *base, const Typed *by, const Ast *a)
 {
     enum { MOST = 20 };
     if (base->e->op != E_CONST || base->e->value != 2)
         fault(s, a->args.first->span, "only powers of 2 are known here: 2 ^ k");
+    else if (reads_coordinate(by))
+        fault(s, a->args.first->next->span, reads);
     else if (by->r.lo < 0 || by->r.hi > MOST)
         fault(s, a->args.first->next->span,
               arena_printf(s->c->arena, "the exponent must be from 0 to %d, and this can be from %lld to %lld", MOST,
@@ -182,7 +186,7 @@ const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range)
     if (t.type == BROKEN)
         return NULL;
     if (reads_coordinate(&t)) {
-        fault(s, a->span, "this reads a coordinate, but ranks run in lockstep: use loop variables and sizes");
+        fault(s, a->span, reads);
         return NULL;
     }
     if (range)

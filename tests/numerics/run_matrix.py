@@ -180,6 +180,28 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
   backward queries { for s in 0 .. O - 1 { gather Q[o - s, i] over i; if s < O - 1 { pass Q[o - s, i] to (o + 1, i); } for t in 0 .. I - 1 { grad Q[o - s, i - t] with KV[o, i]; } } return dQ; }
 }
 """),
+    "tree": ([(2, 4), (3, 3)], """schedule tree over (a of A, b of B) {
+  forward mirrors keys;
+  backward queries mirrors keys;
+  backward keys {
+    for k in 0 .. 20 {
+      if 2 ^ k < B {
+        for j in 0 .. min(2 ^ k, B - 2 ^ k) - 1 { pass Q[a, b - j] to (a, b + 2 ^ k); }
+      }
+    }
+    for x in 0 .. A - 1 {
+      if x < A - 1 { pass KV[a - x, b] to (a + 1, b); }
+      for y in 0 .. B - 1 { grad Q[a, b - y] with KV[a - x, b]; }
+      if x > 0 { pass dKV[a - x, b] to (a - x, b); }
+    }
+    for k in 0 .. 20 {
+      if 2 ^ (20 - k) < B {
+        for j in 0 .. min(2 ^ (20 - k), B - 2 ^ (20 - k)) - 1 { pass dQ[a, b - j - 2 ^ (20 - k)] to (a, b - 2 ^ (20 - k)); }
+      }
+    }
+  }
+}
+"""),
     "usp_back": ([(2, 2), (3, 2)], """schedule usp_back over (r of R, h of H) {
   forward {
     for x in 0 .. R - 1 {
