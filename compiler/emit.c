@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *base_name(const char *path)
@@ -78,6 +79,13 @@ static void add_constant(Emit *e, const char *name, int64_t value, const char *c
     text_printf(e->out, comment ? " /* %s */\n" : "\n", comment);
 }
 
+/* The shorter of two forms that reads back as x. */
+static const char *real_text(Emit *e, double x)
+{
+    const char *text = arena_printf(e->arena, "%.15g", x);
+    return strtod(text, NULL) == x ? text : arena_printf(e->arena, "%.17g", x);
+}
+
 static int64_t elements_of(const Emit *e, const char *buffer)
 {
     const Memory *m = &e->draft->memory;
@@ -101,23 +109,23 @@ static void emit_group(Emit *e)
     const Constant row[] = {
         {"PLAN_WORLD", e->draft->program->cluster.world, "ranks"},
         {"PLAN_NODES", e->draft->program->cluster.nodes, NULL},
-        {"PLAN_DATA", c->data, "groups of ranks, each with sequences of its own"},
+        {"PLAN_DATA", c->data, "data-parallel groups"},
         {"PLAN_GROUP", c->ranks, "ranks that share a sequence"},
     };
     add_constants(e, row, countof(row));
     if (c->tensor)
-        add_constant(e, "PLAN_TENSOR", c->tensor, "ranks that split a layer's weights: heads and ffn are one rank's");
+        add_constant(e, "PLAN_TENSOR", c->tensor, "tensor-parallel ranks; heads and ffn are those of one");
     if (e->draft->program->key_copies)
         add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies, "tensor ranks that have the same key heads");
     if (choice_pieces(c) > 1)
-        add_constant(e, "PLAN_PIECES", choice_pieces(c), "of a rank's keys: piece p of rank r's is chunk p * PLAN_GROUP + r");
+        add_constant(e, "PLAN_PIECES", choice_pieces(c), "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
     if (c->ranges)
         add_constant(e, "PLAN_RANGES", 1, "transfers carry of keys the tiles that somebody further along reads, or added to");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     emit_coordinates(e);
     if (e->draft->attentions > 1)
-        add_constant(e, "PLAN_ATTENTIONS", e->draft->attentions, "ways of layers to attend, by their mask");
+        add_constant(e, "PLAN_ATTENTIONS", e->draft->attentions, "schedules of attention; a layer's mask chooses");
 }
 
 /* Of the ranks that share heads; the most that any of them has. */
@@ -129,12 +137,12 @@ static void emit_shares(Emit *e)
     const Constant row[] = {
         {"PLAN_SHARES", h.shares, "ranks that share the heads"},
         {"PLAN_SHARE_STRIDE", c->stride[c->schedule->exchanged], "from one of them to the next"},
-        {"PLAN_SHARE_HEADS", h.heads, "most that a rank has"},
+        {"PLAN_SHARE_HEADS", h.heads, "most query heads of a rank"},
         {"PLAN_SHARE_KV_HEADS", h.kv_heads, NULL},
-        {"PLAN_ROW_TOKENS", h.tokens, "most that ranks who share heads have together"},
+        {"PLAN_ROW_TOKENS", h.tokens, "most tokens of the ranks that share heads"},
         {"PLAN_FORWARD_BY_HEADS", by_heads[0], NULL},
         {"PLAN_BACKWARD_BY_HEADS", by_heads[1], NULL},
-        {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the others are of backward"},
+        {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the later pools are backward's"},
     };
     add_constants(e, row, countof(row));
 }
@@ -144,8 +152,8 @@ static void emit_sizes(Emit *e)
     const Model *m = &e->draft->program->model;
     const Constant row[] = {
         {"PLAN_SEQUENCE", e->draft->program->sequence, "tokens"},
-        {"PLAN_TOKENS", e->draft->partition->max_tokens, "of the rank that has most"},
-        {"PLAN_BATCH", e->draft->program->train.batch, "sequences a step"},
+        {"PLAN_TOKENS", e->draft->partition->max_tokens, "most tokens of a rank"},
+        {"PLAN_BATCH", e->draft->program->train.batch, "sequences per step"},
         {"PLAN_LAYERS", m->layers, NULL},
         {"PLAN_HIDDEN", m->hidden, NULL},
         {"PLAN_HEADS", m->heads, NULL},
@@ -155,12 +163,12 @@ static void emit_sizes(Emit *e)
         {"PLAN_VOCAB", m->vocab, NULL},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
-        {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of what lies in an arena"},
+        {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
     };
     add_constants(e, row, countof(row));
     if (e->draft->program->head_chunks)
-        add_constant(e, "PLAN_HEAD_CHUNKS", e->draft->program->head_chunks, "of each layer's heads, one after the other; PLAN_HEADS and PLAN_KV_HEADS are one's");
-    text_printf(e->out, "#define PLAN_NORM_EPS %.17g\n#define PLAN_ROPE_THETA %.17g\n", m->norm_eps, m->rope_theta);
+        add_constant(e, "PLAN_HEAD_CHUNKS", e->draft->program->head_chunks, "chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of one");
+    text_printf(e->out, "#define PLAN_NORM_EPS %s\n#define PLAN_ROPE_THETA %s\n", real_text(e, m->norm_eps), real_text(e, m->rope_theta));
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
@@ -193,8 +201,8 @@ static int emit_pools(Emit *e, const Schedule *s)
     int most = 1;
     for (int p = 0; p < s->pools; p++) {
         const Pool *pool = &s->pool[p];
-        text_printf(e->out, "    PLAN_POOL_%s, /* %s %s: %d */\n", pool->name, s->backward ? "backward" : "forward", tensor_name(pool->tensor),
-                    pool->slots);
+        text_printf(e->out, "    PLAN_POOL_%s, /* %s %s, %d slot%s */\n", pool->name, s->backward ? "backward" : "forward", tensor_name(pool->tensor),
+                    pool->slots, pool->slots == 1 ? "" : "s");
         most = pool->slots > most ? pool->slots : most;
     }
     return most;
@@ -204,7 +212,7 @@ static void emit_pool_names(Emit *e)
 {
     const int channels = draft_channels(e->draft);
     int most = 1;
-    text_add(e->out, "\n/* Slots of travelling chunks, by tensor and way; back_: of backward. */\nenum {\n");
+    text_add(e->out, "\n/* Pools of slots for travelling chunks, by tensor and direction of travel; back_: backward's. */\nenum {\n");
     for (int i = 0; i < 2 * e->draft->attentions; i++) {
         const int slots = emit_pools(e, e->draft->attention[i / 2].way[i % 2]);
         most = slots > most ? slots : most;
@@ -412,7 +420,7 @@ static void add_plan_values(Emit *e)
         {"train.lr", t->lr}, {"train.lr_end", t->lr_end}, {"train.beta1", t->beta1}, {"train.beta2", t->beta2},
         {"train.eps", t->adam_eps}, {"train.decay", t->decay}, {"train.clip", t->clip}};
     for (int i = 0; i < countof(real); i++)
-        add_field(e, real[i].name, "%.17g", real[i].value);
+        add_field(e, real[i].name, "%s", real_text(e, real[i].value));
     const bool timed = cost_is_of_program(p);
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
@@ -520,7 +528,7 @@ static void emit_kernels(Emit *e)
 static void emit_header(Emit *e, const char *command)
 {
     const Cost *c = &e->found->cost;
-    text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Edit the texts it comes from, not this.\n * command: ");
+    text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Do not edit it: change what it comes from and run the command again.\n * command: ");
     mask_comment(command, e->out);
     text_add(e->out, "\n");
     text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
@@ -533,7 +541,7 @@ static void emit_header(Emit *e, const char *command)
     else
         text_printf(e->out, " * predicted: no time, as the simulation came to no end; %.3f GiB a rank\n",
                     (double)e->draft->memory.total / (1 << 30));
-    text_add(e->out, " * --print-build beside these options prints how to compile it; what is the same for every plan is in the headers included\n */\n");
+    text_add(e->out, " * The same command with --print-build prints how to compile it. What all plans share is in the headers.\n */\n");
     if (device(e))
         text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", kernels_of(e->draft->program).form);
     text_printf(e->out, "#include \"%s\"\n\n", language(e)->step);

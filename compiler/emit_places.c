@@ -80,7 +80,7 @@ static bool has_places(const Flow *f, int value)
 void emit_places(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
-    text_printf(e->out, "\n/* Where the step's values lie in a rank's arena, in bytes; of each layer, visit of a unit, or unit. */\n"
+    text_printf(e->out, "\n/* Offsets of the step's values in a rank's arena, in bytes; i is a layer, a visit of a unit, or a unit. */\n"
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->host)
         text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
@@ -106,7 +106,7 @@ void emit_places(Emit *e)
 
 void emit_tensors(Emit *e)
 {
-    text_add(e->out, "\n/* Where tensors lie in their unit of weights, in elements. */\n");
+    text_add(e->out, "\n/* Offsets of tensors in their unit of weights, in elements. */\n");
     for (int u = 0; u < e->draft->units.n; u++)
         for (int t = 0; t < e->draft->units.at[u].tensors; t++)
             text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),

@@ -165,8 +165,7 @@ static void emit_coords(const Walk *k, const char *me)
         const char *value = !inner ? me : arena_printf(a, strchr(inner, '*') ? "%s / (%s)" : "%s / %s", me, inner);
         if (i != coord_inside(c, -1))
             value = arena_printf(a, "%s %% %s", value, size_name(k->emit, k->s, i));
-        emit_line(k->emit, "const int64_t my_%s = %s;", name, value);
-        emit_line(k->emit, "(void)my_%s;", name);
+        emit_line(k->emit, "BURST_MAYBE_UNUSED const int64_t my_%s = %s;", name, value);
     }
 }
 
@@ -547,9 +546,9 @@ static void emit_schedule(Emit *e, const Schedule *s)
     if (has_odd_conditions(s->body))
         emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");
     const bool travels = s->backward && s->pools;
-    comment(e, arena_printf(e->arena, "%s, %s%s%s. Each operation names its line of %s; live says what the mask leaves of it.",
-                            s->choice->schedule->name, s->backward ? "backward" : "forward", travels ? ", travelling: " : "",
-                            travels ? travel_names[s->choice->travel] : "", base_name(s->choice->schedule->source->name)));
+    const char *travel = travels ? arena_printf(e->arena, ", %s travel", travel_names[s->choice->travel]) : "";
+    comment(e, arena_printf(e->arena, "%s, %s%s. Comments quote the lines of %s; live: what the mask leaves of them.", s->choice->schedule->name,
+                            s->backward ? "backward" : "forward", travel, base_name(s->choice->schedule->source->name)));
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", way_name(e, s));
     emit_line(e, "{");
     emit_coords(&k, "s->me");

@@ -17,7 +17,7 @@ const char *const partition_names[PART_KINDS] = {
     [PART_BLOCKS] = "blocks",
 };
 
-/* The begin of part i when n tokens are cut in parts that differ by at most one. */
+/* Where part i begins when n tokens are cut into parts that differ by at most one. */
 static int64_t cut(int64_t n, int64_t i, int64_t parts)
 {
     return n / parts * i + n % parts * i / parts;
@@ -208,7 +208,7 @@ void print_partition(const Partition *p, Text *out)
 
 /* ---- the same as C: one text a kind; a mark stands for what differs between plans ---- */
 static const char cut_text[] =
-    "/* The begin of part i when n tokens are cut in parts that differ by at most one. */\n"
+    "/* Where part i begins when n tokens are cut into parts that differ by at most one. */\n"
     "static inline int64_t plan_cut(int64_t n, int64_t i, int64_t parts)\n"
     "{\n"
     "    return n / parts * i + n % parts * i / parts;\n"
