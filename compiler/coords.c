@@ -93,7 +93,7 @@ static const char *required(Arena *a, const Choice *c)
         var[MAX_COORDS + i] = c->size[i];
     for (const Require *r = c->schedule->requires; r; r = r->next)
         if (!expr_eval(r->cond, 0, 0, var, NULL))
-            return arena_printf(a, "it requires `%.*s`", (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
+            return arena_printf(a, "%s requires `%.*s`", r->span.src == c->schedule->source ? "it" : "what it uses", (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
     return NULL;
 }
 

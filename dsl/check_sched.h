@@ -18,6 +18,7 @@ typedef struct Scheduler {
     Span home[TENSOR_COUNT]; /* sums: where this direction's exchange brings them home; src NULL: none does */
     int nesting;
     bool failed;
+    int copied;   /* statements that `use` and `mirrors` wrote */
     bool counted; /* an index with too few or too many coordinates was reported */
 } Scheduler;
 

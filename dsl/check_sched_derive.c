@@ -37,8 +37,8 @@ Stmt *each_piece(Scheduler *s, Stmt *stmt)
         fault(s, stmt_place(stmt), "this passes all pieces of one tensor, and one piece or the whole of another; use a statement for each");
     *zero = (Expr){.op = E_CONST, .span = stmt->span};
     *last = (Expr){.op = E_CONST, .value = s->text->pieces - 1, .span = stmt->span};
-    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .by = stmt->by, .mirrored = stmt->mirrored, .var = new_loop_variable(s, &word), .var_name = word.text, .each_piece = true, .lo = zero, .hi = last,
-                    .body = stmt};
+    *loop = (Stmt){.kind = S_FOR, .span = stmt->span, .by = stmt->by, .mirrored = stmt->mirrored, .var = new_loop_variable(s, &word),
+                   .var_name = word.text, .each_piece = true, .lo = zero, .hi = last, .body = stmt};
     for (int i = 0; i < stmt->nrefs && loop->var >= 0; i++)
         if (of_all_pieces(s, &stmt->refs[i]))
             stmt->refs[i].piece = variable_plus(s, NULL, loop->var, stmt->span);
@@ -118,7 +118,7 @@ void collective_statement(Scheduler *s, const Ast *a, Stmt *out)
 
 /* ---- copies of statements ---- */
 
-enum { DROPPED = -1 };
+enum { DROPPED = -1, MOST_COPIED = 4096 };
 static const int same[TENSOR_COUNT] = {T_Q, T_KV, T_O, T_DQ, T_DKV};
 
 typedef struct Copier {
@@ -133,8 +133,6 @@ typedef struct Copier {
 
 /* With the range that keeps it from overflowing. */
 typedef struct Ranged { const Expr *e; Range r; } Ranged;
-
-static Ranged own_range(const Copier *c, const Expr *e);
 
 static Range range_over(const Copier *c, const Expr *e, Range a, Range b)
 {
@@ -274,6 +272,8 @@ static Stmt *copies(Copier *c, const Stmt *list)
 {
     Stmt *first = NULL, **end = &first;
     for (; list && !c->s->failed; list = list->next) {
+        if (++c->s->copied > MOST_COPIED) /* files that each use the one before twice double it every time */
+            fault(c->s, c->by, arena_printf(c->s->c->arena, "what is used here makes more than %d statements of this schedule", MOST_COPIED));
         *end = copy(c, list);
         end = *end ? &(*end)->next : end;
     }
