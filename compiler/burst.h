@@ -313,6 +313,7 @@ typedef struct Layout {
     Setting travel;
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
+    bool chunk_queries;    /* `token chunks 4, attention` */
     Setting gradients;     /* of weights, index of gradient_names */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* upper NULL: auto */

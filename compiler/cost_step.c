@@ -169,12 +169,21 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     return in;
 }
 
+/* Of a chunk of the queries, each with as many pairs as the others. */
+static void share_queries(AttentionInput *in, int chunks)
+{
+    for (int i = 0; i < in->schedule->trace.n * in->ranks; i++)
+        in->seconds[i] /= chunks;
+}
+
 static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
 {
     LayerKind *l = &p->kind[mask];
     double *pairs = NEW_ARRAY(a, double, p->ranks);
     for (int backward = 0; backward < 2; backward++) {
         l->input[backward] = cost_load(a, d, p->ranks, mask, backward, backward ? NULL : pairs);
+        if (choice_chunks_queries(&d->choice))
+            share_queries(&l->input[backward], chunk_count(d->partition->max_tokens, d->choice.token_chunks));
         l->time[backward] = attention_simulate(a, &l->input[backward]);
     }
     if (p->attends == ATTENDS) {

@@ -29,7 +29,7 @@ static double operand_bytes(const Step *s, const Op *o, Operand x)
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
     const double share = op_by_heads(o) && v->all_heads ? s->head_chunks : 1;
-    return (double)step_bytes(s, v, 0) / share / fmax(1, (double)(v->dim[0] == DIM_CHUNK ? s->chunk : s->all_tokens));
+    return (double)step_bytes(s, v, 0) / share / fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
 /* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */

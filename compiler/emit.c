@@ -119,6 +119,9 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_KEY_COPIES", e->draft->program->key_copies, "tensor ranks that have the same key heads");
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c), "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
+    if (choice_chunks_queries(c))
+        add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
+                     "chunks of a rank's tokens; attention has the queries of one at a time");
     if (c->ranges)
         add_constant(e, "PLAN_RANGES", 1, "transfers carry of keys the tiles that somebody further along reads, or added to");
     if (c->within)

@@ -87,7 +87,7 @@ void emit_places(Emit *e)
                             "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a layer and token of the rank's own */\n"
                             "#define PLAN_COPIED_ALL_BYTES INT64_C(%" PRId64 ") /* and token of all that tensor ranks have together */\n",
                     f->host - f->host_state, step_staged_bytes(f->step, DIM_TOKENS), step_staged_bytes(f->step, DIM_ALL_TOKENS));
-    if (f->step->chunks > 1)
+    if (f->step->chunks > 1 && !f->step->by_queries)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");
     if (f->step->tail)

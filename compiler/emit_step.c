@@ -36,6 +36,7 @@ static const Call calls[] = {
     {OP_LAYOUT_BACK, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_ATTENTION, "plan_attention_rows(c, s, plan_layer_mask[layer]", "=first n x0 x1 x2 y0 y1"},
     {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
     {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
     {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
@@ -43,6 +44,7 @@ static const Call calls[] = {
     {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
     {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]", "=chunk =first n x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
@@ -142,6 +144,21 @@ static bool lies_by_heads(const Printer *p, const Value *v)
     return v->by_heads && (v->element == EL_FLOAT || !p->step->program->target->one_layout);
 }
 
+/* Chunk after chunk, each as if there were no others. */
+static bool lies_by_chunks(const Printer *p, const Value *v)
+{
+    return p->step->by_queries && v->dim[1] == DIM_QUERY;
+}
+
+/* What lies by heads has so many tokens a head. */
+static const char *rows_text(const Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (lies_by_chunks(p, &p->step->values.at[o->read[i].value]))
+            return "rows";
+    return all_text(p);
+}
+
 /* The variable, or a chunk's part of what it points to. */
 static const char *operand_text(const Printer *p, const Op *o, Operand x)
 {
@@ -150,7 +167,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
         return variable(p, o, x);
     if (op_by_heads(o))
         return arena_printf(p->emit->arena, "%s + chunk * n * %s", variable(p, o, x), width_text(v, false));
-    if (lies_by_heads(p, v))
+    if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
 }
@@ -263,7 +280,7 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
     case 'a': return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
     case 'r': return residual_text(p, o);
     case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
-    case 'N': return all_text(p);
+    case 'N': return rows_text(p, o);
     case 'p': return "s->position + first";
     case 'e': return "s->each";
     default: return count_text(p, o);
@@ -281,7 +298,7 @@ static const Call *call_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
     const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
-    const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK);
+    const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK || op_work_kind(o->kind) == WORK_ATTENTION);
     return &calls[i + second + rows * (layout ? 2 : 1)];
 }
 
@@ -392,6 +409,11 @@ static void begin_chunks(Printer *p, const Op *o)
     p->part = -1;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
+        return;
+    }
+    if (p->step->by_queries) { /* as many on all ranks, whose transfers meet */
+        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++) {");
+        emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / PLAN_QUERY_CHUNKS - first;");
         return;
     }
     emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);

@@ -104,11 +104,11 @@ static int64_t key_tiles(int64_t tokens, int pieces, int tile)
     return pieces * tiles((tokens + pieces - 1) / pieces, tile);
 }
 
-KernelLists kernels_lists(const Kernels *k, int64_t tokens, int pieces, int turns)
+KernelLists kernels_lists(const Kernels *k, int64_t queries, int64_t tokens, int pieces, int turns)
 {
     const BurstTileSizes *t = &k->tile;
     const int least = t->forward_k < t->forward_long ? t->forward_k : t->forward_long;
-    const int64_t q[2] = {tiles(tokens, t->forward_q), tiles(tokens, t->backward_q)};
+    const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
     const int64_t kv[2] = {key_tiles(tokens, pieces, least), key_tiles(tokens, pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     return (KernelLists){.ints = forward > backward ? forward : backward,

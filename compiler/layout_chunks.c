@@ -48,34 +48,72 @@ bool token_chunks_open(const Program *p)
     return p->layout.token_chunks.is_auto;
 }
 
+/* Without attention; behind these, with it. */
+int token_chunks_other_way(const Program *p)
+{
+    return token_chunks_open(p) && !p->layout.chunk_queries ? doublings(p, MOST_TOKEN_CHUNKS) : 0;
+}
+
 int token_chunks_count(const Program *p)
 {
-    return token_chunks_open(p) ? doublings(p, MOST_TOKEN_CHUNKS) : 1;
+    const int chunked = doublings(p, MOST_TOKEN_CHUNKS) - 1;
+    return !token_chunks_open(p) ? 1 : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked : chunked > 1 ? chunked : 1;
+}
+
+bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
+
+static bool moves_queries(const Choice *c)
+{
+    const Phase *forward = phase_of(c, false), *backward = phase_of(c, true);
+    return phase_moves(forward, T_Q) || phase_moves(forward, T_O) || phase_moves(backward, T_Q) || phase_moves(backward, T_DQ);
+}
+
+/* Why attention can't go through chunks of queries: a schedule runs once for each, so queries and what is summed for them stay at home. */
+static const char *queries_why_not(const Program *p, const Choice *c)
+{
+    return choice_exchanges(c) ? "`token chunks` with `attention` is not planned yet with an all-to-all; use a ring, or leave `attention` out" :
+           choice_pieces(c) > 1 ? "`token chunks` with `attention` is not planned yet with pieces of keys; use a schedule without, or leave `attention` out" :
+           moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
+           "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
+           p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :
+           c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `attention`" :
+           choice_keeps_tail(c) ? "`recompute tail` attends a rank's first queries again, and `token chunks` with `attention` some at a time; use "
+           "`recompute selective`, or leave `attention` out" : NULL;
+}
+
+const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a;
+    return choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
 }
 
 /* None; then from as many as the feed-forward network alone was cut into, so that each needs less than those before. */
 bool token_chunks_take(const Program *p, Choice *c, int n)
 {
-    const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = n ? first << (n - 1) : 1;
+    const int other = token_chunks_other_way(p), doubled = p->layout.chunk_queries || n >= other ? n - other + 1 : n;
+    const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
     c->token_chunks = !token_chunks_open(p) ? (int)p->layout.token_chunks.value : chunks < MOST_TOKEN_CHUNKS ? chunks : MOST_TOKEN_CHUNKS;
+    c->chunk_queries = p->layout.chunk_queries || (other && n >= other);
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
-    return true;
+    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
 }
 
+/* Without attention, then with it. */
 bool token_chunks_other(const Program *p, Choice *c, int n)
 {
-    (void)p;
-    c->token_chunks = 1 << n;
+    c->chunk_queries = n >= OTHER_TOKEN_CHUNKS;
+    c->token_chunks = 1 << (c->chunk_queries ? n - OTHER_TOKEN_CHUNKS + 1 : n);
     c->ffn_chunks = n ? 1 : c->ffn_chunks;
-    return n < OTHER_TOKEN_CHUNKS;
+    return c->chunk_queries ? n < 2 * OTHER_TOKEN_CHUNKS - 1 && !queries_why_not(p, c) : true;
 }
 
 const char *token_chunks_text(Arena *a, const Choice *c)
 {
-    return c->token_chunks > 1 ? arena_printf(a, "%d", c->token_chunks) : NULL;
+    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_queries ? ", attention" : "") : NULL;
 }
 
 const char *token_chunks_frees(const Choice *c)
 {
-    return c->token_chunks > 1 ? NULL : "`token chunks auto` computes all but attention for some of the tokens at a time";
+    return choice_chunks_queries(c) ? NULL : c->token_chunks > 1 ? (choice_exchanges(c) || moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
+           "`token chunks auto` computes all but attention for some of the tokens at a time";
 }

@@ -54,6 +54,8 @@ static void add_chunks(MemoryMaker *m)
         add_buffers(m, "positions32", "int32_t", sizeof(int32_t), 1, "[sequence], for the device", tokens);
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
+    if (m->queries && !m->program->target->device_memory)
+        add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]", (m->queries + BURST_TILE - 1) / BURST_TILE);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (m->choice->ranges)
         add_array(m, "pair_keys", "BurstTileRanges", sizeof(BurstTileRanges), m->program->mask_count, "[query chunk][key chunk], tiles of keys",
@@ -118,7 +120,7 @@ static void add_host_attention(MemoryMaker *m, const Partition *part)
     if (choice_exchanges(m->choice))
         add_shares(m, part);
     add_scratch(m, FORWARD, "lse_rest", "float", sizeof(float), 1, "[heads][tokens], what rounding took from lse",
-                m->of[0].tokens * m->of[0].heads);
+                (m->queries ? m->queries : m->of[0].tokens) * m->of[0].heads);
     add_pools(m);
 }
 
@@ -157,6 +159,7 @@ Memory memory_make(Arena *a, const Draft *d)
     const Partition *part = d->partition;
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .draft = d, .n = part->max_tokens};
     m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
+    m.queries = choice_chunks_queries(c) ? tokens_in_chunk(m.n, c->token_chunks) : 0;
     for (int i = 0; i < 2; i++)
         m.of[i] = row_sizes(p, c, part, i);
     add_chunks(&m);

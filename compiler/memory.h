@@ -12,6 +12,7 @@ typedef struct MemoryMaker {
     const Program *program;
     const Choice *choice;
     const Draft *draft; /* its schedules */
+    int64_t queries; /* tokens of this rank's that attention has at a time */
     int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;

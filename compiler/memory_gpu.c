@@ -53,7 +53,7 @@ static void add_lists(MemoryMaker *m)
 {
     const Kernels kernels = kernels_of(m->program);
     const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
-    const KernelLists lists = kernels_lists(&kernels, most_rows(m).tokens, choice_pieces(m->choice), turns);
+    const KernelLists lists = kernels_lists(&kernels, m->queries ? m->queries : most_rows(m).tokens, most_rows(m).tokens, choice_pieces(m->choice), turns);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
                 turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);

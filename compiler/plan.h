@@ -39,6 +39,7 @@ typedef struct Choice {
     int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
     int ffn_chunks; /* of the tokens; below 2: none */
     int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
+    bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
     int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: all that `none` saves */
@@ -51,6 +52,10 @@ typedef struct Choice {
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
+bool phase_moves(const Phase *f, TensorId t); /* passes it to another rank, or returns it */
+bool choice_chunks_queries(const Choice *c);
+int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
+int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
 bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
@@ -140,6 +145,8 @@ const char *ffn_chunks_text(Arena *a, const Choice *c);
 bool token_chunks_open(const Program *p);
 int token_chunks_count(const Program *p);
 bool token_chunks_take(const Program *p, Choice *c, int n);
+int token_chunks_other_way(const Program *p);
+const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c);
 bool token_chunks_other(const Program *p, Choice *c, int n);
 const char *token_chunks_text(Arena *a, const Choice *c);
 const char *token_chunks_frees(const Choice *c);
@@ -301,10 +308,10 @@ typedef struct KernelForm { int form; const char *arch; BurstTileSizes tile; con
 int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
 /* Columns of a head that attention's products take at the rates that the devices state: head_dim as kernels pad it, over `share`. */
 double kernels_columns(const Program *p, bool backward);
-/* What the lists of live tiles of one launch take at most, for chunks of so many tokens. turns: query heads whose dQ is added in a
+/* What the lists of live tiles of one launch take at most, for so many queries, and chunks of keys of so many tokens. turns: query heads whose dQ is added in a
  * fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;
-KernelLists kernels_lists(const Kernels *k, int64_t tokens, int pieces, int turns);
+KernelLists kernels_lists(const Kernels *k, int64_t queries, int64_t tokens, int pieces, int turns);
 void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */
 
 /* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */

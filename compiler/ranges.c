@@ -54,8 +54,9 @@ void print_ranges(const Draft *d, Text *out)
     for (int m = 0; m < d->program->mask_count && d->choice.ranges && d->choice.ranks <= PRUNED_RANKS; m++)
         for (int backward = 0; backward < 2; backward++) {
             const Sent sent = ranges_sent(a, d, m, backward);
+            const int runs = choice_chunks_queries(&d->choice) ? chunk_count(d->partition->max_tokens, d->choice.token_chunks) : 1;
             text_printf(out, "%s of a layer under mask `%s` sends %lld bytes, whole chunks would be %lld\n", backward ? "backward" : "forward",
-                        d->program->masks[m].text, (long long)sent.bytes, (long long)sent.whole);
+                        d->program->masks[m].text, runs * (long long)sent.bytes, runs * (long long)sent.whole);
         }
     arena_free(a);
 }

@@ -115,6 +115,8 @@ static bool passes(const Stmt *s, TensorId t)
     return false;
 }
 
+bool phase_moves(const Phase *f, TensorId t) { return f && passes(f->body, t); }
+
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
@@ -122,7 +124,7 @@ static const char *tail_why_not(const Program *p, const Choice *c)
     if (choice_exchanges(c))
         return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
                "use a ring, or `recompute selective`";
-    if (forward && (passes(forward->body, T_Q) || passes(forward->body, T_O)))
+    if (phase_moves(forward, T_Q) || phase_moves(forward, T_O))
         return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
                "that passes KV alone, such as ring, or `recompute selective`";
     return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";

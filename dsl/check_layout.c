@@ -237,17 +237,34 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks 4;` `token chunks 4;` `head chunks 4;` */
+/* `ffn chunks 4;` `head chunks 4;` */
+static bool take_count(Cursor *u, const Ast *s, const Field *f, Setting *setting)
+{
+    if (!cursor_word(u, "chunks"))
+        return false;
+    *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(u, "auto")};
+    if (!setting->is_auto)
+        cursor_whole(u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
+    return true;
+}
+
 static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
-    Setting *setting = to;
     Cursor u = cursor_of(c, s);
-    if (!cursor_word(&u, "chunks"))
+    if (take_count(&u, s, f, to))
+        cursor_end(&u);
+}
+
+/* `token chunks 4;` `token chunks auto, attention;` */
+static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Layout *l = to;
+    Cursor u = cursor_of(c, s);
+    if (!take_count(&u, s, f, &l->token_chunks))
         return;
-    *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(&u, "auto")};
-    if (!setting->is_auto)
-        cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
-    cursor_end(&u);
+    l->chunk_queries = cursor_try(&u, ",") && cursor_word(&u, "attention");
+    if (cursor_end(&u) && l->chunk_queries && !l->token_chunks.is_auto && l->token_chunks.value < 2)
+        diag_error(c->diags, s->span, "attention needs two chunks of the tokens at least; use `token chunks auto, attention`");
 }
 
 #define AT(member) offsetof(Layout, member)
@@ -266,7 +283,7 @@ static const Field layout_fields[] = {
     {"recompute", take_recompute, 0, 0},
     {"loss", take_choice, 0, 0},
     {"ffn", take_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
-    {"token", take_chunks, AT(token_chunks), 0, UNIT_NONE, 1, 1 << 10},
+    {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10},
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},

@@ -67,7 +67,9 @@ static inline float *plan_running_output(PlanState *s)
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
     const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
+    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * (size_t)(s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
+    if (s->adds)
+        return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
     return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
 }

@@ -85,7 +85,7 @@ static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float sc
 
 static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
 {
-    const int64_t columns = PLAN_HEADS * s->n * PLAN_HEAD_DIM;
+    const int64_t columns = PLAN_HEADS * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
     if (columns == 0)
         return BURST_OK;
     plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(dq, columns, PLAN_SCALE);
@@ -199,6 +199,9 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 #endif
 }
 
+#ifdef PLAN_QUERY_CHUNKS
+#include "burst_queries.h"
+#else
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the device ---- */
 
 /* [heads][n][head_dim] to [n][heads * head_dim] on the device, a token at a time. */
@@ -273,5 +276,6 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
     BURST_TRY(burst_gpu_download(s->exec, to_v, PLAN_KV_HEADS * head_bytes, dv));
     return burst_gpu_sync(s->exec);
 }
+#endif
 
 #endif

@@ -91,9 +91,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
-    memset(dq, 0, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
-    memset(to_k, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
-    memset(to_v, 0, (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
+    memset(dq, 0, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
+    memset(to_k, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
+    memset(to_v, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
     plan_home(s, BURST_T_Q, q, d_o, delta, lse);
     plan_home_keys(s, k, v);
     plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL);
@@ -109,6 +109,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     return BURST_OK;
 }
 
+#ifdef PLAN_QUERY_CHUNKS
+#include "burst_queries.h"
+#else
 /* ---- attention alone, for tests and benchmarks ---- */
 
 static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
@@ -133,6 +136,7 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
     BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, delta));
     return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
 }
+#endif
 
 /* ---- begin and end of a sequence, and of the program ---- */
 

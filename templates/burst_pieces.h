@@ -17,7 +17,7 @@ static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 
 static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, int chunk)
 {
-    return plan_pieces_of(tensor) > 1 ? &s->key[chunk] : &s->chunk[chunk];
+    return tensor == BURST_T_KV || tensor == BURST_T_DKV ? &s->key[chunk] : &s->chunk[chunk];
 }
 
 /* Of the largest chunk of any rank. */

@@ -78,6 +78,7 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    bool adds;  /* to gradients of keys that are there: of queries before these */
     int turn;   /* among these ranks */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
@@ -188,6 +189,28 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
     BURST_TRY(plan_find_live(c, s, tables));
     return tables ? plan_upload_tables(c, s, tables) : BURST_OK;
 }
+
+#ifdef PLAN_QUERY_CHUNKS
+typedef struct PlanQueries { int64_t n; BurstTokens tokens; } PlanQueries;
+
+/* This rank's queries are `rows` from the first-th on. Returns what they were. */
+static inline PlanQueries plan_take_queries(PlanState *s, int64_t first, int64_t rows)
+{
+    const PlanQueries all = {s->chunk[s->me].tokens, s->tokens[s->me]};
+    s->chunk[s->me].tokens = rows;
+    s->tokens[s->me].n = (int)rows;
+    s->tokens[s->me].position += first;
+    for (int t = 0; t < PLAN_TABLES; t++)
+        s->tokens[s->me].table[t] += first;
+    return all;
+}
+
+static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
+{
+    s->chunk[s->me].tokens = all->n;
+    s->tokens[s->me] = all->tokens;
+}
+#endif
 
 /* ---- launches of attention, for one pair of chunks or for the whole sequence: burst_pairs_cuda.cuh ---- */
 

@@ -64,6 +64,7 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
+    bool adds;  /* to gradients of keys that are there: of queries before these */
     int turn;   /* among these ranks */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
@@ -111,5 +112,25 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 {
     return plan_find_live(c, s, tables);
 }
+
+#ifdef PLAN_QUERY_CHUNKS
+typedef BurstChunk PlanQueries;
+
+/* This rank's queries are `rows` from the first-th on. Returns what they were. */
+static inline PlanQueries plan_take_queries(PlanState *s, int64_t first, int64_t rows)
+{
+    BurstChunk *q = &s->chunk[s->me];
+    const PlanQueries all = *q;
+    burst_sides(all.position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, s->buffer.query_sides);
+    *q = (BurstChunk){.tokens = rows, .position = all.position + first, .side = s->buffer.query_sides,
+                      .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
+    return all;
+}
+
+static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
+{
+    s->chunk[s->me] = *all;
+}
+#endif
 
 #endif

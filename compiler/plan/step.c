@@ -78,7 +78,7 @@ bool op_by_heads(const Op *o)
 
 bool op_same_loop(const Op *a, const Op *b)
 {
-    return a->chunked && b->chunked && a->by_heads == b->by_heads;
+    return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
 }
 
 int op_chunks(const Step *s, const Op *o)
@@ -99,13 +99,19 @@ bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v))
 
 bool op_takes_rows(const Step *s, const Op *o, int value)
 {
-    const Dim d = s->values.at[value].dim[0];
-    return op_by_heads(o) ? s->values.at[value].all_heads : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+    const Value *v = &s->values.at[value];
+    const Dim d = v->dim[v->dim[0] == DIM_HEADS]; /* [heads][tokens] */
+    return op_by_heads(o) ? v->all_heads : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
+}
+
+bool op_takes_keys(const Step *s, const Op *o, int value)
+{
+    return op_work_kind(o->kind) == WORK_ATTENTION && s->values.at[value].dim[1] == DIM_KEY;
 }
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
 {
-    return op_by_heads(o) && !is_of_heads(&s->values.at[value]);
+    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && op_takes_keys(s, o, value);
 }
 
 bool op_adds(const Step *s, const StepOp *o, int i)
@@ -351,7 +357,9 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->sequences = (int)(p->train.batch / c->data);
     s->host_optimizer = c->host_optimizer;
     s->by_tokens = c->token_chunks > 1;
+    s->by_queries = choice_chunks_queries(c);
     step_tensor(s);
+    step_queries(s);
     step_backward(s);
     step_save(s, saving_of(c));
     step_heads(s);
@@ -376,6 +384,7 @@ bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
     return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+           choice_chunks_queries(x) == choice_chunks_queries(y) &&
            x->head_chunks == y->head_chunks && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

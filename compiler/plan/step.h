@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_backward -> step_save -> step_heads -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -113,6 +113,7 @@ typedef struct Op {
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */
+    int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
 
@@ -133,6 +134,7 @@ typedef struct Step {
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
     bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
+    bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
     int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
@@ -148,6 +150,8 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step_tensor.c. */
 void step_tensor(Step *s);
+/* Where attention goes through chunks of queries: queries have a norm of their own and are made after keys. See step_queries.c. */
+void step_queries(Step *s);
 /* Backward of every operation of forward, by the rules of step_backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
@@ -192,8 +196,9 @@ bool dim_of_heads(Dim d);
 bool is_of_heads(const Value *v);
 /* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
-/* Whether an operation of a loop over heads has all of the value with every chunk: it is not as wide as heads. */
+/* Whether an operation of a loop has all of the value with every chunk: of heads, what is not as wide; of tokens, attention's keys. */
 bool op_takes_whole(const Step *s, const Op *o, int value);
+bool op_takes_keys(const Step *s, const Op *o, int value); /* the latter, whatever loop the operation is in */
 Op op_make(OpKind k);                                  /* without operands */
 bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */

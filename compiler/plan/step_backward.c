@@ -2,7 +2,7 @@
  *
  * A value's gradient is one value; where several operations read the value, the first backward writes it and the others add.
  * What a residual sum adds shares the sum's gradient. Of the operations whose outputs' gradients are complete, backward takes
- * the one that comes first in forward.
+ * the one that comes first in forward; where queries have loops of their own, the last, so that theirs is beside attention's.
  */
 #include "step.h"
 
@@ -127,9 +127,10 @@ static void block_backward(Step *s, int from, int to, int operations, const char
     if (outer)
         started[gradient_of(s, step_value(s, outer))] = true;
     for (int left = operations; left > 0; left--) {
-        int i = 0;
+        const int by = s->by_queries ? -1 : 1;
+        int i = by < 0 ? operations - 1 : 0;
         while (done[i] || !ready(&b, &b.from->ops.at[i]))
-            i++;
+            i += by;
         const Op forward = b.from->ops.at[i]; /* a copy: to may be from */
         done[i] = true;
         undo(&b, &forward);

@@ -22,8 +22,9 @@ static bool touches_wide(const Step *s, const Op *o)
 static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
-    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT) && !op_touches(s, o, of_rows_of_heads) &&
-           !(s->program->tensor && op_touches(s, o, of_own_tokens));
+    const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
+    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT || (s->by_queries && attends)) &&
+           (s->by_queries || !op_touches(s, o, of_rows_of_heads)) && !(s->program->tensor && op_touches(s, o, of_own_tokens));
 }
 
 static bool reads_from(const Op *o, const Op *writer)
@@ -52,24 +53,53 @@ static bool reads_from_loop(const Block *b, int first, int end, int from, int to
     return false;
 }
 
+/* Whether it reads what attention adds to for all keys with every chunk. */
+static bool reads_sums(const Step *s, const Block *b, int first, int end, const Op *o)
+{
+    for (int i = first; i < end; i++)
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            for (int k = 0; k < OP_WRITES; k++)
+                if (b->ops.at[i].write[k].value == o->read[j].value && op_takes_keys(s, &b->ops.at[i], o->read[j].value))
+                    return true;
+    return false;
+}
+
+/* Behind the last operation that makes keys that it reads: what follows stays with it. */
+static int behind_keys(const Step *s, const Block *b, int first, int end, const Op *o)
+{
+    for (int i = end - 1; i >= first; i--)
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            if (op_takes_keys(s, o, o->read[j].value) && b->ops.at[i].write[0].value == o->read[j].value)
+                return i + 1;
+    return first;
+}
+
 void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
 {
-    int first = -1, end = -1; /* of the loop so far */
+    int first = -1, end = -1, loop = 0; /* of the loop so far */
     for (int i = 0; i < b->ops.n; i++) {
         if (!touches(s, &b->ops.at[i]))
             continue;
-        if (first < 0 || reads_from_loop(b, first, end, end, i))
-            first = end = i;
-        for (; end < i; first++, end++)
+        if (first < 0 || reads_from_loop(b, first, end, end, i) || (!by_heads && reads_sums(s, b, first, end, &b->ops.at[i])))
+            first = end = i, loop++;
+        const int begin = by_heads ? first : behind_keys(s, b, first, end, &b->ops.at[i]);
+        loop += begin > first;
+        for (first = begin; end < i; first++, end++)
             move_before(b, end, first);
         b->ops.at[end].chunked = true;
         b->ops.at[end++].by_heads = by_heads;
+        for (int k = first; k < end; k++)
+            b->ops.at[k].loop = loop;
     }
 }
 
-static bool has_rows(const Value *v)
+/* Which dimension of it: of statistics of heads the second. */
+static Dim *rows_of(Value *v) { return &v->dim[v->dim[0] == DIM_HEADS]; }
+
+static bool has_rows(Value *v)
 {
-    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && (v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS);
+    const Dim d = *rows_of(v);
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
 /* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
@@ -109,14 +139,25 @@ static void see_alike(const Step *s, const Block *b, Seen *seen)
     }
 }
 
+int64_t tokens_in_chunk(int64_t tokens, int chunks)
+{
+    return (tokens + chunks - 1) / chunks;
+}
+
+int chunk_count(int64_t tokens, int chunks)
+{
+    const int64_t chunk = tokens_in_chunk(tokens, chunks);
+    return (int)((tokens + chunk - 1) / chunk);
+}
+
 void step_chunks(Step *s, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
     Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     if (chunks <= 1)
         return;
-    s->chunk = (s->all_tokens + chunks - 1) / chunks;
-    s->chunks = (int)((s->all_tokens + s->chunk - 1) / s->chunk);
+    s->chunk = tokens_in_chunk(s->all_tokens, chunks);
+    s->chunks = chunk_count(s->all_tokens, chunks);
     for (int i = 0; i < countof(blocks); i++)
         gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
     for (int i = 0; i < s->values.n; i++)
@@ -127,5 +168,5 @@ void step_chunks(Step *s, int chunks)
         see_alike(s, &s->block[blocks[i % countof(blocks)]], seen);
     for (int i = 0; i < s->values.n; i++)
         if (has_rows(&s->values.at[i]) && seen[i].in_loop && !seen[i].whole)
-            s->values.at[i].dim[0] = DIM_CHUNK;
+            *rows_of(&s->values.at[i]) = DIM_CHUNK;
 }

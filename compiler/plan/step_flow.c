@@ -221,13 +221,15 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
 }
 
 /* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts are then still to be read. */
-static bool loop_reads(const Flower *f, const StepOp *at, int value)
+static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
 {
+    const int index = operand_index(f->step, at, x);
+    const bool own = value_has_place(&f->step->values.at[f->same[x.value]], index);
     const Op *first = f->step->block[at->block].ops.at;
     bool reads = false;
     for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
         for (int i = 0; i < OP_READS && o[-1].read[i].value >= 0; i++)
-            reads |= f->same[o[-1].read[i].value] == f->same[value];
+            reads |= f->same[o[-1].read[i].value] == f->same[x.value] && (!own || operand_index(f->step, at, o[-1].read[i]) == index);
     return reads;
 }
 
@@ -243,7 +245,7 @@ static void run(Flower *f, int t, bool adds)
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
         const int value = o->write[i].value;
-        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || loop_reads(f, at, value)); /* beside other chunks' */
+        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || loop_reads(f, at, o->write[i])); /* beside other chunks' */
         touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }

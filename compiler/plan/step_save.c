@@ -47,11 +47,14 @@ static void leave_loop(Saver *s, const Op *w)
     }
 }
 
-/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. */
+/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. What is made for queries beside
+ * attention is still there. */
 static void leave_chunks(Saver *s, const Op *w)
 {
     for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
         const Op *o = &s->forward->ops.at[i];
+        if (s->step->by_queries && o->write[0].value == step_value(s->step, "h1_q"))
+            return;
         if (o->kind == OP_NORM)
             s->here[o->write[0].value] = saves(s->set, s->step->values.at[o->write[0].value].name);
     }
@@ -72,6 +75,14 @@ static void need(Saver *s, int value)
     leave_chunks(s, w);
 }
 
+/* Before all that attention goes through chunk by chunk with all keys. */
+static void need_keys(Saver *s)
+{
+    for (int i = 0; i < s->forward->ops.n && s->step->by_queries; i++)
+        for (int j = 1; j < 3 && s->forward->ops.at[i].kind == OP_ATTENTION; j++)
+            need(s, s->forward->ops.at[i].read[j].value);
+}
+
 static bool savable(const Value *v)
 {
     return v->kind == VALUE_ACTIVATION && v->index != INDEX_NONE;
@@ -82,6 +93,7 @@ void make_again(Step *s, const Block *from, const char *set, Block *to)
     Saver v = {s, &s->block[BLOCK_FORWARD], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
     for (int i = 0; i < s->values.n; i++)
         v.here[i] = !savable(&s->values.at[i]) || saves(set, s->values.at[i].name);
+    need_keys(&v);
     for (int i = 0; i < from->ops.n; i++) {
         for (int j = 0; j < OP_READS; j++)
             need(&v, from->ops.at[i].read[j].value);

@@ -27,6 +27,7 @@ CASES = [
     dict(layout="data 1; schedule ring; travel keys; ffn chunks 2;", memory="64 MiB", tokens="4Ki", layers=12),
     dict(layout="data 1; schedule burst; weights auto;", nodes=2), dict(layout="data 1; schedule ring; head chunks 2; recompute full;"),
     dict(layout="data 1; schedule ring; travel keys; token chunks 3;", tokens="4Ki"),
+    dict(layout="data 1; schedule ring; travel keys; token chunks 3, attention;", tokens="4Ki"),
 ]
 
 
@@ -65,7 +66,7 @@ def check_spaces(text, plan, step):
 
 def with_choice(layout, choice):
     choice = {"no ffn chunks": "ffn chunks 1", "no head chunks": "head chunks 1", "no token chunks": "token chunks 1", "no offload": "offload none"}.get(choice, choice)
-    name = choice.rsplit(" ", 1)[0] if " chunks " in choice else choice.split()[0]
+    name = choice.split(" chunks ")[0] + " chunks" if " chunks " in choice else choice.split()[0]
     name = ("ffn chunks", name) if name == "token chunks" else (name,)  # they cut the feed-forward network too
     kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith((*name, "ranges"))]  # ranges: decided anew
     kept += [] if "offload" in layout + choice else ["offload none"]

@@ -123,6 +123,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.within = draw(2) ? random_part(p->cluster.world, program_tensor(p)) : 0;
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
+    c.chunk_queries = i % 2 && !p->tensor && !p->head_chunks && !choice_keeps_tail(&c);
     c.offload = staged(i);
     c.host_optimizer = i / 3 % 2;
     c.bf16_gradients = !c.host_optimizer && !p->tensor && !c.within && i / 3 % 4 == 0;

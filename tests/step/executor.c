@@ -324,10 +324,12 @@ static bool skipped(const Machine *m, const Op *o)
 /* Of a chunk's operation: the operand's rows of it, in the copy of the operand. */
 static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
 {
-    const Dim d = m->step->values.at[x.value].dim[0];
+    const Value *v = &m->step->values.at[x.value];
+    const Dim d = v->dim[v->dim[0] == DIM_HEADS]; /* of statistics a chunk's heads follow each other */
+    const OpKind k = m->run->flow->op[m->t].op->kind;
     const bool tokens = d == DIM_TOKENS || d == DIM_ALL_TOKENS;
     const int64_t all = tokens ? m->step->all_tokens : m->step->chunk;
-    if (!tokens && d != DIM_CHUNK)
+    if ((!tokens && d != DIM_CHUNK) || ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY)) /* all keys */
         return copy;
     const int64_t cols = *n / all;
     *n = m->n * cols;

@@ -113,7 +113,7 @@ static void attention(Machine *m, int64_t queries)
         for (int64_t q = 0; q < queries; q++) {
             double sum = 0, *o = m->y[0] + q_row(m, q, h);
             memset(o, 0, (size_t)d * sizeof *o);
-            for (int64_t k = 0; k <= q; k++) {
+            for (int64_t k = 0; k <= m->first + q; k++) {
                 const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
                 sum += p;
                 for (int i = 0; i < d; i++)
@@ -151,11 +151,11 @@ static void attention_rest(Machine *m)
 static void attention_back(Machine *m)
 {
     const int d = m->m->head_dim;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (m->first ? 1 : 3); i++) /* a chunk of queries adds to what those before it have added for keys */
         memset(m->y[i], 0, (size_t)m->ny[i] * sizeof(double));
     for (int h = 0; h < m->m->heads; h++)
         for (int64_t q = 0; q < m->n; q++)
-            for (int64_t k = 0; k <= q; k++) {
+            for (int64_t k = 0; k <= m->first + q; k++) {
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
                 const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
                 const double ds = p * (dot(m->x[4] + a, m->x[2] + b, d) - m->x[5][h * m->n + q]) / sqrt(d);

@@ -57,6 +57,7 @@ class Layout(typing.NamedTuple):
     mesh: tuple = ()  # sizes of the schedule's coordinates
     head_chunks: int = 1
     token_chunks: int = 1
+    queries: bool = False  # attention too goes through the chunks of the tokens
     gradients: str = ""
 
     def name(self):
@@ -68,7 +69,7 @@ class Layout(typing.NamedTuple):
         text += f"_{self.memory}" if self.memory else ""
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
-        text += f"_tokens{self.token_chunks}" if self.token_chunks > 1 else ""
+        text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
         text += self.gradients
         return re.sub(r"[(), ]+", "", text)
 
@@ -90,7 +91,7 @@ class Layout(typing.NamedTuple):
         more += f" placement {self.placement};" if self.placement else ""
         more += f" offload {self.offload};" if self.offload else ""
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
-        more += f" token chunks {self.token_chunks};" if self.token_chunks > 1 else ""
+        more += f" token chunks {self.token_chunks}{', attention' if self.queries else ''};" if self.token_chunks > 1 else ""
         more += f" gradients {self.gradients};" if self.gradients else ""
         return text.replace(" }", more + " }")
 
@@ -204,6 +205,11 @@ GRADIENTS = [
     (Layout("ring", "queries", "contiguous", lanes=4, recompute="tail(0.5)", weights="zero1", token_chunks=2), Shape()),
     (Layout("burst", "queries", "zigzag", 2, 2, 2, recompute="save(o, lse, x_mid(1), gate_up(1))", token_chunks=3, head_chunks=2), Shape(part=NORM)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="selective", token_chunks=3), Shape(part=BIAS, masks=("full", "document"))),
+    (ONE._replace(token_chunks=3, queries=True, recompute="full"), Shape(part=BIAS, masks=("document", "causal"), sinks=True)),
+    (ONE._replace(token_chunks=8, queries=True, offload="activations"), Shape(part=NORM, tied="yes")),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True),
+     Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
+    (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries=True, offload="optimizer"), Shape(sinks=True)),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -255,6 +261,7 @@ TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
 SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
+QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys", "contiguous", lanes=4), Layout("ring", "keys", "striped", lanes=8)]
 SAMPLE = 11
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 MASKS = Shape(vocab=256, kv_heads=8, masks=("causal", "window(17)", "document", "bigbird(8, 1, 2, 4)"))
@@ -411,6 +418,8 @@ class Training:
         """Chunks of the tokens, with every rule that changes what there is beside them; a sample has each of their numbers."""
         layouts = [w._replace(token_chunks=c, offload=o, recompute=r) for w in CHUNKED for c in TOKEN_CHUNKS
                    for o in ("none", "activations") for r in ("none", *AGAIN)]
+        layouts += [w._replace(token_chunks=c, queries=True, offload=o, recompute=r) for w in QUERIED for c in TOKEN_CHUNKS
+                    for o in ("none", "activations") for r in ("none", "full", "selective")]
         if not self.args.all:
             layouts = layouts[5 :: 31]
         self.agree(layouts, shape=MASKS)
