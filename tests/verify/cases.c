@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const SchedText *schedule_file(Arena *a, const char *path)
 {
@@ -15,6 +16,12 @@ const SchedText *schedule_file(Arena *a, const char *path)
 const SchedText *stock_schedule(Arena *a, const char *name)
 {
     return schedule_file(a, arena_printf(a, STOCK_DIR "/schedules/%s.sched", name));
+}
+
+const SchedText *case_schedule(Arena *a, const char *name)
+{
+    const char *own = arena_printf(a, SOURCE_DIR "/%s.sched", name);
+    return access(own, R_OK) == 0 ? schedule_file(a, own) : stock_schedule(a, name);
 }
 
 bool has_phase(const SchedText *t, int phase)

@@ -12,6 +12,7 @@ int shape_sizes(Shape shape, int size[MOST_SIZES]); /* how many there are */
 enum { PHASES = 3 };                              /* forward, backward keys, backward queries */
 const SchedText *schedule_file(Arena *a, const char *path); /* NULL after errors, which are printed */
 const SchedText *stock_schedule(Arena *a, const char *name);
+const SchedText *case_schedule(Arena *a, const char *name); /* of this folder, or a shipped one */
 bool has_phase(const SchedText *t, int phase);
 const char *phase_name(int phase);
 /* Planned, with slots; NULL after an error. The choice lives in the arena. */

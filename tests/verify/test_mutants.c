@@ -51,7 +51,7 @@ static bool place_is_right(const Tally *tally, const Mutant *m, const char *text
     for (const char *c = t->source->text; *c; c++)
         lines += *c == '\n';
     bool named = strncmp(text, t->source->name, strlen(t->source->name)) == 0;
-    bool exact = tally->twice || !mutation_exact[m->kind] || line == line_of(m->at->span);
+    bool exact = tally->twice || !mutation_exact[m->kind] || line == line_of(stmt_place(m->at));
     return named && line >= first && line <= lines && exact;
 }
 
@@ -99,8 +99,7 @@ static void check_schedule(const char *name, const Shape *shapes, int n)
 {
     Tally t = {0};
     Arena *a = arena_new();
-    bool late = strcmp(name, "late") == 0;
-    const SchedText *text = late ? schedule_file(a, SOURCE_DIR "/late.sched") : stock_schedule(a, name);
+    const SchedText *text = case_schedule(a, name);
     assert_non_null(text);
     for (int i = 0; i < n; i++) {
         for (int phase = 0; phase < PHASES; phase++) {
@@ -172,6 +171,13 @@ static void late(void **state)
     check_schedule("late", shapes, countof(shapes));
 }
 
+static void derived(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {2, 3}};
+    check_schedule("derived", shapes, countof(shapes));
+}
+
 static void ulysses(void **state)
 {
     (void)state;
@@ -223,6 +229,7 @@ int main(void)
         cmocka_unit_test(ring),
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
+        cmocka_unit_test(derived),
         cmocka_unit_test(ulysses), cmocka_unit_test(usp),
         cmocka_unit_test(other_rings),
         cmocka_unit_test(pieces),

@@ -31,6 +31,8 @@ static const Words words[] = {
     {"C - 1", "C - 2"}, {"y > 0", "y > 1"},  {"or C", "and C"},   {"x > 0 or y", "y > 0 or y"}, {"B > 1", "B > 2"},
     {"- j]", "+ j]"}, {"2 ^ k)", "2 ^ k + 1)"}, {"2 ^ k < G", "2 ^ k <= G"}, {"G - 2 ^ k", "G"}, {"20 - k", "19 - k"}, {"/ 2", "/ 4"},
     {"].0", "].1"}, {"].1", "].0"}, {"].0", "]"}, {"].1", "]"}, {"pieces 2", "pieces 3"}, {"pieces 2", "pieces 1"}, {"r + s].1", "r - s].1"},
+    {"mirrors keys", "mirrors queries"}, {"mirrors queries", "mirrors keys"}, {"KV[o - s,", "KV[o + s,"}, {"use ring", "use near"}, {"use ring", "use gather"},
+    {"over (i)", "over (o)"}, {" with KV[o - s, i]", ""}, {"with KV[o - s, i]", "with KV[o - s, i + 1]"}, {"with KV", "with Q[o, i - 1], KV"},
 };
 typedef struct Counts { int texts, no_schedule, plans, not_planned, accepted, harmful, rejected[7], faults; } Counts;
 
@@ -183,7 +185,7 @@ static void check_texts(const char *name, const Shape *shapes, int count)
 {
     Arena *a = arena_new();
     Counts n = {0};
-    const SchedText *t = strcmp(name, "late") == 0 ? schedule_file(a, SOURCE_DIR "/late.sched") : stock_schedule(a, name);
+    const SchedText *t = case_schedule(a, name);
     Lines lines = lines_of(a, t->source->text);
     Edit e = {&lines, shapes, count, &n};
     replaced(&e, 0, 0, ""); /* unchanged */
@@ -222,6 +224,13 @@ static void late(void **state)
     check_texts("late", shapes, countof(shapes));
 }
 
+static void derived(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 3}, {3, 2}, {1, 4}};
+    check_texts("derived", shapes, countof(shapes));
+}
+
 static void ulysses(void **state)
 {
     (void)state;
@@ -251,6 +260,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ring),
         cmocka_unit_test(burst),
         cmocka_unit_test(late),
+        cmocka_unit_test(derived),
         cmocka_unit_test(ulysses),
         cmocka_unit_test(more_coordinates),
     };
