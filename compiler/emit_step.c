@@ -126,7 +126,7 @@ static bool has_all_tokens(const Printer *p, Operand x)
     return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
 }
 
-/* What chunks of tokens are of. */
+/* What chunks of tokens are of, and what attention has. */
 static const char *all_text(const Printer *p)
 {
     return p->step->program->tensor ? "all" : "n";
@@ -135,7 +135,7 @@ static const char *all_text(const Printer *p)
 /* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
 static const char *count_text(const Printer *p, const Op *o)
 {
-    return op_by_heads(o) ? "n" : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+    return op_by_heads(o) ? all_text(p) : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
 }
 
 /* A device has fp32 gradients so, and all else by tokens. */
@@ -166,7 +166,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     if (!op_takes_rows(p->step, o, x.value))
         return variable(p, o, x);
     if (op_by_heads(o))
-        return arena_printf(p->emit->arena, "%s + chunk * n * %s", variable(p, o, x), width_text(v, false));
+        return arena_printf(p->emit->arena, "%s + chunk * %s * %s", variable(p, o, x), all_text(p), width_text(v, false));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
@@ -252,9 +252,7 @@ static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool
 /* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
 static const char *residual_text(const Printer *p, const Op *o)
 {
-    if (o->read[1].value < 0 || is_weight(p, o->read[1]))
-        return "NULL";
-    const char *text = operand_text(p, o, o->read[1]);
+    const char *text = o->read[1].value < 0 || is_weight(p, o->read[1]) ? "NULL" : operand_text(p, o, o->read[1]);
     return op_takes_whole(p->step, o, o->write[0].value) ? arena_printf(p->emit->arena, "chunk ? %s : %s", variable(p, o, o->write[0]), text) : text;
 }
 

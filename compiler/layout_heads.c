@@ -3,7 +3,7 @@
 
 bool head_chunks_open(const Program *p)
 {
-    return p->layout.head_chunks.is_auto && !p->tensor;
+    return p->layout.head_chunks.is_auto;
 }
 
 /* The n-th divisor of kv_heads; 0: there are not so many. */
@@ -31,7 +31,7 @@ bool head_chunks_take(const Program *p, Choice *c, int n)
 
 bool head_chunks_other(const Program *p, Choice *c, int n)
 {
-    c->head_chunks = p->tensor ? n == 0 : head_chunks_at(p, n);
+    c->head_chunks = head_chunks_at(p, n);
     return c->head_chunks > 0;
 }
 

@@ -426,20 +426,19 @@ static void check_travel(Checker *c, const Layout *l)
                   travel_names[l->travel.value], last->name);
 }
 
-/* Chunks have whole key heads, with the queries that read them. */
+/* Chunks have whole key heads of a rank, with the queries that read them. Where ranks are more than key heads, each has one. */
 static void check_head_chunks(Checker *c, const Layout *l)
 {
-    const int64_t kv_heads = c->program->model.kv_heads;
+    const int64_t all = c->program->model.kv_heads, tensor = l->tensor.value > 1 ? l->tensor.value : 1;
+    const int64_t kv_heads = all > tensor ? all / tensor : all > 0;
     int64_t chunks = l->head_chunks.value;
     if (l->head_chunks.is_auto || chunks < 2 || kv_heads < 1)
         return;
-    if (l->tensor.value > 1)
-        diag_error(c->diags, l->head_chunks.span, "chunks of heads are not planned yet where ranks split layers; use `head chunks 1`, or `tensor 1`");
     while (kv_heads % chunks)
         chunks--;
     if (chunks != l->head_chunks.value)
-        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads do not divide the model's %lld kv_heads; use `head chunks %lld`",
-                   (long long)l->head_chunks.value, (long long)kv_heads, (long long)chunks);
+        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads do not divide the %s %lld kv_heads; use `head chunks %lld`",
+                   (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)chunks);
 }
 
 static void check_token_chunks(Checker *c, const Layout *l)

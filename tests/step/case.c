@@ -32,7 +32,7 @@ static Program random_program(bool cuda, bool split)
                       .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
-    p.head_chunks = !split && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 : 0;
+    p.head_chunks = !p.key_copies && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 : 0;
     return p;
 }
 
