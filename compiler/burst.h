@@ -277,7 +277,7 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const range_names[2], *const gradient_names[2]; /* choices.c: of `ranges`, `gradients` */
+extern const char *const yes_no[2], *const gradient_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients` */
 extern const char *const recompute_names[RECOMPUTES]; /* saving.c, and what follows up to saving_text */
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
@@ -314,6 +314,7 @@ typedef struct Layout {
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
+    Setting overlap;       /* of what tensor ranks do among them with products */
     Setting gradients;     /* of weights, index of gradient_names */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* upper NULL: auto */

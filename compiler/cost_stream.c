@@ -1,5 +1,6 @@
 /* cost_stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
- * gradients one after the other beside it, copies to and from the host's memory likewise, and attention as its own simulation has it.
+ * gradients one after the other beside it, copies to and from the host's memory and what tensor ranks do among them likewise, and
+ * attention as its own simulation has it.
  *
  * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
  * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost_links.c); such an
@@ -20,6 +21,8 @@ typedef struct Streams {
     double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
     Vec(Queued) queue;   /* collectives not done; the first is on the wire */
     Vec(Copying) copies; /* not done, in their order */
+    Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
+    double tensor_left;  /* seconds of it */
     double now, times;   /* seconds since the sequence began; how many sequences are like this one */
     const StepOp *at;
     bool shared;         /* collectives slow attention, and it them */
@@ -83,6 +86,7 @@ static void pass_time(Streams *s, double seconds)
 {
     double at = s->now;
     pass_copies(s, seconds);
+    s->tensor_left = fmax(0, s->tensor_left - seconds);
     for (int i = 0; i < s->queue.n && seconds > 0; i++) {
         Queued *q = &s->queue.at[i];
         const bool ends = q->left.seconds <= seconds;
@@ -229,15 +233,38 @@ static void count_bytes(Streams *s, const Collective *c)
         s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
 }
 
-/* Of tensor ranks: they meet, and nothing is computed beside it. */
-static void exchange_tokens(Streams *s)
+/* Computing waits for all that tensor ranks were given to do. */
+static void wait_for_tensor(Streams *s)
+{
+    const double seconds = s->tensor_left;
+    add_wait(s, BURST_P_TENSOR, seconds);
+    s->parts->tensor += s->times * seconds;
+    pass_time(s, seconds);
+}
+
+static void wait_for_tensor_ranks(Streams *s)
+{
+    bool waits = false;
+    for (int i = 0; i < s->tensor.n; i++)
+        waits |= needs(s, s->at, s->tensor.at[i]);
+    if (!waits)
+        return;
+    meet(s);
+    wait_for_tensor(s);
+    s->tensor.n = 0;
+}
+
+/* Of tensor ranks: they meet where they begin. */
+static void start_tensor(Streams *s)
 {
     const Collective c = tensor_collective(s->model->step, s->at->op);
     count_bytes(s, &c);
     meet(s);
-    add_wait(s, BURST_P_TENSOR, c.seconds);
-    s->parts->tensor += s->times * c.seconds;
-    pass_time(s, c.seconds);
+    s->tensor_left += c.seconds;
+    if (s->model->cluster->target->copies_at_wait)
+        wait_for_tensor(s);
+    else
+        *vec_push(s->arena, &s->tensor) = s->at;
 }
 
 static void start_collective(Streams *s)
@@ -306,6 +333,7 @@ static void share_time(Streams *s, const AttentionTime *t)
     }
     s->now += t->seconds;
     pass_copies(s, t->seconds);
+    s->tensor_left = fmax(0, s->tensor_left - t->seconds);
     drop_done(s);
 }
 
@@ -348,8 +376,10 @@ static void run(Streams *s)
     const WorkKind k = op_work_kind(at->op->kind);
     if (op_stream(at->op->kind) != STREAM_COPIES)
         wait_for_collectives(s);
-    if (op_stream(at->op->kind) == STREAM_COMPUTE)
+    if (op_waits(at->op->kind)) {
         wait_for_copies(s);
+        wait_for_tensor_ranks(s);
+    }
     if (k == WORK_COPY)
         start_copy(s);
     else if (k == WORK_COLLECTIVE)
@@ -357,7 +387,7 @@ static void run(Streams *s)
     else if (k == WORK_ATTENTION)
         attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], attend_of(at->op->kind));
     else if (k == WORK_TENSOR)
-        exchange_tokens(s);
+        start_tensor(s);
     else
         compute(s, model_seconds(m, at));
 }

@@ -48,10 +48,10 @@ static const Call calls[] = {
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
-    {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0"},
-    {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0"},
-    {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0"},
-    {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0"},
+    {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
+    {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0 =&s->tensor"},
+    {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0 =&s->tensor"},
+    {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
     {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB x0 w x1 x2 =s->scale =s->loss y0 g s"},
 };
 
@@ -356,9 +356,10 @@ static void emit_op(Printer *p, const Op *o)
         return;
     if (emit_copies_wait(p, o))
         return;
-    if (op_stream(o->kind) == STREAM_COMPUTE) {
+    if (op_waits(o->kind)) {
         emit_arrival(p, o);
         emit_fetched(p, o);
+        emit_tensor_wait(p, o);
         emit_names(p, o);
     }
     p->emit->indent += emit_when(p, o);

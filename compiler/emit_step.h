@@ -15,6 +15,8 @@ typedef struct Printer {
     int part;          /* that was said last; -1: none */
     bool said;         /* what the rank does */
     bool fetched;      /* the block has waited for what was fetched for its layer */
+    const Op *tensor_from; /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
+    bool tensor_waits; /* there was such a wait */
 } Printer;
 
 /* ---- emit_step.c: operands as text ---- */
@@ -30,6 +32,7 @@ void emit_list(Emit *e, const char *begin, const char *const *item, int n, const
 bool emit_stream_op(Printer *p, const Op *o); /* false: it is none of them */
 void emit_arrival(Printer *p, const Op *o);
 void emit_fetched(Printer *p, const Op *o);
+void emit_tensor_wait(Printer *p, const Op *o);
 bool emit_copies_wait(Printer *p, const Op *o); /* for what lies in the host's memory; false: it is none */
 
 #endif

@@ -153,6 +153,36 @@ void emit_fetched(Printer *p, const Op *o)
         }
 }
 
+static bool writes_boundary(const Op *o, Operand x)
+{
+    return op_stream(o->kind) == STREAM_TENSOR && o->write[0].value == x.value && o->write[0].next == x.next + 1;
+}
+
+/* Whether tensor ranks may still be making it: since the block's last wait for them, or, of the layer's input, in the layer before. */
+static bool tensor_ranks_make(const Printer *p, const Op *o, Operand x)
+{
+    const Block *forward = &p->step->block[BLOCK_FORWARD];
+    bool makes = false;
+    for (int i = 0; i < forward->ops.n && p->block >= forward && p->block <= &p->step->block[BLOCK_HEAD] && !p->tensor_waits; i++)
+        makes |= writes_boundary(&forward->ops.at[i], x);
+    for (const Op *at = p->tensor_from ? p->tensor_from : p->block->ops.at; at < o; at++)
+        makes |= op_stream(at->kind) == STREAM_TENSOR && at->write[0].value == x.value && at->write[0].next == x.next;
+    return makes;
+}
+
+/* Computing waits for all that tensor ranks were given to do, before it first reads what came of some of it. */
+void emit_tensor_wait(Printer *p, const Op *o)
+{
+    bool waits = false;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        waits |= tensor_ranks_make(p, o, o->read[i]);
+    if (!waits)
+        return;
+    emit_line(p->emit, "BURST_TRY(burst_op_tensor_done(e, &s->tensor));");
+    p->tensor_from = o;
+    p->tensor_waits = true;
+}
+
 /* For what was staged of the layer before, the gradients of the visit before, or all parameters. */
 bool emit_copies_wait(Printer *p, const Op *o)
 {

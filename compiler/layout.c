@@ -368,7 +368,26 @@ static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
 static const char *ranges_text(Arena *a, const Choice *c)
 {
     (void)a;
-    return c->ranges ? range_names[1] : c->whole ? range_names[0] : NULL;
+    return c->ranges ? yes_no[1] : c->whole ? yes_no[0] : NULL;
+}
+
+/* ---- overlap: of what tensor ranks do among them with products ---- */
+
+static int count_overlaps(const Program *p)
+{
+    return p->tensor && p->layout.overlap.is_auto ? 2 : 1;
+}
+
+static bool take_overlap(const Program *p, Choice *c, int n)
+{
+    c->overlap = p->tensor && (p->layout.overlap.is_auto ? n == 0 : p->layout.overlap.value);
+    return true;
+}
+
+static const char *overlap_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->tensor ? yes_no[c->overlap] : NULL;
 }
 
 /* ---- gradients: of weights, as they are kept ---- */
@@ -433,6 +452,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .take = token_chunks_take, .other = token_chunks_other, .fits_each = token_chunks_open, .why_not = token_chunks_why_not, .text = token_chunks_text, .frees = token_chunks_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
+    {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},
     {.name = "gradients", .count = count_gradients, .take = take_gradients, .why_not = gradients_why_not, .text = gradients_text},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };

@@ -46,6 +46,7 @@ typedef struct Choice {
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
+    bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */
     bool ranges;   /* transfers of keys and of their gradients carry the tiles that somebody further along reads, or added to */
@@ -81,7 +82,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 17 };
+enum { DIMENSIONS = 18 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */

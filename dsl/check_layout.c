@@ -60,10 +60,16 @@ static void take_named(Checker *c, const Ast *s, Setting *setting, const char *c
     cursor_end(&u);
 }
 
+static void take_overlap(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    take_named(c, s, &((Layout *)to)->overlap, yes_no, countof(yes_no));
+}
+
 static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    take_named(c, s, &((Layout *)to)->ranges, range_names, countof(range_names));
+    take_named(c, s, &((Layout *)to)->ranges, yes_no, countof(yes_no));
 }
 
 static void take_gradients(Checker *c, const Ast *s, const Field *f, void *to)
@@ -288,6 +294,7 @@ static const Field layout_fields[] = {
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
     {"gradients", take_gradients, 0, 0},
+    {"overlap", take_overlap, 0, 0},
 };
 #undef AT
 
@@ -441,6 +448,13 @@ static void check_head_chunks(Checker *c, const Layout *l)
                    (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)chunks);
 }
 
+/* Of `tensor auto` the numbers above 1 have something to overlap. */
+static void check_overlap(Checker *c, const Layout *l)
+{
+    if (l->overlap.given && !l->overlap.is_auto && l->overlap.value && !l->tensor.is_auto && l->tensor.value < 2 && !c->in->tensor)
+        diag_error(c->diags, l->overlap.span, "`overlap yes` is of ranks that split layers, and here each rank has whole layers; use `tensor 2`, or leave `overlap` out");
+}
+
 static void check_token_chunks(Checker *c, const Layout *l)
 {
     if (!l->ffn_chunks.is_auto && l->ffn_chunks.value > 1 && (l->token_chunks.is_auto || l->token_chunks.value > 1))
@@ -451,7 +465,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .ranges = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
+                .travel = automatic, .ranges = automatic, .overlap = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
                 .head_chunks = one};
     if (c->layout) {
         l.span = c->layout->span;
@@ -465,6 +479,7 @@ void finish_layout(Checker *c)
     check_offload(c, &l);
     check_head_chunks(c, &l);
     check_token_chunks(c, &l);
+    check_overlap(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
     check_layout(c, &l);

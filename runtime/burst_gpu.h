@@ -38,6 +38,7 @@ cudaStream_t burst_gpu_compute(BurstGpu *g);
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel);
 cudaStream_t burst_gpu_weights(BurstGpu *g);
 cudaStream_t burst_gpu_copies(BurstGpu *g);
+cudaStream_t burst_gpu_tensor(BurstGpu *g); /* of what tensor ranks do among them */
 int burst_gpu_sync(BurstGpu *g); /* waits for all streams, with the watchdog and NCCL's asynchronous errors; names rank and operation */
 
 /* ---- order between streams ---- */
@@ -81,7 +82,7 @@ int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, 
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
 /* And of a unit's shard, what several tensor ranks have = its sum over these ranks. */
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard);
-/* On the compute stream, over the ranks that split layers: all[i*elements ...] = member i's own, and own = add + sum over members of
+/* On the tensor stream, over the ranks that split layers: all[i*elements ...] = member i's own, and own = add + sum over members of
  * parts[me*elements ...]; add: NULL, own, or as many. Parts are spent. Sums are rounded to bf16, once a member. */
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all);
 int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own);

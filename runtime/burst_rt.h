@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 12 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 13 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {

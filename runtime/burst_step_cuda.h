@@ -163,14 +163,32 @@ static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, 
     return burst_gpu_sink_back(e, n, heads, d, d_out, o, lse, sink, d_o, d_lse, d_sink);
 }
 
-static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all)
+/* The stream of tensor ranks goes on when computing is here. */
+static inline int burst_op_tensor_begin(BurstExec *e, BurstOrder *o)
 {
-    return burst_gpu_tensor_gather(e, each * width, own, all);
+    BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &o->from));
+    return burst_gpu_after(e, burst_gpu_tensor(e), &o->from);
 }
 
-static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own)
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all, BurstOrder *o)
 {
-    return burst_gpu_tensor_scatter(e, each * width, parts, add, own);
+    BURST_TRY(burst_op_tensor_begin(e, o));
+    BURST_TRY(burst_gpu_tensor_gather(e, each * width, own, all));
+    return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
+}
+
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own,
+                                          BurstOrder *o)
+{
+    BURST_TRY(burst_op_tensor_begin(e, o));
+    BURST_TRY(burst_gpu_tensor_scatter(e, each * width, parts, add, own));
+    return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
+}
+
+/* Computing goes on when all that tensor ranks were given to do is done. */
+static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
+{
+    return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,

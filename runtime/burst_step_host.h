@@ -233,21 +233,30 @@ static inline int burst_op_sink_back(BurstExec *e, int64_t n, int heads, int d, 
 }
 
 /* all [tensor ranks * each][width] of own [each][width], of which the last may have fewer: what lies behind them means nothing. */
-static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all)
+static inline int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all, BurstOrder *o)
 {
+    (void)o;
     burst_doing(e, "gather of tokens of tensor ranks");
     return burst_all_gather(e, burst_tensor_group(e), own, each * width, all);
 }
 
 /* own = add + the sum of the ranks' rows of parts; add: NULL, own, or of its shape. Parts are spent. */
-static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own)
+static inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add, BurstAct *own,
+                                          BurstOrder *o)
 {
+    (void)o;
     burst_doing(e, "sum of parts of tensor ranks");
     if (!add)
         memset(own, 0, (size_t)(each * width) * sizeof *own);
     else if (add != own)
         memcpy(own, add, (size_t)(each * width) * sizeof *own);
     return burst_reduce_scatter(e, burst_tensor_group(e), parts, each * width, own);
+}
+
+static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
+{
+    (void)e, (void)o;
+    return BURST_OK;
 }
 
 static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,

@@ -55,7 +55,7 @@ typedef struct PlanState {
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* how many of the step are done */
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
-    BurstOrder reduction;
+    BurstOrder reduction, tensor;  /* what tensor ranks do among them */
     BurstCopies copies;            /* to and from the host's memory */
     const BurstAdamW *adamw;       /* what an update on the host needs of the step; NULL: parameters stay as they are */
     double loss[1];                /* sum over counted tokens */

@@ -26,6 +26,11 @@ Stream op_stream(OpKind k)
     return ops[k].stream;
 }
 
+bool op_waits(OpKind k)
+{
+    return op_stream(k) == STREAM_COMPUTE || op_stream(k) == STREAM_TENSOR;
+}
+
 WorkKind op_work_kind(OpKind k)
 {
     return ops[k].work;
@@ -364,6 +369,8 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_save(s, saving_of(c));
     step_heads(s);
     step_chunks(s, s->by_tokens ? c->token_chunks : c->ffn_chunks);
+    if (c->overlap)
+        step_overlap(s);
     step_space(s, c->offload);
     step_weights(s, c->sharding, c->bf16_gradients);
     step_optimizer(s);
@@ -385,6 +392,6 @@ bool step_same(const Choice *x, const Choice *y)
     const Saving v = saving_of(x), w = saving_of(y);
     return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
            choice_chunks_queries(x) == choice_chunks_queries(y) &&
-           x->head_chunks == y->head_chunks && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
+           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks -> step_overlap -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -63,8 +63,8 @@ typedef struct Value {
     X(KEEP, "keep", ROPE, COMPUTE, MEMORY) /* rows of the last tokens */ \
     X(SINK, "sink", ROPE, COMPUTE, MEMORY) \
     X(SWIGLU, "swiglu", FFN, COMPUTE, MEMORY) \
-    X(TENSOR_GATHER, "tensor_gather", TENSOR, COMPUTE, TENSOR) /* tokens of all tensor ranks */ \
-    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, COMPUTE, TENSOR) /* partial sums of all tensor ranks, added up; own tokens */ \
+    X(TENSOR_GATHER, "tensor_gather", TENSOR, TENSOR, TENSOR) /* tokens of all tensor ranks */ \
+    X(TENSOR_SCATTER, "tensor_scatter", TENSOR, TENSOR, TENSOR) /* partial sums of all tensor ranks, added up; own tokens */ \
     X(LOSS, "loss", LOSS, COMPUTE, LOSS) \
     X(EMBED_BACK, "embed_back", EMBED, COMPUTE, MEMORY) \
     X(NORM_BACK, "rmsnorm_back", NORM, COMPUTE, MEMORY) \
@@ -78,8 +78,8 @@ typedef struct Value {
     X(DELTA, "delta", GRAD_BEGIN, COMPUTE, NONE) /* in the rate of attention */ \
     X(ATTENTION_BACK, "attention_back", IDLE, COMPUTE, ATTENTION) \
     X(ATTENTION_REST, "attention_rest", IDLE, COMPUTE, ATTENTION) /* of the first tokens; the rows of the others were kept */ \
-    X(TENSOR_GATHER_BACK, "gather_back", TENSOR, COMPUTE, TENSOR) /* a scatter */ \
-    X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, COMPUTE, TENSOR) /* a gather */ \
+    X(TENSOR_GATHER_BACK, "gather_back", TENSOR, TENSOR, TENSOR) /* a scatter */ \
+    X(TENSOR_SCATTER_BACK, "scatter_back", TENSOR, TENSOR, TENSOR) /* a gather */ \
     X(ZERO, "zero", ZERO, COMPUTE, CLEAR) \
     X(WAIT, "wait", IDLE, COMPUTE, NONE) \
     X(GATHER, "gather", GATHER, WEIGHTS, COLLECTIVE) \
@@ -99,7 +99,7 @@ typedef enum OpKind {
 } OpKind;
 typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE,
                WORK_TENSOR, WORK_COPY } WorkKind;
-typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAMS } Stream;
+typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAM_TENSOR, STREAMS } Stream;
 typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
 enum { OP_READS = 8, OP_WRITES = 5 };
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
@@ -166,6 +166,8 @@ void step_heads(Step *s);
 void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
 /* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens` says. */
 void step_chunks(Step *s, int chunks);
+/* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step_overlap.c. */
+void step_overlap(Step *s);
 /* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
 void step_space(Step *s, const char *set);
 int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS */
@@ -214,6 +216,8 @@ int64_t step_sequences(const Step *s); /* of a step, one after the other */
 bool op_runs(const Op *o, int64_t sequence, int64_t sequences); /* in this one of so many */
 const char *op_name(OpKind k);
 Stream op_stream(OpKind k);
+/* Whether computing waits for what the operation reads before it begins: it computes, or tensor ranks go on with what computing made. */
+bool op_waits(OpKind k);
 WorkKind op_work_kind(OpKind k);
 int op_part(const Op *o); /* BURST_P_* */
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);

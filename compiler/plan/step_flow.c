@@ -209,12 +209,11 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
     mark_live(f, item, fresh || *since < 0 ? t : *since, t);
     *since = t;
     const int used = f->written[value][index];
-    if (op_stream(o->op->kind) == STREAM_COMPUTE) {
-        const OpKind k = used < 0 ? OP_KINDS : f->flow->op[used % f->flow->ops].op->kind;
-        if (used >= 0)
-            waited(f, t, used, op_stream(k), op_follows_weights(k));
+    const OpKind k = used < 0 ? OP_KINDS : f->flow->op[used % f->flow->ops].op->kind;
+    if (used >= 0 && op_waits(o->op->kind))
+        waited(f, t, used, op_stream(k), op_follows_weights(k));
+    if (op_stream(o->op->kind) == STREAM_COMPUTE)
         return;
-    }
     if (writes)
         f->written[value][index] = t;
     *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};

@@ -7,7 +7,7 @@
  * that one's numbers in the places that it reads, under the names that it reads. Two contents of one number are a fault that is
  * not found; of 64 bits that does not happen.
  *
- * The streams of weights and of copies each do what is queued at any time until compute has waited for it, or for something later of
+ * The streams of weights, of copies and of tensor ranks each do what is queued at any time until compute has waited for it, or for something later of
  * that stream; compute waits for what its operands name. What lies in the host's memory, copies alone touch. So nothing that may still be under way is touched, whatever the timing, and an
  * operation writes where it reads only if it works element by element. Where a batch has several sequences, two are replayed:
  * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
@@ -43,7 +43,7 @@ static Data take(Machine *m, Doing *d, int value, int index)
     if (m->failed)
         return (Data){.value = value};
     check_memory(m, d, value);
-    if (stream_of(d) == STREAM_COMPUTE)
+    if (op_waits(d->at->op->kind))
         wait_for(m, p);
     check_apart(m, p, false, d->at->op->kind);
     const Record *r = held(m, p.item, &other);
@@ -112,6 +112,15 @@ static void find_writes(Machine *m, Doing *d)
         if (!m->failed)
             check_shards(m, p);
         d->write[d->writes++] = p;
+    }
+}
+
+/* What it touches, its stream may be using until compute has waited for it. */
+static void go_under(Machine *m, const Doing *d)
+{
+    for (int i = 0; i < d->reads + d->writes && stream_of(d) != STREAM_COMPUTE; i++) {
+        const Place p = i < d->reads ? d->read[i] : d->write[i - d->reads];
+        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i >= d->reads, stream_of(d)};
     }
 }
 
@@ -231,6 +240,8 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
             out[i].part = 0, out[i].before = d->data[0].record; /* the same sum elsewhere */
         store(m, out[i]);
     }
+    if (!m->failed)
+        go_under(m, d);
 }
 
 /* ---- units ---- */
@@ -249,10 +260,7 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
     if (m->failed)
         return;
     store(m, record_of(m, &d->write[0], part, adds));
-    for (int i = 0; i <= d->reads; i++) {
-        const Place p = i < d->reads ? d->read[i] : d->write[0];
-        *vec_push(m->arena, &m->under) = (Under){m->now, p.value, p.index, p.item->offset, p.item->offset + p.item->bytes, i == d->reads, stream_of(d)};
-    }
+    go_under(m, d);
 }
 
 static void run_gather(Machine *m, Doing *d)

@@ -93,12 +93,12 @@ static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t
     store(z + i, b);
 }
 
-int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
 {
     BURST_TRY(gpu_aligned(g, "add_activations", count, address(x) | address(y) | address(z)));
     if (count == 0)
         return BURST_OK;
-    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(count, x, y, z);
+    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, stream>>>(count, x, y, z);
     return gpu_launched(g, "add_activations");
 }
 

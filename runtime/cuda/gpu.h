@@ -29,8 +29,8 @@ static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
 
-/* The lane of marks in the stream of copies, of which nothing is recorded. */
-static constexpr int LANE_COPIES = -1;
+/* Lanes of marks in the streams of copies and of tensor ranks, of which nothing is recorded. */
+static constexpr int LANE_COPIES = -1, LANE_TENSOR = -2;
 
 /* Steps of opening whose device memory is measured. */
 enum { TAKEN_CONTEXT, TAKEN_NCCL, TAKEN_PLAN, TAKEN_OWN, TAKEN_LINKS, GPU_TAKEN };
@@ -64,7 +64,7 @@ struct BurstGpu {
     int rank, world, channels, device;
     bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
-    cudaStream_t compute, weights, copies, *channel;
+    cudaStream_t compute, weights, copies, tensor, *channel;
     void *staged;          /* pinned memory of the host that values are staged to */
     ncclComm_t *comm;  /* [channels]; NULL: nothing moves by it */
     Members group[GPU_GROUPS];
@@ -145,10 +145,10 @@ void gpu_part_bytes(BurstGpu *g, int channel, size_t sent, size_t received);
 /* Before and after the compute stream's wait for a mark; cut: what it did. */
 int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int begins, BurstSpan *cut);
 /* ---- transfers ---- */
-/* The stream of a channel; behind them those of the weights and of computing. */
+/* The stream of a channel; behind them those of the weights and of tensor ranks. */
 static inline cudaStream_t gpu_stream(const BurstGpu *g, int channel)
 {
-    return channel < g->channels ? g->channel[channel] : channel == g->channels ? g->weights : g->compute;
+    return channel < g->channels ? g->channel[channel] : channel == g->channels ? g->weights : g->tensor;
 }
 /* Of the channels, then of the groups. */
 static inline ncclComm_t gpu_communicator(const BurstGpu *g, int i)
@@ -186,6 +186,6 @@ void gpu_products_free(BurstGpu *g);
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
 /* y = x, or y + x where add, rounded once. */
 int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y);
-/* z = x + y on the compute stream, which may be one; 16 bytes at a time. */
-int gpu_add_activations(BurstGpu *g, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
+/* z = x + y, which may be one; 16 bytes at a time. */
+int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
 #endif

@@ -15,6 +15,7 @@ static int make_streams(BurstGpu *g)
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->compute, cudaStreamNonBlocking, least));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->weights, cudaStreamNonBlocking, greatest));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->copies, cudaStreamNonBlocking, greatest));
+    CUDA_TRY(g, cudaStreamCreateWithPriority(&g->tensor, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < g->channels; i++)
         CUDA_TRY(g, cudaStreamCreateWithPriority(&g->channel[i], cudaStreamNonBlocking, greatest));
     return BURST_OK;
@@ -192,6 +193,7 @@ static void release_device(BurstGpu *g)
     cudaStreamDestroy(g->compute);
     cudaStreamDestroy(g->weights);
     cudaStreamDestroy(g->copies);
+    cudaStreamDestroy(g->tensor);
     cudaFree(g->memory);
     cudaFree(g->workspace);
     cudaFreeHost(g->staging.slot[0]);
@@ -253,6 +255,11 @@ cudaStream_t burst_gpu_compute(BurstGpu *g)
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel)
 {
     return g->channel[channel];
+}
+
+cudaStream_t burst_gpu_tensor(BurstGpu *g)
+{
+    return g->tensor;
 }
 
 cudaStream_t burst_gpu_weights(BurstGpu *g)

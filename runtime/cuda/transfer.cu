@@ -361,7 +361,7 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
     Members *m = &g->group[GROUP_TENSOR];
     BurstBf16 *part = add ? parts + member_of(g, m) * elements : own;
     BURST_TRY(reduce(g, g->channels + 1, m, parts, elements, part, ncclBfloat16, sizeof *parts));
-    return add ? gpu_add_activations(g, elements, part, add, own) : BURST_OK;
+    return add ? gpu_add_activations(g, g->tensor, elements, part, add, own) : BURST_OK;
 }
 
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)

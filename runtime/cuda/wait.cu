@@ -47,15 +47,16 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 /* The n-th stream and its name; false behind the last. */
 static bool nth_stream(BurstGpu *g, int n, cudaStream_t *stream, char *name, size_t size)
 {
-    static const char *const names[] = {"compute", "weights", "copies"};
-    const cudaStream_t streams[] = {g->compute, g->weights, g->copies};
-    if (n >= g->channels + 3)
+    static const char *const names[] = {"compute", "weights", "copies", "tensor ranks"};
+    const cudaStream_t streams[] = {g->compute, g->weights, g->copies, g->tensor};
+    const int named = sizeof streams / sizeof *streams;
+    if (n >= g->channels + named)
         return false;
-    *stream = n < 3 ? streams[n] : g->channel[n - 3];
-    if (n < 3)
+    *stream = n < named ? streams[n] : g->channel[n - named];
+    if (n < named)
         snprintf(name, size, "%s", names[n]);
     else
-        snprintf(name, size, "channel %d", n - 3);
+        snprintf(name, size, "channel %d", n - named);
     return true;
 }
 

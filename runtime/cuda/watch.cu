@@ -35,7 +35,7 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream)
     for (int i = 0; i < g->channels; i++)
         if (stream == g->channel[i])
             return BURST_LANE_CHANNEL + i;
-    return stream == g->weights ? BURST_LANE_WEIGHTS : stream == g->copies ? LANE_COPIES : BURST_LANE_COMPUTE;
+    return stream == g->weights ? BURST_LANE_WEIGHTS : stream == g->copies ? LANE_COPIES : stream == g->tensor ? LANE_TENSOR : BURST_LANE_COMPUTE;
 }
 
 static cudaStream_t stream_of(const BurstGpu *g, int lane)
@@ -121,7 +121,8 @@ int gpu_wait_shown(BurstGpu *g, cudaStream_t stream, const BurstMark *m, int beg
     if (!begins)
         return record(g->watch, BURST_LANE_COMPUTE, cut->part, cut->a, cut->b);
     *cut = g->watch->spans->open[BURST_LANE_COMPUTE];
-    const int part = m->lane == BURST_LANE_WEIGHTS ? BURST_P_WAIT_WEIGHTS : m->lane == LANE_COPIES ? BURST_P_WAIT_COPY : BURST_P_WAIT;
+    const int part = m->lane == BURST_LANE_WEIGHTS ? BURST_P_WAIT_WEIGHTS : m->lane == LANE_COPIES ? BURST_P_WAIT_COPY :
+                     m->lane == LANE_TENSOR ? BURST_P_TENSOR : BURST_P_WAIT;
     return record(g->watch, BURST_LANE_COMPUTE, part, part == BURST_P_WAIT ? m->lane - BURST_LANE_CHANNEL : 0, 0);
 }
 

@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -234,7 +235,7 @@ const BurstUnit *burst_unit(const BurstPlan *, int) { abort(); }
 const BurstPlan *host_plan(const BurstCtx *) { abort(); }
 HostPart host_part(const BurstCtx *, const BurstUnit *, const BurstTensor *) { abort(); }
 int gpu_add(BurstGpu *, cudaStream_t, int64_t, const float *, float *) { return BURST_E_PLAN; }
-int gpu_add_activations(BurstGpu *, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *) { return BURST_E_PLAN; }
+int gpu_add_activations(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *) { return BURST_E_PLAN; }
 int gpu_add_rounded(BurstGpu *, cudaStream_t, int64_t, const float *, bool, BurstBf16 *) { return BURST_E_PLAN; }
 void gpu_part_bytes(BurstGpu *, int, size_t, size_t) {}
 int gpu_cuda_failed(BurstGpu *g, cudaError_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "CUDA: %s", call); }
@@ -264,10 +265,11 @@ int burst_send(BurstCtx *c, int, int peer, const void *data, size_t bytes, Burst
     return BURST_OK;
 }
 
+struct Letter { int peer; void *data; size_t bytes; }; /* that a rank waits for */
+
 int burst_recv(BurstCtx *, int, int peer, void *data, size_t bytes, BurstReq *r)
 {
-    *r = BurstReq{};
-    r->kind = 2, r->peer = peer, r->data = data, r->bytes = bytes;
+    *r = BurstReq{2, new Letter{peer, data, bytes}};
     return BURST_OK;
 }
 
@@ -275,12 +277,14 @@ int burst_wait(BurstCtx *c, BurstReq *r)
 {
     if (r->kind != 2)
         return BURST_OK;
+    const std::unique_ptr<Letter> letter(static_cast<Letter *>(r->impl));
+    r->kind = 0;
     std::unique_lock<std::mutex> hold(world.lock);
-    auto &letters = world.greetings[{r->peer, c->rank}];
+    auto &letters = world.greetings[{letter->peer, c->rank}];
     if (!world.posted.wait_for(hold, std::chrono::seconds(60), [&] { return !letters.empty(); }))
         return burst_fail(c, BURST_E_PEER, "nobody greets");
-    if (r->bytes)
-        memcpy(r->data, &letters.front(), r->bytes);
+    if (letter->bytes)
+        memcpy(letter->data, &letters.front(), letter->bytes);
     letters.pop_front();
     return BURST_OK;
 }
@@ -332,7 +336,7 @@ static void open_rank(Rank *r, int rank, int ranks, int hosts)
         r->stream.push_back(r->streams.back().get());
         r->comm.push_back(r->comms.back().get());
     }
-    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS], g->compute = r->stream[CHANNELS + 1], g->comm = r->comm.data();
+    g->channel = r->stream.data(), g->weights = r->stream[CHANNELS], g->compute = g->tensor = r->stream[CHANNELS + 1], g->comm = r->comm.data();
     r->met.assign((size_t)((CHANNELS + 2) * ranks), world.without_greeting ? SENDING | RECEIVING : 0);
     r->greeting.resize((size_t)ranks * 2), r->peer_of.resize((size_t)ranks), r->pieces.resize((size_t)ranks * 2);
     r->messages.resize((CHANNELS + 2) * PEERS_MOST * 2), r->expected.resize((CHANNELS + 2) * PEERS_MOST);
@@ -433,7 +437,7 @@ static int gathers(Rank *r, Results *out)
     return BURST_OK;
 }
 
-/* Twice into the same memory: what is gathered becomes the next own, so that a gather that does not wait for computing, or computing
+/* Twice into the same memory: what is gathered becomes the next own, so that a gather that does not wait for its stream, or a stream
  * that does not wait for a gather, is wrong. */
 static int tensor_gathers(Rank *r, Results *out)
 {

@@ -7,6 +7,11 @@
 
 static uint64_t seed = 1;
 
+void draw_from(uint64_t first)
+{
+    seed = first;
+}
+
 int draw(int n)
 {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -126,6 +131,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.chunk_queries = i % 2 && !p->tensor && !p->head_chunks && !choice_keeps_tail(&c);
     c.offload = staged(i);
     c.host_optimizer = i / 3 % 2;
+    c.overlap = p->tensor && draw(3);
     c.bf16_gradients = !c.host_optimizer && !p->tensor && !c.within && i / 3 % 4 == 0;
     return c;
 }
@@ -180,7 +186,7 @@ void want_last(Case *c)
 static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 {
     Run r = {.flow = f, .tokens = c->n, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
-             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies}};
+             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies, [STREAM_TENSOR] = copies}};
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
         memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));

@@ -20,6 +20,7 @@ typedef struct Case {
     double *flat, *wanted, scale; /* as model64 has them */
     double loss;
 } Case;
+void draw_from(uint64_t first); /* another series */
 int draw(int n); /* the next of a fixed series of random numbers, below n */
 /* A layout that depends on i: every rule of recomputation, and sets of one's own that differ from layer to layer. */
 Case *make_case(bool cuda, int i);

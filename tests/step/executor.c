@@ -348,6 +348,14 @@ static void run_chunk(Machine *m, const Op *o)
     run_op(m, o);
 }
 
+/* Rows that are there, of those that there is room for. */
+static int64_t true_size(const Machine *m, Operand x, int64_t n)
+{
+    const Value *v = &m->step->values.at[x.value];
+    const int64_t room = v->dim[0] == DIM_TOKENS ? m->step->tokens : m->step->all_tokens;
+    return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
+}
+
 /* All chunks of heads lie one after the other; of what has one chunk it is that. */
 static void run_heads(Machine *m, const Op *o)
 {
@@ -357,18 +365,14 @@ static void run_heads(Machine *m, const Op *o)
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         if (m->step->values.at[o->read[i].value].all_heads)
             m->nx[i] /= chunks, m->x[i] += chunk * m->nx[i];
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        m->nx[i] = true_size(m, o->read[i], m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         if (m->step->values.at[o->write[i].value].all_heads)
             m->ny[i] /= chunks, m->y[i] += chunk * m->ny[i];
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        m->ny[i] = true_size(m, o->write[i], m->ny[i]);
     run_op(m, o);
-}
-
-/* Rows that are there, of those that there is room for. */
-static int64_t true_size(const Machine *m, Operand x, int64_t n)
-{
-    const Value *v = &m->step->values.at[x.value];
-    const int64_t room = v->dim[0] == DIM_TOKENS ? m->step->tokens : m->step->all_tokens;
-    return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
 }
 
 static bool has_all_tokens(const Machine *m, Operand x)
@@ -510,7 +514,8 @@ static Stream stream_of(const Op *o)
 {
     const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
     const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD || o->kind == OP_UPLOAD;
-    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : STREAM_COMPUTE;
+    const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER || o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK;
+    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : tensor ? STREAM_TENSOR : STREAM_COMPUTE;
 }
 
 static void advance(Machine *m)
@@ -519,15 +524,16 @@ static void advance(Machine *m)
     if ((o->when == WHEN_FIRST && m->sequence > 0) || (o->when == WHEN_LAST && m->sequence + 1 < m->run->sequences))
         return;
     const Stream stream = stream_of(o);
+    const bool waits = stream == STREAM_COMPUTE || stream == STREAM_TENSOR; /* tensor ranks go on with what computing has */
+    for (int i = 0; waits && i < OP_READS && o->read[i].value >= 0; i++)
+        for (int q = 0; q < STREAMS; q++)
+            wait_for(m, &m->queue[q], o->read[i]);
     if (stream != STREAM_COMPUTE && m->run->late[stream]) {
         m->queue[stream].at[m->queue[stream].n++] = m->sequence * m->run->flow->ops + m->t;
         return;
     }
     if (o->kind == OP_DOWNLOAD) /* after what the weights' stream was given */
         flush(m, &m->queue[STREAM_WEIGHTS], m->queue[STREAM_WEIGHTS].n - 1);
-    for (int i = 0; stream == STREAM_COMPUTE && i < OP_READS && o->read[i].value >= 0; i++)
-        for (int q = 0; q < STREAMS; q++)
-            wait_for(m, &m->queue[q], o->read[i]);
     step_one(m);
 }
 

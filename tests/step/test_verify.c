@@ -78,6 +78,29 @@ static void parts_must_be_added_once(void **state)
     }
 }
 
+/* The sum of a unit's gradients in a place that tensor ranks may still be reading, or writing, when it is zeroed. */
+static void what_tensor_ranks_use_is_left_alone(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int i = 0; i < 40; i++) {
+        Case *c = make_split_case(i % 2, i / 2, true);
+        int t = 0;
+        char *why;
+        while (t < c->flow->ops && (c->flow->op[t].op->kind != OP_TENSOR_GATHER_BACK || c->flow->op[t + 1].op->kind != OP_ZERO))
+            t++;
+        if (t < c->flow->ops) {
+            const Op *o = c->flow->op[t].op;
+            Item *sum = (Item *)flow_item(c->flow, c->flow->op[t + 1].op->write[0].value, operand_index(c->step, &c->flow->op[t + 1], c->flow->op[t + 1].op->write[0]));
+            sum->offset = flow_item(c->flow, i % 3 ? o->read[0].value : o->write[0].value, c->flow->op[t].layer)->offset;
+            assert_true(!accepted(c, c->flow, &why));
+            found += strstr(why, "may still be") != NULL;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(found > 3);
+}
+
 /* The lifetimes of one sequence do not do for two: shards and rounded parameters must last. */
 static void two_sequences_need_their_own_places(void **state)
 {
@@ -392,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_must_be_added_once),
         cmocka_unit_test(right_steps_are_accepted),
+        cmocka_unit_test(what_tensor_ranks_use_is_left_alone),
         cmocka_unit_test(two_sequences_need_their_own_places),
         cmocka_unit_test(wrong_packings_are_rejected),
         cmocka_unit_test(rotation_in_place_is_rejected_on_the_host),
