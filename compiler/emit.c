@@ -542,7 +542,7 @@ static void emit_header(Emit *e, const char *command)
         text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
                     c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
     else
-        text_printf(e->out, " * predicted: no time, as the simulation came to no end; %.3f GiB a rank\n",
+        text_printf(e->out, " * predicted: no time, as the simulation did not finish; %.3f GiB a rank\n",
                     (double)e->draft->memory.total / (1 << 30));
     text_add(e->out, " * The same command with --print-build prints how to compile it. What all plans share is in the headers.\n */\n");
     if (device(e))

@@ -225,7 +225,7 @@ bool cursor_end(Cursor *u)
         u->c->cut = u->at;
         u->c->mended += diags_errors(u->c->diags) - before;
     } else if (is_suffix(u)) {
-        diag_error(u->c->diags, u->at->span, "'%s' stands right behind its number, without a blank", u->at->text);
+        diag_error(u->c->diags, u->at->span, "'%s' must directly follow its number, without a space", u->at->text);
     } else {
         diag_error(u->c->diags, u->at->span, "'%s' takes no further value", u->setting->text);
     }

@@ -136,7 +136,7 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
 {
     const Ast *bound = name->kind == A_CALL && name->args.n == 1 ? name->args.first : NULL;
     if (name->kind != A_NAME && !(name->kind == A_CALL && bound)) {
-        diag_error(c->diags, name->span, "expected the name of a value, or with the first layer that saves it, such as gate_up(20)");
+        diag_error(c->diags, name->span, "expected a value, alone or with the first layer that saves it, such as gate_up(20)");
     } else if (!has_value(c, name->text, (int)strlen(name->text))) {
         diag_error(c->diags, name->span, "a layer cannot save '%s'; it can save %s", name->text, savable_names(c));
     } else if (saves(v->upper, name->text) && strcmp(name->text, "x") != 0) {
@@ -144,7 +144,7 @@ static void take_saved(Checker *c, const Ast *name, Saving *v)
     } else if (bound && (bound->kind != A_NUMBER || !bound->number.is_whole || bound->number.whole < 1 || bound->number.whole > 1 << 20)) {
         diag_error(c->diags, bound->span, "expected the first layer that saves '%s', from 1 on", name->text);
     } else if (bound && v->from && bound->number.whole != v->from) {
-        diag_error(c->diags, bound->span, "all bounds of one `save` are the same layer; this one is %lld, another %d",
+        diag_error(c->diags, bound->span, "all values of one `save` start at the same layer; this one starts at %lld, another at %d",
                    (long long)bound->number.whole, v->from);
     } else {
         v->from = bound ? (int)bound->number.whole : v->from;
@@ -168,9 +168,9 @@ static void take_tail(Checker *c, const Ast *s, Layout *l)
 {
     const Ast *share = NULL;
     if (!call_value(c, s, "tail", &share))
-        diag_error(c->diags, s->span, "'tail' needs the share of a rank's tokens that are kept, such as tail(0.5)");
+        diag_error(c->diags, s->span, "'tail' needs the fraction of a rank's tokens to keep, such as tail(0.5)");
     else if (share && (share->number.unit != UNIT_NONE || !(share->number.value >= 0.01 && share->number.value <= 0.99)))
-        diag_error(c->diags, share->span, "expected the share of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
+        diag_error(c->diags, share->span, "expected the fraction of a rank's tokens whose attention output is kept, from 0.01 to 0.99");
     l->saving = saving_by(RECOMPUTE_TAIL, share ? share->number.value : 0.5);
 }
 
@@ -392,7 +392,7 @@ static void check_any_sizes(Checker *c, const Layout *l)
     for (int i = 0; i < c->schedules.n; i++)
         if (!l->sizes.n || c->schedules.at[i]->rings == l->sizes.n)
             return;
-    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has so many coordinates", l->sizes.n);
+    diag_error(c->diags, l->sizes.span, "context has %d sizes here, and no schedule has as many coordinates", l->sizes.n);
 }
 
 bool find_schedule(Checker *c, const Layout *l, const char *name, Span at)
@@ -475,7 +475,7 @@ void finish_layout(Checker *c)
     }
     choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
-        diag_error(c->diags, l.saving_span, "no layer saves from layer %d on: the model has %d", l.saving.from, c->program->model.layers);
+        diag_error(c->diags, l.saving_span, "no layer saves it: `save` starts at layer %d and the model has %d layers, numbered from 0", l.saving.from, c->program->model.layers);
     check_offload(c, &l);
     check_head_chunks(c, &l);
     check_token_chunks(c, &l);

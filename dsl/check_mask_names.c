@@ -17,7 +17,7 @@ static void check_parameters(Checker *c, const Ast *mask)
 {
     for (const Ast *p = mask->args.first; p; p = p->next) {
         if (reserved(p->text))
-            diag_error(c->diags, p->span, "'%s' has a meaning of its own in masks; choose another name", p->text);
+            diag_error(c->diags, p->span, "'%s' is reserved in masks; choose another name", p->text);
         for (const Ast *o = mask->args.first; o != p; o = o->next)
             if (strcmp(o->text, p->text) == 0)
                 duplicate(c, p, o->span, arena_printf(c->arena, "parameter '%s'", p->text));
@@ -27,7 +27,7 @@ static void check_parameters(Checker *c, const Ast *mask)
 void declare_mask(Checker *c, const Ast *mask)
 {
     if (reserved(mask->text))
-        diag_error(c->diags, mask->name_span, "'%s' has a meaning of its own in masks; choose another name",
+        diag_error(c->diags, mask->name_span, "'%s' is reserved in masks; choose another name",
                    mask->text);
     check_parameters(c, mask);
     const MaskDecl *first = name_find(&c->mask_names[c->stock], mask->text);

@@ -138,7 +138,7 @@ static void check_heads(Checker *c, ModelFields *f)
         m->head_dim = m->hidden / m->heads;
     m->head_dim_span = f->head_dim.src ? f->head_dim : m->heads_span;
     if (m->head_dim % 2 != 0)
-        diag_error(c->diags, m->head_dim_span, "head_dim %d is odd; rotary embedding turns pairs, so it must be even", m->head_dim);
+        diag_error(c->diags, m->head_dim_span, "head_dim %d is odd; rotary embedding rotates pairs, so it must be even", m->head_dim);
     if ((int64_t)m->heads * m->head_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times head_dim is too large");
 }
@@ -156,6 +156,6 @@ void finish_model(Checker *c, Span file)
     take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     check_heads(c, &f);
     if (f.m.qkv_bias && f.m.qk_norm)
-        diag_error(c->diags, c->model->span, "no model has both 'qkv_bias' and 'qk_norm'; leave one of them out");
+        diag_error(c->diags, c->model->span, "a model cannot have both 'qkv_bias' and 'qk_norm'; remove one of them");
     c->program->model = f.m;
 }

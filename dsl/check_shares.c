@@ -68,7 +68,7 @@ static void check_device_shares(Checker *c, const Layout *l)
     }
     for (int i = 0; i < n; i++)
         if (!seen[i])
-            diag_error(c->diags, l->shares.span, "'shares' has none of '%s'; each device of the cluster needs one", names[i]);
+            diag_error(c->diags, l->shares.span, "'shares' gives none to '%s'; each device of the cluster needs one", names[i]);
 }
 
 /* One share for each rank that shares a sequence. */

@@ -123,7 +123,7 @@ static void device_defaults(Checker *c, DeviceFields *f)
     if (!d->arch)
         return;
     if (f->matmul_type && strcmp(f->matmul_type, t->matmul_type) != 0)
-        diag_error(c->diags, f->matmul_span, "a %s device needs its rate in %s", t->device, t->matmul_type);
+        diag_error(c->diags, f->matmul_span, "a %s device needs its matmul rate in %s", t->device, t->matmul_type);
     if (!d->attention_forward)
         d->attention_forward = d->matmul * t->attention_share[0];
     if (!d->attention_backward)
@@ -409,7 +409,7 @@ static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
     if (k->levels == MAX_LEVELS)
         diag_error(c->diags, l->span, "more than %d levels above the node are not supported", MAX_LEVELS);
     else if (inner && (l->nodes % inner->nodes || l->nodes == inner->nodes))
-        diag_error(c->diags, l->span, "a %s of %d nodes does not hold several whole levels '%s' of %d; levels stand from the node outwards, "
+        diag_error(c->diags, l->span, "a %s of %d nodes does not hold several whole levels '%s' of %d; levels are listed from the node outwards, "
                    "and this one may have %d nodes", l->name, l->nodes, inner->name, inner->nodes, (l->nodes / inner->nodes + 1) * inner->nodes);
     else
         return true;
