@@ -314,7 +314,7 @@ static void emit_call(Printer *p, const Op *o)
     emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", call->function), item, n, "));");
 }
 
-static const char *const part_constant[BURST_P_COUNT] = {
+const char *const part_constant[] = {
 #define X(id, row, name) "BURST_P_" #id,
     BURST_PARTS(X)
 #undef X

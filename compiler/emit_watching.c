@@ -32,12 +32,6 @@ static const char *channel_name(Arena *a, const Draft *d, int channel)
     return all;
 }
 
-static const char *const part_constant[BURST_P_COUNT] = {
-#define X(id, row, name) "BURST_P_" #id,
-    BURST_PARTS(X)
-#undef X
-};
-
 static void emit_spans(Emit *e, const BurstStretch *t, int number)
 {
     text_printf(e->out, "static const BurstSpan plan_spans_%d[] = {\n", number);

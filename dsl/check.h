@@ -120,6 +120,8 @@ void import_file(Checker *c, const Ast *setting, const char *extension, void (*d
 bool is_cluster_file(AstList items); /* by its settings */
 bool is_model_file(AstList items);
 bool has_setting(AstList items, const Field *fields, int n); /* one that only such a file has */
+/* The settings of a file, by their fields; masks and schedules go to `declare`. */
+void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n, const char *where);
 void check_topology(Checker *c, AstList items); /* declarations of one file */
 void finish_topology(Checker *c, Span file);    /* Program.cluster */
 void check_declarations(Checker *c, AstList items); /* of one model file */

@@ -405,3 +405,17 @@ const char *block_name(Checker *c, const Ast *setting)
     const Ast *name = cursor_name(&u, "a name");
     return cursor_end(&u) ? name->text : NULL;
 }
+
+void take_file(Checker *c, AstList items, void (*declare)(Checker *c, Ast *s), const Field *fields, int n, const char *where)
+{
+    AstList settings = {0};
+    for (Ast *s = items.first, *next; s; s = next) {
+        next = s->next;
+        s->next = NULL;
+        if (s->kind == A_SETTING)
+            settings = ast_add(settings, s);
+        else
+            declare(c, s);
+    }
+    take_fields(c, settings, fields, n, c, where, (Span){0});
+}

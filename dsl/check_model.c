@@ -45,20 +45,17 @@ bool is_model_file(AstList items)
     return has_setting(items, file_fields, countof(file_fields));
 }
 
+static void declare(Checker *c, Ast *s)
+{
+    if (s->kind == A_MASK)
+        declare_mask(c, s);
+    else
+        diag_error(c->diags, s->name_span, "a schedule belongs in a .sched file of its own");
+}
+
 void check_declarations(Checker *c, AstList items)
 {
-    AstList settings = {0};
-    for (Ast *s = items.first, *next; s; s = next) {
-        next = s->next;
-        s->next = NULL;
-        if (s->kind == A_SETTING)
-            settings = ast_add(settings, s);
-        else if (s->kind == A_MASK)
-            declare_mask(c, s);
-        else
-            diag_error(c->diags, s->name_span, "a schedule belongs in a .sched file of its own");
-    }
-    take_fields(c, settings, file_fields, countof(file_fields), c, "a model file", (Span){0});
+    take_file(c, items, declare, file_fields, countof(file_fields), "a model file");
 }
 
 /* ---- the model ---- */

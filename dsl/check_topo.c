@@ -205,19 +205,14 @@ bool is_cluster_file(AstList items)
     return has_setting(items, topology_fields, countof(topology_fields));
 }
 
+static void refuse_declaration(Checker *c, Ast *s)
+{
+    diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file", s->kind == A_MASK ? "mask" : "schedule");
+}
+
 void check_topology(Checker *c, AstList items)
 {
-    AstList settings = {0};
-    for (Ast *s = items.first, *next; s; s = next) {
-        next = s->next;
-        s->next = NULL;
-        if (s->kind == A_SETTING)
-            settings = ast_add(settings, s);
-        else
-            diag_error(c->diags, s->name_span, "a %s does not belong in a cluster file",
-                       s->kind == A_MASK ? "mask" : "schedule");
-    }
-    take_fields(c, settings, topology_fields, countof(topology_fields), c, "a cluster file", (Span){0});
+    take_file(c, items, refuse_declaration, topology_fields, countof(topology_fields), "a cluster file");
 }
 
 /* ---- the cluster ---- */

@@ -25,11 +25,6 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_HEAD_DIM, 0, 0},
 };
 
-static inline bool plan_of_keys(int tensor)
-{
-    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
-}
-
 /* Whether the first key head of a share is also the last of the share before. */
 static inline int plan_again(int lane)
 {

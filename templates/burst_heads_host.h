@@ -19,11 +19,6 @@ static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
 };
 
-static inline bool plan_of_keys(int tensor)
-{
-    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
-}
-
 /* Heads of a share, and the first of them. */
 static inline int plan_share_heads(int lane, bool keys)
 {

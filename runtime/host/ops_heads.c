@@ -51,36 +51,32 @@ static void rotate(const Angles *a, int half, float direction, const float *x, f
     }
 }
 
+/* Rows by tokens to rows by heads, or `back`. */
+static void rope(bool back, int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
+{
+    Angles a;
+    for (int first = 0; first < d / 2 && theta != 0; first += PAIRS) {
+        angles_begin(&a, d, theta, first);
+        for (int64_t i = 0; i < n; i++) {
+            angles_at(&a, position[i]);
+            for (int h = 0; h < heads; h++) {
+                const int64_t by_tokens = (i * heads + h) * d, by_heads = (h * all + i) * d;
+                rotate(&a, d / 2, back ? -1 : 1, x + (back ? by_heads : by_tokens), y + (back ? by_tokens : by_heads));
+            }
+        }
+    }
+}
+
 void burst_rope_to_heads(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *x, float *y)
 {
     if (theta == 0 || d % 2)
         burst_tokens_to_heads(n, all, heads, d, x, y); /* with odd d the last element of a head has no partner */
-    if (theta == 0)
-        return;
-    Angles a;
-    for (int first = 0; first < d / 2; first += PAIRS) {
-        angles_begin(&a, d, theta, first);
-        for (int64_t i = 0; i < n; i++) {
-            angles_at(&a, position[i]);
-            for (int h = 0; h < heads; h++)
-                rotate(&a, d / 2, 1, x + (i * heads + h) * d, y + (h * all + i) * d);
-        }
-    }
+    rope(false, n, all, heads, d, theta, position, x, y);
 }
 
 void burst_rope_back(int64_t n, int64_t all, int heads, int d, double theta, const int64_t *position, const float *dy, float *dx)
 {
     if (theta == 0 || d % 2)
         burst_heads_to_tokens(n, all, heads, d, dy, dx);
-    if (theta == 0)
-        return;
-    Angles a;
-    for (int first = 0; first < d / 2; first += PAIRS) {
-        angles_begin(&a, d, theta, first);
-        for (int64_t i = 0; i < n; i++) {
-            angles_at(&a, position[i]);
-            for (int h = 0; h < heads; h++)
-                rotate(&a, d / 2, -1, dy + (h * all + i) * d, dx + (i * heads + h) * d);
-        }
-    }
+    rope(true, n, all, heads, d, theta, position, dy, dx);
 }
