@@ -59,6 +59,7 @@ class Layout(typing.NamedTuple):
     token_chunks: int = 1
     queries: bool = False  # attention too goes through the chunks of the tokens
     gradients: str = ""
+    overlap: str = ""
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -70,6 +71,7 @@ class Layout(typing.NamedTuple):
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
         text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
+        text += f"_overlap{self.overlap}" if self.overlap else ""
         text += self.gradients
         return re.sub(r"[(), ]+", "", text)
 
@@ -93,6 +95,7 @@ class Layout(typing.NamedTuple):
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
         more += f" token chunks {self.token_chunks}{', attention' if self.queries else ''};" if self.token_chunks > 1 else ""
         more += f" gradients {self.gradients};" if self.gradients else ""
+        more += f" overlap {self.overlap};" if self.overlap else ""
         return text.replace(" }", more + " }")
 
 
@@ -428,8 +431,17 @@ class Training:
             layouts = layouts[5 :: 31]
         self.agree(layouts, shape=MASKS)
 
+    def overlapped(self, layout):
+        """What is done in another order is done with the same numbers."""
+        runs = [self.train(self.program(layout._replace(overlap=o), NEAR_STEPS)) for o in ("yes", "no")]
+        rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+        require(len(rows[0]) == NEAR_STEPS and rows[0] == rows[1], f"{layout}: losses or norms depend on overlap\n{rows}")
+        print(f"{layout.name()}: {NEAR_STEPS} losses and norms are the same bits with and without overlap", flush=True)
+
     def tensor(self):
         self.agree(TENSOR)
+        for layout in (TENSOR[1], TENSOR[3]):
+            self.overlapped(layout)
         self.cut(TENSOR[1], self.folder / "tensor", (ONE, TENSOR[0], TENSOR[3]))
         self.cut(WORLDS[1], self.folder / "whole", (TENSOR[2],))
         self.cut(TENSOR[4], self.folder / "copies", (TENSOR[0], WORLDS[1]))
