@@ -135,30 +135,34 @@ static const char *largest_text(Arena *a, const Flow *f)
     return arena_printf(a, "%s%s %s", f->step->values.at[alive[0].value].name, times, bytes_text(a, (double)alive[0].bytes, 2));
 }
 
-/* Lengths of rows that follow each other are near. */
+/* How many rows of layout.c differ; *last: the last of them. */
+static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
+{
+    int rows = 0;
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (strcmp(setting_text(a, i, x), setting_text(a, i, y)) != 0)
+            *last = i, rows++;
+    return rows;
+}
+
+/* Lengths of rows that follow each other are near. A value may decide a row before it, so that a choice comes again. */
 static void add_row(Fit *f, const Choice *c)
 {
+    int last;
+    for (int i = 0; i < f->rows.n; i++)
+        if (rows_apart(f->arena, &f->rows.at[i].choice, c, &last) == 0)
+            return;
     const int64_t before = (f->rows.n ? f->rows.at[f->rows.n - 1].tokens : f->program->sequence) / f->step;
     const int64_t steps = longest(f, c, before > 0 ? before : 1);
     *vec_push(f->arena, &f->rows) = (Row){.choice = *c, .tokens = steps * f->step};
-}
-
-/* The row of layout.c in which alone both differ; -1: none. */
-static int one_row_apart(Arena *a, const Choice *x, const Choice *y)
-{
-    int apart = -1, rows = 0;
-    for (int i = 0; i < DIMENSIONS; i++)
-        if (strcmp(setting_text(a, i, x), setting_text(a, i, y)) != 0)
-            apart = i, rows++;
-    return rows == 1 ? apart : -1;
 }
 
 /* Whether less of what is decided by need gives as long a sequence. */
 static bool gains_nothing(const Fit *f, int row)
 {
     for (int i = 0; i < row; i++) {
-        const int apart = one_row_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice);
-        if (apart >= 0 && dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+        int apart;
+        if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 && dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
             return true;
     }
     return false;

@@ -92,6 +92,7 @@ typedef struct Dimension {
     /* Of a row by need: the number of the first value of another way to need less, whose first that fits is another candidate; values before
      * it are one way, those from it on the other. 0, or NULL: there is one way. */
     int (*other_way)(const Program *p);
+    bool other_needs_less; /* its last needs less than the last of the first way, and is tried where that does not fit */
     int (*count)(const Program *p); /* of values; NULL: it follows from others */
     /* Decides for the n-th value, given those of the rows before; false: it is not to be tried, as the layout has another, or
      * could make no difference. */

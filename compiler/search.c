@@ -329,7 +329,7 @@ static void try_less(Searcher *s, Candidate *x, int row)
     const Candidate from = *x;
     *x = least_need(s, &from, row, way_from(s, &from, row));
     *vec_push(s->arena, &s->all) = *x;
-    if (!x->too_large)
+    if (!x->too_large || dimensions[row].other_needs_less)
         try_other_way(s, &from, row);
 }
 
