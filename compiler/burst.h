@@ -483,11 +483,11 @@ void mask_map_begin(MaskMap *m); /* before another partition, which has its part
 Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cover alone, cheaper */
 /* Whether it is not EMPTY: 1 or 0; -1 where so many looks at parts do not tell. */
 int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit);
-/* A few runs of tiles of k outside of which all tiles of the pair are EMPTY: what burst_pair_keys finds. All of them where so many
- * looks do not tell. */
-BurstTileRanges mask_pair_keys(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit);
+/* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: what burst_pair_tiles finds. All of
+ * them where so many looks do not tell. */
+BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit);
 /* Whether every tile of the pair outside of these runs is EMPTY, by a look at what is outside. */
-bool mask_keys_within(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRanges range);
+bool mask_tiles_within(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges ranges);
 /* ---- pair_counts.c: the work of pairs of chunks, counted once for all that share a partition ---- */
 typedef struct PairCounts PairCounts;
 PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces); /* of a chunk of keys */
@@ -496,8 +496,8 @@ PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole s
 double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
 const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
-BurstTileRanges pair_keys(PairCounts *c, int q, int k); /* of a live pair: which tiles of the keys it reads */
-bool pair_keys_suffice(PairCounts *c, int q, int k, BurstTileRanges range); /* it reads no others */
+BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side); /* of a live pair: for which tiles of its queries or keys there is work */
+bool pair_tiles_suffice(PairCounts *c, int q, int k, int side, BurstTileRanges ranges); /* for no others */
 /* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */
 /* Pairs of the kernel's tiles that are not empty, those of partial ones, and the rows that have any: queries, backward keys. */
 typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;

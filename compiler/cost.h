@@ -70,7 +70,7 @@ typedef struct AttentionInput {
     /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. */
     double *bytes;
     double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
-    BurstTileRanges *keys; /* [trace.n][ranks]. COMPUTE: tiles of the keys that it reads; NULL: chunks of keys travel whole */
+    BurstPairTiles *tiles; /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
     double whole;         /* bytes of all transfers if chunks travelled whole */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
     const Collective *beside;
@@ -112,7 +112,7 @@ double collective_moving(const Cluster *c, Collective x); /* seconds of its byte
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after); /* the task with which it ends */
 
 /* ---- cost_live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
-/* seconds and keys are given; live[trace.n][ranks]: which tiles the transfer brings the rank, if any. */
+/* seconds and tiles are given; live[trace.n][ranks]: which tiles the transfer brings the rank, if any. */
 BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 
 /* ---- cost_load.c: work and bytes of a draft ---- */
@@ -120,7 +120,7 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
-/* Of what attention's transfers of a layer of each mask send with whole chunks of keys, the share that ranges leave away. */
+/* Of what attention's transfers of a layer of each mask send with whole chunks, the share that ranges leave away. */
 double cost_ranges_save(Arena *a, const Draft *d);
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */

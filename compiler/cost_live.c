@@ -28,10 +28,9 @@ static void mark_computed(Marks *m, int at, int side, int tensor)
 {
     const int chunk = m->in->schedule->trace.at[at].chunk[side];
     const size_t row = (size_t)at * (size_t)m->in->ranks;
-    const bool keys = m->in->keys && (tensor == T_KV || tensor == T_DKV);
     for (int r = 0; r < m->in->ranks && tensor >= 0; r++)
         if (m->in->seconds[row + (size_t)r] > 0)
-            widen(mark_of(m, (TensorId)tensor, r, chunk), keys ? m->in->keys[row + (size_t)r] : burst_all_tiles());
+            widen(mark_of(m, (TensorId)tensor, r, chunk), m->in->tiles ? m->in->tiles[row + (size_t)r].side[side] : burst_all_tiles());
 }
 
 /* Moves the mark of the chunk that is passed to its sender (need, backwards in time) or its receiver (content). */

@@ -146,6 +146,7 @@ typedef struct Loader {
     PairCounts *counts;
     bool backward;
     int shares;   /* ranks that share the heads; 1: none do */
+    int sides;    /* whose chunks travel */
     double *pairs;
 } Loader;
 
@@ -211,8 +212,8 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
-/* keys NULL: chunks of keys travel whole. */
-static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTileRanges *keys)
+/* tiles NULL: chunks travel whole. */
+static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
     const Choice *c = l->in->schedule->choice;
     const Model *m = &l->draft->program->model;
@@ -222,8 +223,8 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstTil
         const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q), tokens_of(l, T_KV, k));
         double heads = share_of(m, l->shares, place_of(l, me)).heads;
         seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
-        if (keys && seconds[r] > 0)
-            keys[r] = pair_keys(l->counts, q, k);
+        if (of_pair && seconds[r] > 0)
+            of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
         if (l->pairs && w.cover != COVER_EMPTY)
             l->pairs[r] += (double)w.pairs * heads / m->heads;
     }
@@ -291,12 +292,13 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.seconds = NEW_ARRAY(a, double, cells);
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
-    in.keys = d->choice.ranges ? NEW_ARRAY(a, BurstTileRanges, cells) : NULL;
-    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(in.schedule->choice, backward), .pairs = pairs};
+    in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
+    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(in.schedule->choice, backward),
+                .sides = schedule_sides(in.schedule), .pairs = pairs};
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks],
-                         in.keys ? &in.keys[(size_t)at * (size_t)in.ranks] : NULL);
+                         in.tiles ? &in.tiles[(size_t)at * (size_t)in.ranks] : NULL);
     load_transfers(&l);
     return in;
 }

@@ -103,6 +103,14 @@ static void add_constants(Emit *e, const Constant *row, int n)
         add_constant(e, row[i].name, row[i].value, row[i].comment);
 }
 
+static int travelling_sides(const Draft *d)
+{
+    int sides = 0;
+    for (int i = 0; i < 2 * d->program->mask_count; i++)
+        sides |= schedule_sides(draft_schedule(d, i / 2, i % 2));
+    return sides;
+}
+
 static void emit_group(Emit *e)
 {
     const Choice *c = &e->draft->choice;
@@ -123,7 +131,8 @@ static void emit_group(Emit *e)
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");
     if (c->ranges)
-        add_constant(e, "PLAN_RANGES", 1, "transfers carry of keys the tiles that somebody further along reads, or added to");
+        add_constant(e, "PLAN_RANGES", travelling_sides(e->draft),
+                     "transfers carry the tiles that somebody further along reads, or added to: 1 of queries, 2 of keys");
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     emit_coordinates(e);

@@ -160,7 +160,7 @@ void mask_counter_trust(MaskCounter *c); /* what comes next may be easier than w
 struct MaskMap {
     const MaskNode *cover; /* for all tables */
     MaskMemory covers;     /* of pairs that took long: a verdict as `full` */
-    MaskEffort effort, looks, edges, gaps; /* for counts, for covers, for ranges of keys and what lies between them */
+    MaskEffort effort, looks, edges, gaps; /* for counts, for covers, for ranges of tiles and what lies between them */
     double trust;          /* of looks */
     int64_t left;          /* of a look at one pair: work that it may still do, ... */
     int enough;            /* ... and what it need not go on after */

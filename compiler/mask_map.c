@@ -140,56 +140,62 @@ int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
     return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
 }
 
-/* ---- which keys ---- */
+/* ---- which tiles of one side ---- */
 
-static bool any_live(MaskMap *m, const MaskRange *q, const MaskRange *k)
+typedef struct SideLook { MaskMap *m; MaskRange other; const PosSet *set; int side, tile; } SideLook;
+
+static SideLook look_at(MaskMap *m, const PosSet *q, const PosSet *k, int side)
 {
-    m->enough = SEEN_LIVE;
-    return look(m, *q, *k, 0) & SEEN_LIVE;
+    if (side == BURST_OF_QUERIES)
+        return (SideLook){m, whole(k, m->tile_k), q, side, m->tile_q};
+    return (SideLook){m, whole(q, m->tile_q), k, side, m->tile_k};
 }
 
-typedef struct KeyLook { MaskMap *m; MaskRange q; const PosSet *k; } KeyLook;
-
-static bool reads_any(const void *of, int32_t first, int32_t tiles)
+static int32_t tiles_of(const SideLook *l)
 {
-    const KeyLook *l = of;
-    const int64_t begin = burst_tile_begin(first, l->k->tokens), end = burst_tile_begin(first + tiles, l->k->tokens);
-    const MaskRange k = mask_range_make(l->k, l->m->tile_k, begin, end - begin);
-    return any_live(l->m, &l->q, &k);
+    const MaskRange all = whole(l->set, l->tile);
+    return (int32_t)mask_range_tiles(&all);
+}
+
+static bool any_live(const void *of, int32_t first, int32_t tiles)
+{
+    const SideLook *l = of;
+    const int64_t begin = burst_tile_begin(first, l->set->tokens), end = burst_tile_begin(first + tiles, l->set->tokens);
+    const MaskRange part = mask_range_make(l->set, l->tile, begin, end - begin);
+    l->m->enough = SEEN_LIVE;
+    return (l->side == BURST_OF_QUERIES ? look(l->m, part, l->other, 0) : look(l->m, l->other, part, 0)) & SEEN_LIVE;
 }
 
 /* Gaps have looks of their own: where these run out, the hull is what it was without. */
-BurstTileRanges mask_pair_keys(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
+BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
 {
     const BurstTileRanges none = {0};
     if (!q->tokens || !k->tokens)
         return none;
     const double share = share_of_sequence(m, q, k);
-    const KeyLook look = {m, whole(q, m->tile_q), k};
-    const MaskRange tiles = whole(k, m->tile_k);
+    const SideLook look = look_at(m, q, k, side);
     int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share, 1));
-    const BurstTileRange hull = burst_find_hull(reads_any, &look, (int32_t)mask_range_tiles(&tiles));
+    const BurstTileRange hull = burst_find_hull(any_live, &look, tiles_of(&look));
     m->edges.left -= fmin((double)(allowed - m->left), m->edges.left);
     if (m->left < 0)
         return burst_all_tiles();
     allowed = m->left = burst_min(BURST_CELLS * limit * m->cover->work, mask_effort_for(&m->gaps, share, 1));
-    const BurstTileRanges found = burst_find_ranges(reads_any, &look, hull);
+    const BurstTileRanges found = burst_find_ranges(any_live, &look, hull);
     m->gaps.left -= fmin((double)(allowed - m->left), m->gaps.left);
     return found;
 }
 
-bool mask_keys_within(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRanges ranges)
+bool mask_tiles_within(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges ranges)
 {
-    const KeyLook look = {m, whole(q, m->tile_q), k};
-    const MaskRange all = whole(k, m->tile_k);
-    const int32_t tiles = (int32_t)mask_range_tiles(&all);
+    const SideLook look = look_at(m, q, k, side);
+    const int32_t tiles = tiles_of(&look);
     int32_t at = 0;
     m->left = INT64_MAX;
     for (int i = 0; i < burst_ranges_count(&ranges); i++) {
         const int32_t lo = (int32_t)burst_min(ranges.at[i].lo, tiles);
-        if (at < lo && reads_any(&look, at, lo - at))
+        if (at < lo && any_live(&look, at, lo - at))
             return false;
         at = (int32_t)burst_min(ranges.at[i].hi, tiles);
     }
-    return at == tiles || !reads_any(&look, at, tiles - at);
+    return at == tiles || !any_live(&look, at, tiles - at);
 }

@@ -58,7 +58,7 @@ static void add_chunks(MemoryMaker *m)
         add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]", (m->queries + BURST_TILE - 1) / BURST_TILE);
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (m->choice->ranges)
-        add_array(m, "pair_keys", "BurstTileRanges", sizeof(BurstTileRanges), m->program->mask_count, "[query chunk][key chunk], tiles of keys",
+        add_array(m, "pair_tiles", "BurstPairTiles", sizeof(BurstPairTiles), m->program->mask_count, "[query chunk][key chunk], tiles of both",
                   ranks * chunks);
     if (choice_exchanges(m->choice))
         add_buffers(m, "row_live", "uint8_t", 1, 1, "[query chunk][key chunk], of all that share heads", ranks * ranks);

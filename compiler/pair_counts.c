@@ -4,7 +4,7 @@
 #include "burst.h"
 
 /* pair: q * chunks + k + 1; 0: free */
-typedef struct Entry { int64_t pair; bool has_work, has_keys; PairWork work; BurstTileRanges keys; } Entry;
+typedef struct Entry { int64_t pair; bool has_work, has_tiles[BURST_SIDES]; PairWork work; BurstPairTiles tiles; } Entry;
 
 struct PairCounts {
     Arena *arena;
@@ -82,18 +82,19 @@ PairWork pair_work(PairCounts *c, int q, int k)
     return e->work;
 }
 
-BurstTileRanges pair_keys(PairCounts *c, int q, int k)
+BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side)
 {
     Entry *e = entry_of(c, q, k);
-    if (!e->has_keys)
-        e->keys = mask_pair_keys(c->map, &c->partition->of[q], &c->keys[k], LONG_LOOK);
-    e->has_keys = true;
-    return burst_has_tiles(e->keys) ? e->keys : burst_all_tiles();
+    BurstTileRanges *tiles = &e->tiles.side[side];
+    if (!e->has_tiles[side])
+        *tiles = mask_pair_tiles(c->map, &c->partition->of[q], &c->keys[k], side, LONG_LOOK);
+    e->has_tiles[side] = true;
+    return burst_has_tiles(*tiles) ? *tiles : burst_all_tiles();
 }
 
-bool pair_keys_suffice(PairCounts *c, int q, int k, BurstTileRanges range)
+bool pair_tiles_suffice(PairCounts *c, int q, int k, int side, BurstTileRanges ranges)
 {
-    return mask_keys_within(c->map, &c->partition->of[q], &c->keys[k], range);
+    return mask_tiles_within(c->map, &c->partition->of[q], &c->keys[k], side, ranges);
 }
 
 static PosSet sequence_of(const PairCounts *c, Piece *piece)

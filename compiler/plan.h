@@ -49,7 +49,7 @@ typedef struct Choice {
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */
-    bool ranges;   /* transfers of keys and of their gradients carry the tiles that somebody further along reads, or added to */
+    bool ranges;   /* attention's transfers carry the tiles that somebody further along reads, or added to */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
@@ -282,11 +282,13 @@ typedef struct Live {
     BurstTileRanges *tiles; /* [ops][ranks] of what arrives at the rank; all where chunks travel whole */
 } Live;
 enum { LIVE_COMPUTE = 1, LIVE_SEND = 2, LIVE_RECV = 4 };
-/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. keys, by pair: which tiles
- * of its keys a live one reads; NULL: chunks travel whole. */
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys);
-/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. */
-const BurstTileRanges *choice_keys(Arena *a, const Choice *c, PairCounts *counts);
+/* pair[q * choice_chunks + k]: whether the pair has any unmasked tile, as choice_pairs has it for the direction. tiles, by pair: which tiles
+ * of its queries and keys a live one has work for; NULL: chunks travel whole. */
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles);
+/* Of all live pairs of a mask, for prune; NULL where the choice lets whole chunks travel. Of a side that does not travel: all tiles. */
+const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *counts);
+int schedule_sides(const Schedule *s); /* whose chunks travel: bits 1 << BURST_OF_... */
+BurstPairTiles pair_tiles_of(PairCounts *counts, int q, int k, int sides); /* of a live pair; of other sides all tiles */
 
 /* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
@@ -390,7 +392,7 @@ bool memory_fits(const Draft *draft); /* proof 6 */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys, const char *mask);
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask);
 const Draft *plan_draft(const Plan *p);
 void print_plan(const Plan *p, Text *out);
 

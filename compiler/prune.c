@@ -3,7 +3,7 @@
  * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
  * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
  * runs the same rule on the same mask (the emitted program through runtime/trace.c), so both ends of a transfer agree
- * without talking. Of keys and their gradients a mark is also a few runs of tiles: those that are read further along, or were added to.
+ * without talking. A mark is a few runs of the chunk's tiles: those that are read further along, or were added to.
  */
 #include "burst.h"
 
@@ -12,7 +12,7 @@
 typedef struct Pruner {
     const Schedule *s;
     const uint8_t *pair;
-    const BurstTileRanges *keys;
+    const BurstPairTiles *tiles;
     int ranks, chunks;
     Live live;
     BurstTileRanges *state[TENSOR_COUNT]; /* [rank][relative chunk] */
@@ -49,11 +49,11 @@ static void widen(BurstTileRanges *mark, BurstTileRanges r)
     *mark = burst_join(*mark, r);
 }
 
-/* Which tiles of keys the pair that rank r computes there reads, and adds to. */
-static BurstTileRanges keys_of(const Pruner *p, const Instance *i, int r)
+/* What the pair that rank r computes there reads of a side's chunk, or adds to. */
+static BurstTileRanges tiles_of(const Pruner *p, const Instance *i, int r, int side)
 {
     const size_t q = (size_t)rel_add(p->s->choice, r, i->chunk[0]), k = (size_t)rel_add(p->s->choice, r, i->chunk[1]);
-    return p->keys ? p->keys[q * (size_t)p->chunks + k] : burst_all_tiles();
+    return p->tiles ? p->tiles[q * (size_t)p->chunks + k].side[side] : burst_all_tiles();
 }
 
 /* Moves the mark of a passed chunk from one end to the other for all ranks at once; from and to are relative chunks. */
@@ -74,6 +74,15 @@ static void carry(Pruner *p, int at, TensorId t, int here, int there, int hop, b
         widen(backwards ? state_of(p, t, r, here) : state_of(p, t, rel_add(c, r, hop), there), p->next[r]);
 }
 
+/* tensor -1: computing does nothing to that side. */
+static void mark_side(Pruner *p, int at, int side, int tensor)
+{
+    const Instance *i = &p->s->trace.at[at];
+    for (int r = 0; r < p->ranks && tensor >= 0; r++)
+        if (*bits_of(p, at, r) & LIVE_COMPUTE)
+            widen(state_of(p, (TensorId)tensor, r, i->chunk[side]), tiles_of(p, i, r, side));
+}
+
 static void mark_copies(Pruner *p)
 {
     const Choice *c = p->s->choice;
@@ -81,22 +90,12 @@ static void mark_copies(Pruner *p)
         const Instance *i = &p->s->trace.at[at];
         TensorId t = i->node->ref[0].tensor;
         if (i->node->kind == N_COMPUTE) {
-            for (int r = 0; r < p->ranks; r++)
-                if (*bits_of(p, at, r) & LIVE_COMPUTE) {
-                    *state_of(p, T_Q, r, i->chunk[0]) = burst_all_tiles();
-                    widen(state_of(p, T_KV, r, i->chunk[1]), keys_of(p, i, r));
-                }
+            mark_side(p, at, BURST_OF_QUERIES, T_Q);
+            mark_side(p, at, BURST_OF_KEYS, T_KV);
         } else if (i->node->kind == N_PASS && !tensor_accumulates(t)) {
             carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, true);
         }
     }
-}
-
-static void mark_result(Pruner *p, int at, int sum, int chunk)
-{
-    for (int r = 0; r < p->ranks && sum >= 0; r++)
-        if (*bits_of(p, at, r) & LIVE_COMPUTE)
-            widen(state_of(p, (TensorId)sum, r, chunk), sum == T_DKV ? keys_of(p, &p->s->trace.at[at], r) : burst_all_tiles());
 }
 
 static void mark_sums(Pruner *p)
@@ -106,28 +105,48 @@ static void mark_sums(Pruner *p)
         const Instance *i = &p->s->trace.at[at];
         TensorId t = i->node->ref[0].tensor;
         if (i->node->kind == N_COMPUTE) {
-            for (int side = 0; side < 2; side++)
-                mark_result(p, at, result_tensor(p->s->backward, side), i->chunk[side]);
+            for (int side = 0; side < BURST_SIDES; side++)
+                mark_side(p, at, side, result_tensor(p->s->backward, side));
         } else if ((i->node->kind == N_PASS || i->node->kind == N_RETURN) && tensor_accumulates(t)) {
             carry(p, at, t, i->chunk[0], rel_sub(c, i->chunk[0], i->hop), i->hop, false);
         }
     }
 }
 
-const BurstTileRanges *choice_keys(Arena *a, const Choice *c, PairCounts *counts)
+int schedule_sides(const Schedule *s)
 {
-    const uint8_t *live = pair_live(counts);
-    const int chunks = choice_chunks(c), n = c->ranks * chunks;
-    BurstTileRanges *keys = c->ranges ? NEW_ARRAY(a, BurstTileRanges, n) : NULL;
-    for (int i = 0; i < n && keys; i++)
-        keys[i] = live[i] ? pair_keys(counts, i / chunks, i % chunks) : (BurstTileRanges){0};
-    return keys;
+    int sides = 0;
+    for (int at = 0; at < s->trace.n; at++) {
+        const TensorId t = s->trace.at[at].node->ref[0].tensor;
+        if (s->trace.at[at].node->kind != N_COMPUTE)
+            sides |= 1 << (t == T_KV || t == T_DKV ? BURST_OF_KEYS : BURST_OF_QUERIES);
+    }
+    return sides;
 }
 
-Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys)
+BurstPairTiles pair_tiles_of(PairCounts *counts, int q, int k, int sides)
+{
+    BurstPairTiles tiles;
+    for (int side = 0; side < BURST_SIDES; side++)
+        tiles.side[side] = sides >> side & 1 ? pair_tiles(counts, q, k, side) : burst_all_tiles();
+    return tiles;
+}
+
+const BurstPairTiles *schedule_tiles(Arena *a, const Schedule *s, PairCounts *counts)
+{
+    const uint8_t *live = pair_live(counts);
+    const int chunks = choice_chunks(s->choice), n = s->choice->ranks * chunks, sides = schedule_sides(s);
+    BurstPairTiles *tiles = s->choice->ranges ? NEW_ARRAY(a, BurstPairTiles, n) : NULL;
+    for (int i = 0; i < n && tiles; i++)
+        if (live[i])
+            tiles[i] = pair_tiles_of(counts, i / chunks, i % chunks, sides);
+    return tiles;
+}
+
+Live prune(Arena *a, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles)
 {
     int ranks = s->choice->ranks, chunks = choice_chunks(s->choice);
-    Pruner p = {.s = s, .pair = pair, .keys = keys, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
+    Pruner p = {.s = s, .pair = pair, .tiles = tiles, .ranks = ranks, .chunks = chunks, .live = {.ranks = ranks, .ops = s->trace.n}};
     p.live.op = arena_alloc(a, (size_t)s->trace.n * (size_t)ranks);
     p.live.tiles = NEW_ARRAY(a, BurstTileRanges, s->trace.n * ranks);
     for (int t = 0; t < TENSOR_COUNT; t++)

@@ -1,7 +1,7 @@
-/* ranges.c: what attention's transfers send where they carry ranges of keys, in bytes.
+/* ranges.c: what attention's transfers send where they carry ranges of tiles, in bytes.
  *
- * A transfer of keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and one of
- * their gradients that which has all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
+ * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and
+ * one of outputs or gradients those that have all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
  */
 #include "cost.h"
 #include "verify.h"
@@ -40,7 +40,7 @@ static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, c
 Sent ranges_sent(Arena *a, const Draft *d, int mask, bool backward)
 {
     const Schedule *s = draft_schedule(d, mask, backward);
-    const Live live = prune(a, s, pair_live(d->counts[mask]), choice_keys(a, &d->choice, d->counts[mask]));
+    const Live live = prune(a, s, pair_live(d->counts[mask]), schedule_tiles(a, s, d->counts[mask]));
     Sent sum = {0};
     for (int at = 0; at < s->trace.n; at++)
         if (s->trace.at[at].node->kind != N_COMPUTE)

@@ -437,8 +437,8 @@ static const char *remarks(Searcher *s, const Draft *d)
         text_printf(&t, "layers of different masks attend by schedules of their own: %.1f %% faster than the best layout with one for all\n",
                     100 * (fastest_alike(s) / fastest(s) - 1));
     if (d->choice.ranges)
-        text_printf(&t, "transfers of keys and of their gradients carry the tiles that are read further along, or were added to: %.0f %% less "
-                    "than whole chunks\n", 100 * cost_ranges_save(s->arena, d));
+        text_printf(&t, "attention's transfers carry the tiles that are read further along, or were added to: %.0f %% less than whole "
+                    "chunks\n", 100 * cost_ranges_save(s->arena, d));
     return keep_text(s, &t);
 }
 

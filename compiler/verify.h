@@ -18,6 +18,6 @@ enum { PRUNED_RANKS = 256 }; /* what a mask leaves of a schedule is looked at fo
 /* What each mask of the layers that have the schedule leaves, and for per-token tables samples of what they may leave, is complete. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);
 /* As verify_pruned, of what `live` says is left instead of what prune() finds. */
-bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstTileRanges *keys, const char *mask);
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask);
 
 #endif

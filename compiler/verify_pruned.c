@@ -2,9 +2,9 @@
  *
  * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
  * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
- * pairs here: that none is added twice is shown on the whole trace (verify.c). Where transfers carry ranges of keys, of each chunk that is
- * here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair reads no others is
- * asked of the mask anew: nothing is left of it outside of them.
+ * pairs here: that none is added twice is shown on the whole trace (verify.c). Where transfers carry ranges of tiles, of each chunk that
+ * is here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for others
+ * is asked of the mask anew: nothing is left of it outside of them.
  */
 #include "verify.h"
 
@@ -18,7 +18,7 @@ typedef struct Replay {
     Live live;
     int ranks, chunks; /* chunks: of keys, absolute, as plan.h numbers them */
     const uint8_t *pair; /* [query chunk][chunk] */
-    const BurstTileRanges *keys; /* likewise; NULL: whole chunks */
+    const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
     BurstTileRanges *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
     int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
     uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
@@ -39,9 +39,9 @@ static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
     return *copy;
 }
 
-static BurstTileRanges keys_of(const Replay *z, int q, int k)
+static BurstTileRanges tiles_of(const Replay *z, int q, int k, int side)
 {
-    return z->keys ? z->keys[cell(z, q, k)] : burst_all_tiles();
+    return z->of_pair ? z->of_pair[cell(z, q, k)].side[side] : burst_all_tiles();
 }
 
 static bool contains(BurstTileRanges all, BurstTileRanges part)
@@ -112,6 +112,17 @@ static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
     return true;
 }
 
+/* A live pair at a rank reads a side's chunk, and adds to its sum; keys have none in forward. */
+static bool replay_side(Replay *z, int rank, int q, int k, int side)
+{
+    const TensorId copy = side == BURST_OF_QUERIES ? T_Q : T_KV, sum = side == BURST_OF_KEYS ? T_DKV : z->s->backward ? T_DQ : T_O;
+    const size_t at = cell(z, rank, side == BURST_OF_QUERIES ? q : k);
+    const BurstTileRanges tiles = tiles_of(z, q, k, side);
+    z->sum[sum][at]++;
+    z->tiles[sum][at] = burst_join(z->tiles[sum][at], tiles);
+    return use_copy(z, copy, rank, side == BURST_OF_QUERIES ? q : k) && contains(z->tiles[copy][at], tiles);
+}
+
 static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
 {
     for (int r = 0; r < z->ranks; r++) {
@@ -121,12 +132,9 @@ static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
             return false;
         if (!wanted)
             continue;
-        if (!use_copy(z, T_Q, r, q) || !use_copy(z, T_KV, r, k) || !contains(z->tiles[T_KV][cell(z, r, k)], keys_of(z, q, k)))
-            return false;
-        z->sum[z->s->backward ? T_DQ : T_O][cell(z, r, q)]++;
-        z->sum[T_DKV][cell(z, r, k)]++;
-        z->tiles[z->s->backward ? T_DQ : T_O][cell(z, r, q)] = burst_all_tiles();
-        z->tiles[T_DKV][cell(z, r, k)] = burst_join(z->tiles[T_DKV][cell(z, r, k)], keys_of(z, q, k));
+        for (int side = 0; side < BURST_SIDES; side++)
+            if (!replay_side(z, r, q, k, side))
+                return false;
     }
     return true;
 }
@@ -179,16 +187,16 @@ static const Instance *replay_pruned(Replay *z)
     return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
 }
 
-bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstTileRanges *keys, const char *mask)
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
 {
     pair = choice_pairs(a, s->choice, s->backward, pair);
-    return verify_live(a, d, s, prune(a, s, pair, keys), pair, keys, mask);
+    return verify_live(a, d, s, prune(a, s, pair, tiles), pair, tiles, mask);
 }
 
 /* pair as choice_pairs has it. */
-bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstTileRanges *keys, const char *mask)
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
 {
-    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .keys = keys};
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .of_pair = tiles};
     size_t square = (size_t)z.ranks * (size_t)z.chunks;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         z.sum[t] = NEW_ARRAY(a, int, square);
@@ -215,17 +223,19 @@ static const char *tiles_text(Arena *a, BurstTileRanges r)
     return text;
 }
 
-/* No pair of the mask is outside of the tiles that are taken for those of its keys. */
-static bool verify_keys(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstTileRanges *keys)
+/* No pair of the mask is outside of the tiles that are taken for those of its queries, or of its keys. */
+static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstPairTiles *tiles)
 {
     const int chunks = choice_chunks(&t->choice);
-    for (int i = 0; keys && i < t->choice.ranks * chunks; i++) {
-        const int q = i / chunks, k = i % chunks;
-        if (!burst_has_tiles(keys[i]) || pair_keys_suffice(t->counts[mask], q, k, keys[i]))
+    for (int i = 0; tiles && i < t->choice.ranks * chunks * BURST_SIDES; i++) {
+        const int pair = i / BURST_SIDES, side = i % BURST_SIDES, q = pair / chunks, k = pair % chunks;
+        const BurstTileRanges taken = tiles[pair].side[side];
+        if (!burst_has_tiles(taken) || burst_is_whole(taken) || pair_tiles_suffice(t->counts[mask], q, k, side, taken))
             continue;
-        diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` reads more of %s at the rank of Q[%d] than tiles "
-                   "%s, which come there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
-                   chunk_name(a, s, T_KV, k), q, tiles_text(a, keys[i]));
+        diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` needs more of %s for %s than tiles %s, which come "
+                   "there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
+                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_Q, q) : chunk_name(a, s, T_KV, k),
+                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_KV, k) : chunk_name(a, s, T_Q, q), tiles_text(a, taken));
         return false;
     }
     return true;
@@ -240,16 +250,16 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     for (int m = 0; m < t->program->mask_count; m++) {
         if (draft_schedule(t, m, s->backward) != s)
             continue;
-        const BurstTileRanges *keys = choice_keys(a, &t->choice, t->counts[m]);
+        const BurstPairTiles *tiles = schedule_tiles(a, s, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);
-        if (!verify_keys(a, d, t, s, m, keys) || !verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))
+        if (!verify_tiles(a, d, t, s, m, tiles) || !verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
             return false;
         for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
             for (size_t i = 0; i < square; i++) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
                 pair[i] = pair[i] && seed >> 62;
             }
-            if (!verify_pruned(a, d, s, pair, keys, t->program->masks[m].text))
+            if (!verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
                 return false;
         }
     }

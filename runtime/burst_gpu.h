@@ -148,9 +148,12 @@ int burst_gpu_sink_back(BurstGpu *g, int64_t n, int heads, int d, const BurstBf1
                         const BurstBf16 *sink, BurstBf16 *d_o, float *d_lse, float *d_sink);
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
 int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y); /* y += x */
-/* (o, lse), rows of d, becomes the output for its keys and those of (o_in, lse_in) together, as burst_attend_merge; first: it holds
- * nothing yet. */
-int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse);
+/* The same of the first `count` floats of rows that are `pitch` floats apart in both. */
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y);
+/* (o, lse), [heads][tokens] rows of d, becomes the output for its keys and those of (o_in, lse_in) together, as burst_attend_merge; of the
+ * latter there are these tiles of the tokens. first: (o, lse) holds nothing yet. */
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
+                           const float *lse_in, float *o, float *lse);
 /* Fused LM head and loss over tiles of tokens: as burst_loss. loss_sum: one double on the device, added to. */
 int64_t burst_gpu_loss_scratch(int vocab, int hidden); /* bytes */
 int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,

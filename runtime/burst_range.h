@@ -1,5 +1,5 @@
-/* burst_range.h: which tiles of a chunk of keys a transfer carries: a few runs of them, found by the compiler (compiler/prune.c) and by the
- * runtime (trace.c) by one rule.
+/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler (compiler/prune.c) and by the runtime
+ * (trace.c) by one rule.
  */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
@@ -15,6 +15,9 @@ enum { BURST_RANGES = 4, BURST_CELLS = 32 };
 typedef struct BurstTileRange { int32_t lo, hi; } BurstTileRange;
 /* Ascending, with tiles between them that are in none; what is left of the array is empty. */
 typedef struct BurstTileRanges { BurstTileRange at[BURST_RANGES]; } BurstTileRanges;
+/* Of a pair of chunks, which tiles of its queries attend to any key, and which tiles of its keys are read. */
+enum { BURST_OF_QUERIES, BURST_OF_KEYS, BURST_SIDES };
+typedef struct BurstPairTiles { BurstTileRanges side[BURST_SIDES]; } BurstPairTiles;
 
 static inline bool burst_range_has(BurstTileRange r)
 {
@@ -103,12 +106,12 @@ static inline int64_t burst_ranges_tokens(BurstTileRanges r, int64_t tokens)
     return sum;
 }
 
-/* ---- which tiles a pair reads ---- */
+/* ---- which tiles of one side a pair has work for ---- */
 
-/* Whether any of these tiles of keys is read; true where nobody can tell. */
+/* Whether any of these tiles has; true where nobody can tell. */
 typedef bool (*burst_any_fn)(const void *of, int32_t first, int32_t tiles);
 
-/* The first or the last tile of a run that is read, where one is. */
+/* The first or the last tile of a run that has work, where one has. */
 static inline int32_t burst_tile_edge(burst_any_fn any, const void *of, BurstTileRange in, bool last)
 {
     while (in.hi - in.lo > 1) {
@@ -121,7 +124,7 @@ static inline int32_t burst_tile_edge(burst_any_fn any, const void *of, BurstTil
     return in.lo;
 }
 
-/* The least run with all tiles that are read. */
+/* The least run with all tiles that have work. */
 static inline BurstTileRange burst_find_hull(burst_any_fn any, const void *of, int32_t tiles)
 {
     BurstTileRange hull = {0, 0};

@@ -113,8 +113,8 @@ typedef struct BurstChunk { int64_t tokens; const int64_t *position; const Burst
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
 /* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
 bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
-/* A few runs of tiles of k outside of which all tiles of the pair are EMPTY: the least hull, without its greatest gaps. */
-BurstTileRanges burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
+/* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: the least hull, without its greatest gaps. */
+BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side);
 
 /* ---- attention on the host: one (query chunk, key chunk) pair (BurstAttention, section 3; FlashAttention-2) ---- */
 typedef struct BurstAttend {
@@ -345,12 +345,12 @@ enum { BURST_T_Q, BURST_T_KV, BURST_T_O, BURST_T_DQ, BURST_T_DKV, BURST_TENSORS 
 typedef void (*burst_trace_fn)(BurstTrace *t, int me);
 /* [ops] of this rank, in program order. sent, received: which tiles of the chunk; NULL: transfers carry whole chunks. */
 typedef struct BurstLive { int ops; uint8_t *compute, *send, *recv; BurstTileRanges *sent, *received; } BurstLive;
-/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; pair_keys
- * likewise, as burst_pair_keys has them, or NULL: whole chunks travel. out's arrays are made for at most max_ops. */
+/* keys: chunks of keys, a multiple of group: rank r owns those that are r modulo it. pair_live[q_chunk * keys + kv_chunk]; pair_tiles
+ * likewise, of live pairs as burst_pair_tiles has them, or NULL: whole chunks travel. out's arrays are made for at most max_ops. */
 int burst_live_make(BurstCtx *c, int max_ops, BurstLive *out);
 int burst_live_make_ranges(BurstCtx *c, BurstLive *out); /* after it, where transfers carry ranges */
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstTileRanges *pair_keys, BurstLive *out);
+                    const BurstPairTiles *pair_tiles, BurstLive *out);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
  *
  * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
  * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was
- * added, found forwards. Of keys and their gradients also which tiles: a mark is a few runs of them.
+ * added, found forwards. A mark is a few runs of the chunk's tiles.
  */
 #include "burst_rt.h"
 
@@ -46,7 +46,7 @@ typedef struct Replay {
     uint8_t *live;
     BurstTileRanges *mark[BURST_TENSORS], *next;
     const uint8_t *pair;
-    const BurstTileRanges *pair_keys; /* NULL: whole chunks */
+    const BurstPairTiles *pair_tiles; /* NULL: whole chunks */
     BurstLive *out;
 } Replay;
 
@@ -70,25 +70,27 @@ static void widen(BurstTileRanges *mark, BurstTileRanges r)
     *mark = burst_join(*mark, r);
 }
 
-/* kv_tensor -1: computing does nothing to keys. */
-static void mark_compute(Replay *z, int at, int q_tensor, int kv_tensor)
+/* tensor -1: computing does nothing to that side. */
+static void mark_compute(Replay *z, int at, const int tensor[BURST_SIDES])
 {
     for (int r = 0; r < z->group; r++) {
         const TraceOp *o = &z->op[index_of(z, r, at)];
-        if (!z->pair[(size_t)o->a * (size_t)z->keys + (size_t)o->b])
+        const size_t pair = (size_t)o->a * (size_t)z->keys + (size_t)o->b;
+        if (!z->pair[pair])
             continue;
         z->live[index_of(z, r, at)] |= LIVE_COMPUTE;
-        *mark_at(z, q_tensor, r, o->a) = burst_all_tiles();
-        if (kv_tensor >= 0)
-            widen(mark_at(z, kv_tensor, r, o->b), z->pair_keys ? z->pair_keys[(size_t)o->a * (size_t)z->keys + (size_t)o->b] : burst_all_tiles());
+        for (int side = 0; side < BURST_SIDES; side++)
+            if (tensor[side] >= 0)
+                widen(mark_at(z, tensor[side], r, side == BURST_OF_QUERIES ? o->a : o->b),
+                      z->pair_tiles ? z->pair_tiles[pair].side[side] : burst_all_tiles());
     }
 }
 
 static void note_ranges(Replay *z, int at, int r, int to, BurstTileRanges moved)
 {
-    if (z->pair_keys && r == z->me)
+    if (z->pair_tiles && r == z->me)
         z->out->sent[at] = moved;
-    if (z->pair_keys && to == z->me)
+    if (z->pair_tiles && to == z->me)
         z->out->received[at] = moved;
 }
 
@@ -113,17 +115,18 @@ static void carry(Replay *z, int at, bool backwards)
 
 static void replay(Replay *z, bool backward)
 {
+    const int copies[] = {BURST_T_Q, BURST_T_KV}, sums[] = {backward ? BURST_T_DQ : BURST_T_O, backward ? BURST_T_DKV : -1};
     for (int at = z->ops - 1; at >= 0; at--) {
         int tensor = z->op[at].tensor;
         if (tensor < 0)
-            mark_compute(z, at, BURST_T_Q, BURST_T_KV);
+            mark_compute(z, at, copies);
         else if (!is_sum(tensor))
             carry(z, at, true);
     }
     for (int at = 0; at < z->ops; at++) {
         int tensor = z->op[at].tensor;
         if (tensor < 0)
-            mark_compute(z, at, backward ? BURST_T_DQ : BURST_T_O, backward ? BURST_T_DKV : -1);
+            mark_compute(z, at, sums);
         else if (is_sum(tensor))
             carry(z, at, false);
     }
@@ -178,7 +181,7 @@ static int solve(BurstCtx *c, Replay z, bool backward)
 }
 
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
-                    const BurstTileRanges *pair_keys, BurstLive *out)
+                    const BurstPairTiles *pair_tiles, BurstLive *out)
 {
     BurstTrace t = {0};
     for (int r = 0; r < group; r++)
@@ -191,7 +194,7 @@ int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int 
                             group, out->ops);
     else
         status = solve(c, (Replay){.group = group, .keys = keys, .ops = t.n / group, .me = me, .op = t.op, .pair = pair_live,
-                                   .pair_keys = pair_keys, .out = out}, backward);
+                                   .pair_tiles = pair_tiles, .out = out}, backward);
     free(t.op);
     return status;
 }

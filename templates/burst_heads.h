@@ -8,11 +8,6 @@
 
 enum { PLAN_KV_SHARE = PLAN_HEADS / PLAN_KV_HEADS };
 
-static inline bool plan_of_keys(int tensor)
-{
-    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
-}
-
 /* Which of the ranks that share heads it is, and the i-th of them. */
 static inline int plan_lane(int rank)
 {

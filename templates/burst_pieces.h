@@ -4,9 +4,14 @@
 #ifndef BURST_PIECES_H
 #define BURST_PIECES_H
 
+static inline bool plan_of_keys(int tensor)
+{
+    return tensor == BURST_T_KV || tensor == BURST_T_DKV;
+}
+
 static inline int plan_pieces_of(int tensor)
 {
-    return tensor == BURST_T_KV || tensor == BURST_T_DKV ? PLAN_PIECES : 1;
+    return plan_of_keys(tensor) ? PLAN_PIECES : 1;
 }
 
 /* The first token of a piece of so many, as compiler/partition.c has it. */
@@ -17,7 +22,7 @@ static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 
 static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, int chunk)
 {
-    return tensor == BURST_T_KV || tensor == BURST_T_DKV ? &s->key[chunk] : &s->chunk[chunk];
+    return plan_of_keys(tensor) ? &s->key[chunk] : &s->chunk[chunk];
 }
 
 /* Of the largest chunk of any rank. */
@@ -53,6 +58,18 @@ static inline void plan_key_chunks(PlanState *s, int r, BurstSide **side)
 
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask);
 
+/* Whether the mask leaves anything of a pair of chunks, and of the sides that travel which tiles. */
+static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
+{
+    const int pair = q * PLAN_KEYS + k;
+    s->buffer.pair_live[mask][pair] = burst_pair_live(plan_masks[mask], &s->chunk[q], &s->key[k]);
+#ifdef PLAN_RANGES
+    for (int side = 0; side < BURST_SIDES && s->buffer.pair_live[mask][pair]; side++)
+        s->buffer.pair_tiles[mask][pair].side[side] =
+            PLAN_RANGES >> side & 1 ? burst_pair_tiles(plan_masks[mask], &s->chunk[q], &s->key[k], side) : burst_all_tiles();
+#endif
+}
+
 /* Which pairs, and so which transfers, each mask leaves. With per-token tables: again for each batch. */
 static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
@@ -62,14 +79,8 @@ static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *t
         burst_sides(s->key[k].position, s->key[k].tokens, tables, PLAN_TABLES, (BurstSide *)s->key[k].side);
     for (int m = 0; m < PLAN_MASKS; m++) {
         for (int q = 0; q < PLAN_GROUP; q++)
-            for (int k = 0; k < PLAN_KEYS; k++) {
-#ifdef PLAN_RANGES
-                s->buffer.pair_keys[m][q * PLAN_KEYS + k] = burst_pair_keys(plan_masks[m], &s->chunk[q], &s->key[k]);
-                s->buffer.pair_live[m][q * PLAN_KEYS + k] = burst_has_tiles(s->buffer.pair_keys[m][q * PLAN_KEYS + k]);
-#else
-                s->buffer.pair_live[m][q * PLAN_KEYS + k] = burst_pair_live(plan_masks[m], &s->chunk[q], &s->key[k]);
-#endif
-            }
+            for (int k = 0; k < PLAN_KEYS; k++)
+                plan_find_pair(s, m, q, k);
         BURST_TRY(plan_live_fill(c, s, m));
     }
     return BURST_OK;

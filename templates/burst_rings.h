@@ -25,17 +25,17 @@ static inline burst_trace_fn plan_trace(int mask, int backward)
 static int plan_live_fill(BurstCtx *c, PlanState *s, int mask)
 {
     const uint8_t *pair = s->buffer.pair_live[mask], *forward = pair, *backward = pair;
-    const BurstTileRanges *keys = NULL;
+    const BurstPairTiles *tiles = NULL;
 #ifdef PLAN_RANGES
-    keys = s->buffer.pair_keys[mask];
+    tiles = s->buffer.pair_tiles[mask];
 #endif
 #ifdef PLAN_SHARES
     const uint8_t *rows = plan_rows_live(pair, s->buffer.row_live);
     forward = PLAN_FORWARD_BY_HEADS ? rows : pair;
     backward = PLAN_BACKWARD_BY_HEADS ? rows : pair;
 #endif
-    BURST_TRY(burst_live_fill(c, plan_trace(mask, 0), PLAN_GROUP, PLAN_KEYS, s->me, false, forward, keys, &s->live[mask][0]));
-    return burst_live_fill(c, plan_trace(mask, 1), PLAN_GROUP, PLAN_KEYS, s->me, true, backward, keys, &s->live[mask][1]);
+    BURST_TRY(burst_live_fill(c, plan_trace(mask, 0), PLAN_GROUP, PLAN_KEYS, s->me, false, forward, tiles, &s->live[mask][0]));
+    return burst_live_fill(c, plan_trace(mask, 1), PLAN_GROUP, PLAN_KEYS, s->me, true, backward, tiles, &s->live[mask][1]);
 }
 
 /* What an operation moves of its chunk. */

@@ -137,20 +137,26 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
 
 enum { PLAN_STRIPS = PLAN_PARTS * BURST_RANGES };
 
-/* The same of some tiles: of keys, which are token-major, a piece for each run of them; of their gradients one with a row a head. */
+/* Rows of a part: a head's tokens each, or all of them where tokens have all their heads side by side. */
+static inline size_t plan_part_rows(int tensor, int part)
+{
+    const bool by_token = tensor == BURST_T_KV || (tensor == BURST_T_Q && part < 2); /* k, v; q, d_o */
+    return by_token ? 1 : plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS;
+}
+
+/* The same of some tiles: a piece for each run of them. */
 static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot *lands, const BurstTileRanges *tiles, int peer, BurstPiece *out)
 {
     BurstPiece *piece = out;
     for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part]; part++) {
-        const size_t heads = tensor == BURST_T_DKV && !burst_is_whole(*tiles) ? PLAN_KV_HEADS : 1;
-        const size_t token = (size_t)plan_part_width[tensor][part] / heads, pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / heads;
-        const int64_t tokens = (int64_t)(pitch / token);
+        const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+        const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens, token = tokens > 0 ? (int64_t)pitch / tokens : 0;
         for (int i = 0; i < burst_ranges_count(tiles); i++, piece++) {
-            const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens) * (int64_t)token;
+            const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens) * token;
             piece->peer = peer;
             piece->data = slot->part[part] + begin;
-            piece->width = (size_t)burst_range_tokens(tiles->at[i], tokens) * token;
-            piece->rows = heads;
+            piece->width = burst_is_whole(*tiles) ? pitch : (size_t)(burst_range_tokens(tiles->at[i], tokens) * token);
+            piece->rows = rows;
             piece->pitch = piece->lands_pitch = pitch;
             piece->lands = lands ? lands->part[part] + begin : NULL;
         }
@@ -158,30 +164,36 @@ static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot
     return (int)(piece - out);
 }
 
-/* Kernels' tiles reach over the ends of what arrives of a chunk of keys, and mask what is there: it must be numbers. */
+/* Kernels' tiles reach over the ends of what arrives of a copy, and mask what is there: it must be numbers. */
 static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlot *slot, cudaStream_t stream)
 {
     const int runs = burst_ranges_count(&slot->tiles);
-    for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && tensor == BURST_T_KV; part++) {
-        const int64_t all = plan_part_bytes(s, tensor, part, slot->chunk), token = plan_part_width[tensor][part], tokens = all / token;
-        for (int i = 0; i <= runs; i++) {
-            const int64_t begin = i > 0 ? burst_tile_begin(slot->tiles.at[i - 1].hi, tokens) * token : 0;
-            const int64_t end = i < runs ? burst_tile_begin(slot->tiles.at[i].lo, tokens) * token : all;
-            if (begin < end)
-                PLAN_CUDA(cudaMemsetAsync(slot->part[part] + begin, 0, (size_t)(end - begin), stream));
+    const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens;
+    for (int i = 0; i <= runs; i++) {
+        const int64_t begin = i > 0 ? burst_tile_begin(slot->tiles.at[i - 1].hi, tokens) : 0;
+        const int64_t end = i < runs ? burst_tile_begin(slot->tiles.at[i].lo, tokens) : tokens;
+        for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part] && begin < end; part++) {
+            const size_t rows = plan_part_rows(tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+            const size_t token = pitch / (size_t)tokens;
+            PLAN_CUDA(cudaMemset2DAsync(slot->part[part] + (size_t)begin * token, pitch, 0, (size_t)(end - begin) * token, rows, stream));
         }
     }
     return BURST_OK;
 }
 
-/* A hop of ranges of keys, or of sums of them. */
+static inline bool plan_is_copy(int tensor)
+{
+    return tensor == BURST_T_Q || tensor == BURST_T_KV;
+}
+
+/* A hop of ranges of a copy, or of a sum. */
 static inline int plan_hop_ranges(BurstCtx *c, PlanState *s, const BurstLive *live, int op, const PlanHop *h, PlanSlot *from, PlanSlot *to)
 {
     BurstPiece out[PLAN_STRIPS], in[PLAN_STRIPS];
     const BurstTileRanges leaves = plan_sent(live, op);
     const int sends = live->send[op] ? plan_strips(s, h->tensor, from, to, &leaves, plan_peer(s, h->to), out) : 0;
     const int receives = live->recv[op] ? plan_strips(s, h->tensor, to, NULL, &to->tiles, plan_peer(s, h->from), in) : 0;
-    if (receives)
+    if (receives && plan_is_copy(h->tensor))
         BURST_TRY(plan_clear_rest(c, s, h->tensor, to, burst_gpu_channel(s->exec, h->channel)));
     return burst_gpu_exchange(s->exec, h->channel, out, sends, in, receives, (void *)NULL, 0);
 }
@@ -257,8 +269,8 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 /* Outputs of different keys are weighed by their lse. */
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
-    BURST_TRY(burst_gpu_merge_output(s->exec, PLAN_HEADS * s->chunk[in->chunk].tokens, PLAN_HEAD_DIM, !sum->started, plan_output(s, in),
-                                     plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
+    BURST_TRY(burst_gpu_merge_output(s->exec, PLAN_HEADS, s->chunk[in->chunk].tokens, in->tiles, PLAN_HEAD_DIM, !sum->started,
+                                     plan_output(s, in), plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
     sum->started = true;
     return BURST_OK;
 }
@@ -275,10 +287,8 @@ static inline int plan_add(PlanState *s, int tensor, PlanSlot *in, PlanSlot *sum
     BurstPiece arrived[PLAN_STRIPS];
     const int parts = tensor == BURST_T_O ? 0 : plan_strips(s, tensor, in, sum, &in->tiles, 0, arrived);
     for (int i = 0; i < parts; i++)
-        for (size_t row = 0; row < arrived[i].rows; row++)
-            BURST_TRY(burst_gpu_add_floats(s->exec, compute, (int64_t)(arrived[i].width / sizeof(float)),
-                                           (const float *)((char *)arrived[i].data + row * arrived[i].pitch),
-                                           (float *)((char *)arrived[i].lands + row * arrived[i].pitch)));
+        BURST_TRY(burst_gpu_add_rows(s->exec, compute, (int64_t)arrived[i].rows, (int64_t)(arrived[i].width / sizeof(float)),
+                                     (int64_t)(arrived[i].pitch / sizeof(float)), (const float *)arrived[i].data, (float *)arrived[i].lands));
     in->pending = false;
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(burst_gpu_mark(s->exec, compute, &in->used));

@@ -82,18 +82,20 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
     return BURST_OK;
 }
 
-/* What a transfer carries of a part: all of it, or of each head of keys the tokens of some tiles, at their place in the chunk. Returns how
- * many strips that are. */
+/* What a transfer carries of a part: all of it, or of each head the tokens of some tiles, at their place in the chunk. Returns how many
+ * strips that are. */
 static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot, const BurstTileRanges *tiles, BurstStrip *out)
 {
     const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
-    const size_t token = PLAN_HEAD_DIM * sizeof(float), head = all / PLAN_KV_HEADS;
-    const int64_t tokens = (int64_t)(head / token);
+    const size_t heads = plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS, head = all / heads;
+    const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens;
     const int runs = burst_ranges_count(tiles);
     out[0] = (BurstStrip){slot->part[part], 1, all, all};
-    for (int i = 0; i < runs && !burst_is_whole(*tiles); i++)
-        out[i] = (BurstStrip){slot->part[part] + burst_tile_begin(tiles->at[i].lo, tokens) * PLAN_HEAD_DIM, PLAN_KV_HEADS,
-                              (size_t)burst_range_tokens(tiles->at[i], tokens) * token, head};
+    for (int i = 0; i < runs && !burst_is_whole(*tiles); i++) {
+        const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens), count = burst_range_tokens(tiles->at[i], tokens);
+        const size_t token = head / (size_t)tokens;
+        out[i] = (BurstStrip){slot->part[part] + (size_t)begin * token / sizeof(float), heads, (size_t)count * token, head};
+    }
     return runs;
 }
 
@@ -165,13 +167,22 @@ static inline float *plan_lse_rest(PlanState *s, const PlanSlot *o)
     return o == plan_own(s, BURST_T_O) ? s->buffer.lse_rest : o->part[2];
 }
 
-/* Outputs of different keys are weighed by their lse, gradients are added. */
+/* Outputs of different keys are weighed by their lse. */
+static inline void plan_merge_output(PlanState *s, const PlanSlot *in, PlanSlot *sum)
+{
+    const int64_t tokens = s->chunk[in->chunk].tokens;
+    for (int i = 0; i < burst_ranges_count(&in->tiles); i++)
+        for (int head = 0; head < PLAN_HEADS; head++) {
+            const int64_t row = head * tokens + burst_tile_begin(in->tiles.at[i].lo, tokens), o = row * PLAN_HEAD_DIM;
+            burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_HEAD_DIM, in->part[0] + o, in->part[1] + row,
+                               in->part[2] + row, sum->part[0] + o, sum->part[1] + row, plan_lse_rest(s, sum) + row);
+        }
+}
+
 static inline void plan_add(PlanState *s, int tensor, const PlanSlot *in, PlanSlot *sum)
 {
-    const int64_t tokens = plan_chunk_in(s, tensor, sum->chunk)->tokens;
     if (tensor == BURST_T_O)
-        burst_attend_merge(PLAN_HEADS * tokens, PLAN_HEAD_DIM, in->part[0], in->part[1], in->part[2], sum->part[0], sum->part[1],
-                           plan_lse_rest(s, sum));
+        plan_merge_output(s, in, sum);
     for (int i = 0; i < PLAN_PARTS && plan_part_width[tensor][i] && tensor != BURST_T_O; i++) {
         BurstStrip strip[BURST_RANGES];
         const int strips = plan_strips(s, tensor, i, in, &in->tiles, strip);

@@ -44,8 +44,11 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 
 /* ---- add ---- */
 /* y = x, or y + x where add: in fp32, rounded to what y is. */
-template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, bool aligned, bool add, const float *x, T *y)
+template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, int64_t pitch, bool aligned, bool add,
+                                                                                const float *x, T *y)
 {
+    x += blockIdx.y * pitch;
+    y += blockIdx.y * pitch;
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (!aligned || i + VEC > count) {
         for (int64_t j = i; j < count && j < i + VEC; j++)
@@ -61,23 +64,25 @@ template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(
     store(y + i, b);
 }
 
-template <class T> static int add_to(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, T *y)
+/* Of each row `count` elements, rows a pitch of elements apart. */
+template <class T> static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, bool add, T *y)
 {
-    if (count == 0)
+    if (count == 0 || rows == 0)
         return BURST_OK;
-    const int64_t blocks = (count + VEC * THREADS - 1) / (VEC * THREADS);
-    add_kernel<<<(unsigned)blocks, THREADS, 0, stream>>>(count, (address(x) | address(y)) % 16 == 0, add, x, y);
+    const dim3 blocks((unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), (unsigned)rows);
+    const bool aligned = (address(x) | address(y)) % 16 == 0 && (rows == 1 || pitch % VEC == 0);
+    add_kernel<<<blocks, THREADS, 0, stream>>>(count, pitch, aligned, add, x, y);
     return gpu_launched(g, "add_floats");
 }
 
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
 {
-    return add_to(g, stream, count, x, true, y);
+    return add_to(g, stream, 1, count, count, x, true, y);
 }
 
 int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y)
 {
-    return add_to(g, stream, count, x, add, y);
+    return add_to(g, stream, 1, count, count, x, add, y);
 }
 
 static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
@@ -107,17 +112,33 @@ int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const 
     return gpu_add(g, stream, count, x, y);
 }
 
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y)
+{
+    return add_to(g, stream, rows, count, pitch, x, true, y);
+}
+
 /* ---- outputs of different keys ---- */
+static __device__ bool is_in(const BurstTileRanges &tiles, int64_t token)
+{
+    const int64_t tile = token / BURST_TILE;
+    bool in = false;
+    for (int i = 0; i < BURST_RANGES; i++)
+        in = in || (tile >= tiles.at[i].lo && tile < tiles.at[i].hi);
+    return in;
+}
 
 /* A warp a row: each output weighs exp(its lse). */
-static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int d, bool first, const float *o_in, const float *lse_in,
-                                                               float *o, float *lse)
+static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first,
+                                                               const float *o_in, const float *lse_in, float *o, float *lse)
 {
     const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
     const int lane = threadIdx.x % WARP;
     if (row >= rows)
         return;
-    const float none = -INFINITY, in = lse_in[row], own = first ? none : lse[row], most = fmaxf(in, own);
+    const bool arrived = is_in(tiles, row % tokens);
+    if (!arrived && !first)
+        return;
+    const float none = -INFINITY, in = arrived ? lse_in[row] : none, own = first ? none : lse[row], most = fmaxf(in, own);
     const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0, sum = from_in + from_own;
     for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP)
         o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum : 0;
@@ -126,11 +147,13 @@ static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int
         lse[row] = sum > 0 ? most + logf(sum) : none;
 }
 
-int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse)
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
+                           const float *lse_in, float *o, float *lse)
 {
+    const int64_t rows = heads * tokens;
     if (rows == 0)
         return BURST_OK;
     const int64_t blocks = (rows * WARP + THREADS - 1) / THREADS;
-    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, d, first, o_in, lse_in, o, lse);
+    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, tokens, tiles, d, first, o_in, lse_in, o, lse);
     return gpu_launched(g, "merge_output");
 }

@@ -67,16 +67,19 @@ bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *
     return q->tiles > 0 && k->tiles > 0 && live(m, q->side, q->tiles, k->side, k->tiles);
 }
 
-typedef struct Look { const BurstMask *m; const BurstChunk *q, *k; } Look;
+typedef struct Look { const BurstMask *m; const BurstChunk *q, *k; int side; } Look;
 
-static bool reads_any(const void *of, int32_t first, int32_t tiles)
+static bool any_live(const void *of, int32_t first, int32_t tiles)
 {
     const Look *l = of;
+    if (l->side == BURST_OF_QUERIES)
+        return live(l->m, l->q->side + first, tiles, l->k->side, l->k->tiles);
     return live(l->m, l->q->side, l->q->tiles, l->k->side + first, tiles);
 }
 
-BurstTileRanges burst_pair_keys(const BurstMask *m, const BurstChunk *q, const BurstChunk *k)
+BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side)
 {
-    const Look look = {m, q, k};
-    return burst_find_ranges(reads_any, &look, burst_find_hull(reads_any, &look, q->tiles > 0 ? k->tiles : 0));
+    const Look look = {m, q, k, side};
+    const int tiles = q->tiles == 0 || k->tiles == 0 ? 0 : side == BURST_OF_QUERIES ? q->tiles : k->tiles;
+    return burst_find_ranges(any_live, &look, burst_find_hull(any_live, &look, tiles));
 }

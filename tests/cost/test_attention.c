@@ -288,14 +288,14 @@ static BurstTileRanges random_tiles(void)
     return burst_join(burst_tiles_from(lo, lo + 1 + (int)((8 - lo) * uniform())), burst_tiles_from(3 * lo, 3 * lo + 2));
 }
 
-static void fill_keys(AttentionInput *in, Arena *a, const BurstTileRanges *keys)
+static void fill_tiles(AttentionInput *in, Arena *a, const BurstPairTiles *tiles)
 {
     const Choice *c = in->schedule->choice;
-    in->keys = NEW_ARRAY(a, BurstTileRanges, in->schedule->trace.n * in->ranks);
+    in->tiles = NEW_ARRAY(a, BurstPairTiles, in->schedule->trace.n * in->ranks);
     for (int at = 0; at < in->schedule->trace.n; at++) {
         const Instance *i = &in->schedule->trace.at[at];
         for (int r = 0; i->node->kind == N_COMPUTE && r < in->ranks; r++)
-            in->keys[at * in->ranks + r] = keys[rel_add(c, r, i->chunk[0]) * in->ranks + rel_add(c, r, i->chunk[1])];
+            in->tiles[at * in->ranks + r] = tiles[rel_add(c, r, i->chunk[0]) * in->ranks + rel_add(c, r, i->chunk[1])];
     }
 }
 
@@ -311,12 +311,12 @@ static void live_is_what_prune_says(void **state)
         for (int i = 0; i < k.in.ranks * k.in.ranks; i++)
             pair[i] = uniform() < density;
         fill_seconds(&k.in, pair);
-        BurstTileRanges *keys = n % 2 ? NEW_ARRAY(k.arena, BurstTileRanges, k.in.ranks * k.in.ranks) : NULL;
-        for (int i = 0; keys && i < k.in.ranks * k.in.ranks; i++)
-            keys[i] = random_tiles();
-        if (keys)
-            fill_keys(&k.in, k.arena, keys);
-        Live expected = prune(k.arena, k.in.schedule, pair, keys);
+        BurstPairTiles *tiles = n % 2 ? NEW_ARRAY(k.arena, BurstPairTiles, k.in.ranks * k.in.ranks) : NULL;
+        for (int i = 0; tiles && i < BURST_SIDES * k.in.ranks * k.in.ranks; i++)
+            tiles[i / BURST_SIDES].side[i % BURST_SIDES] = random_tiles();
+        if (tiles)
+            fill_tiles(&k.in, k.arena, tiles);
+        Live expected = prune(k.arena, k.in.schedule, pair, tiles);
         const BurstTileRanges *live = cost_live(k.arena, &k.in);
         for (int i = 0; i < k.in.schedule->trace.n * k.in.ranks; i++) {
             assert_int_equal(burst_has_tiles(live[i]), (expected.op[i] & LIVE_RECV) != 0);

@@ -94,12 +94,26 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stre
     return cudaSuccess;
 }
 
+cudaError_t cudaMemset2DAsync(void *at, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+{
+    for (size_t row = 0; row < height; row++)
+        cudaMemsetAsync((char *)at + row * pitch, value, width, stream);
+    return cudaSuccess;
+}
+
 int burst_gpu_add_floats(BurstGpu *, cudaStream_t stream, int64_t count, const float *x, float *y)
 {
     stream->queue.push_back(Op{[=] {
         for (int64_t i = 0; i < count; i++)
             y[i] += x[i];
     }});
+    return BURST_OK;
+}
+
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y)
+{
+    for (int64_t row = 0; row < rows; row++)
+        burst_gpu_add_floats(g, stream, count, x + row * pitch, y + row * pitch);
     return BURST_OK;
 }
 
@@ -126,10 +140,11 @@ int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o
     return BURST_OK;
 }
 
-int burst_gpu_merge_output(BurstGpu *g, int64_t rows, int d, bool first, const float *o_in, const float *lse_in, float *o, float *lse)
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges, int d, bool first, const float *o_in,
+                           const float *lse_in, float *o, float *lse)
 {
     queue_compute(g, [=] {
-        for (int64_t row = 0; row < rows; row++) {
+        for (int64_t row = 0; row < heads * tokens; row++) {
             const double from_in = std::exp((double)lse_in[row]), own = first ? 0 : std::exp((double)lse[row]), sum = from_in + own;
             for (int64_t x = row * d; x < (row + 1) * d; x++)
                 o[x] = (float)(((from_in > 0 ? from_in * o_in[x] : 0) + (own > 0 ? own * o[x] : 0)) / (sum > 0 ? sum : 1));

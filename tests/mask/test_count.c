@@ -336,15 +336,16 @@ static void printing_shows_counts_and_picture(void **state)
     arena_free(a);
 }
 
-/* ---- which tiles of keys a pair reads ---- */
+/* ---- which tiles of one side a pair has work for ---- */
 
-static bool tile_is_read(const Expr *e, const PosSet *q, const PosSet *k, int64_t tile)
+static bool tile_has_work(const Expr *e, const PosSet *q, const PosSet *k, int side, int64_t tile)
 {
+    const PosSet *of = side == BURST_OF_QUERIES ? q : k, *other = side == BURST_OF_QUERIES ? k : q;
     const int64_t begin = tile * BURST_TILE;
-    int64_t box[4];
-    pos_hull(k, begin, burst_min(BURST_TILE, k->tokens - begin), &box[2], &box[3]);
-    for (int64_t i = 0; i < q->tokens; i += BURST_TILE) {
-        pos_hull(q, i, burst_min(BURST_TILE, q->tokens - i), &box[0], &box[1]);
+    int64_t box[4], *here = side == BURST_OF_QUERIES ? box : box + 2, *there = side == BURST_OF_QUERIES ? box + 2 : box;
+    pos_hull(of, begin, burst_min(BURST_TILE, of->tokens - begin), &here[0], &here[1]);
+    for (int64_t i = 0; i < other->tokens; i += BURST_TILE) {
+        pos_hull(other, i, burst_min(BURST_TILE, other->tokens - i), &there[0], &there[1]);
         if (mask_cover(e, box[0], box[1], box[2], box[3]) != COVER_EMPTY)
             return true;
     }
@@ -360,7 +361,7 @@ static bool tile_is_in(BurstTileRanges r, int64_t tile)
 }
 
 /* A run that is shortened by a tile at either end, a tile further on, or missing. */
-static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k, BurstTileRanges right)
+static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges right)
 {
     for (int i = 0; i < burst_ranges_count(&right); i++) {
         const BurstTileRange run = right.at[i];
@@ -370,20 +371,21 @@ static void assert_no_less_suffices(MaskMap *m, const PosSet *q, const PosSet *k
             for (int other = 0; other < BURST_RANGES; other++)
                 less = other == i ? less : burst_join(less, burst_tiles_from(right.at[other].lo, right.at[other].hi));
             if (!tile_is_in(less, run.lo) || !tile_is_in(less, run.hi - 1))
-                assert_false(mask_keys_within(m, q, k, less));
+                assert_false(mask_tiles_within(m, q, k, side, less));
         }
     }
 }
 
 /* Returns how many runs were found, of those that are looked at tile by tile. */
-static int check_ranges(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k)
+static int check_ranges(MaskMap *m, const Expr *e, const PosSet *q, const PosSet *k, int side)
 {
-    const BurstTileRanges found = mask_pair_keys(m, q, k, 1 << 20);
-    const int64_t tiles = (k->tokens + BURST_TILE - 1) / BURST_TILE;
+    const BurstTileRanges found = mask_pair_tiles(m, q, k, side, 1 << 20);
+    const PosSet *of = side == BURST_OF_QUERIES ? q : k, *other = side == BURST_OF_QUERIES ? k : q;
+    const int64_t tiles = (of->tokens + BURST_TILE - 1) / BURST_TILE;
     const int count = burst_ranges_count(&found);
     int runs = 0;
-    for (int64_t tile = 0, before = 0; tile < tiles && q->tokens; tile++) {
-        const bool read = tile_is_read(e, q, k, tile);
+    for (int64_t tile = 0, before = 0; tile < tiles && other->tokens; tile++) {
+        const bool read = tile_has_work(e, q, k, side, tile);
         runs += read && !before;
         before = read;
         assert_true(!read || tile_is_in(found, tile));
@@ -392,9 +394,9 @@ static int check_ranges(MaskMap *m, const Expr *e, const PosSet *q, const PosSet
     if (exact)
         assert_int_equal(count, runs);
     for (int i = 0; i < count; i++)
-        assert_true(tile_is_read(e, q, k, found.at[i].lo) && tile_is_read(e, q, k, found.at[i].hi - 1));
-    assert_true(!count || mask_keys_within(m, q, k, found));
-    assert_no_less_suffices(m, q, k, found);
+        assert_true(tile_has_work(e, q, k, side, found.at[i].lo) && tile_has_work(e, q, k, side, found.at[i].hi - 1));
+    assert_true(!count || mask_tiles_within(m, q, k, side, found));
+    assert_no_less_suffices(m, q, k, side, found);
     return exact ? count : 0;
 }
 
@@ -422,7 +424,7 @@ static void ranges_are_what_tiles_read(void **state)
         const Partition *p = partition_make(r.arena, (PartitionKind)rx_between(&r, 0, PART_KINDS - 1), rx_between(&r, 1, 40), n, ranks);
         const Expr *e = rx_one_in(&r, 2) ? window_and_strips(&r) : rx_stock(r.arena, s, rx_between(&r, 1, 2000));
         MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, n, NULL, 0), 0, BURST_TILE, BURST_TILE);
-        of_runs[check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)])]++;
+        of_runs[check_ranges(m, e, &p->of[rx_between(&r, 0, ranks - 1)], &p->of[rx_between(&r, 0, ranks - 1)], i % BURST_SIDES)]++;
     }
     for (int i = 1; i <= BURST_RANGES; i++)
         assert_true(of_runs[i] > 0);

@@ -221,10 +221,11 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
 }
 """),
 }
-RANGED = [("ring", "keys", (4,)), ("ring", "queries", (3,)), ("near", "keys", (7,)), ("halo", "keys", (2,)), ("bidirectional", "keys", (4,)),
+RANGED = [("ring", "keys", (4,)), ("ring", "queries", (3,)), ("burst", "queries", (2, 2)), ("near", "keys", (7,)), ("halo", "keys", (2,)), ("bidirectional", "keys", (4,)),
           ("doubling", "keys", (5,)), ("gather", "keys", (4,)), ("biring", "keys", (4,)), ("double_ring", "keys", (2, 2)),
           ("mesh", "keys", (2, 2)), ("three_level", "keys", (2, 2, 2)), ('"thirds.sched"', "keys", (4,)), ('"halves.sched"', "keys", (2, 2))]
-SEVERAL = [("near", "keys", "contiguous", (2,)), ("near", "keys", "zigzag", (3,)), ("ring", "keys", "blocks(8)", (2,)), ("double_ring", "keys", "contiguous", (2, 2))]
+SEVERAL = [("near", "keys", "contiguous", (2,)), ("near", "keys", "zigzag", (3,)), ("ring", "keys", "blocks(8)", (2,)), ("double_ring", "keys", "contiguous", (2, 2)),
+           ("ring", "queries", "contiguous", (2,)), ("burst", "queries", "zigzag", (2, 2)), ("mesh", "keys", "contiguous", (2, 2)), ("biring", "queries", "zigzag", (3,))]
 PEAKED = [  # one high score among thousands of low ones
     ("ring", "keys", "zigzag", 1, 2, 1, 1, 64, 1 << 16),
     ("ring", "queries", "striped", 1, 7, 4, 1, 64, 8191),

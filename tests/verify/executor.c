@@ -8,8 +8,8 @@
  *
  * A tensor is laid out by tokens (the owner has its chunk, with all heads) or by heads (a rank has the chunks of all ranks along the
  * exchanged coordinate, its row, with its share of the heads). Keys have pieces: rank r owns those that are r modulo the ranks. An exchange changes the layout, after everything before it and before
- * everything after it at all ranks. Where transfers of keys carry ranges of tiles, one tile of every chunk is looked at, and all in turn: a
- * pair reads it and adds to it or not, and a transfer carries it or not. By heads what is passed on and computed are rows, and a rank's own is its row.
+ * everything after it at all ranks. Where transfers carry ranges of tiles, one tile of every chunk of queries is looked
+ * at, or of keys, and all in turn: a pair reads it and adds to it or not, and a transfer carries it or not. By heads what is passed on and computed are rows, and a rank's own is its row.
  */
 #include "executor.h"
 
@@ -36,8 +36,8 @@ typedef struct World {
     const Schedule *s;
     const Live *live;
     const uint8_t *pair;
-    const BurstTileRanges *tiles; /* [query chunk][key chunk] that a pair reads; NULL: all */
-    int tile;                /* that is looked at */
+    const BurstPairTiles *tiles; /* [query chunk][key chunk] that a pair has work for; NULL: all */
+    int side, tile;          /* that is looked at */
     int ranks, keys, slots;  /* keys: their chunks; slots of all pools */
     int axis;                /* the exchanged coordinate; the first where there is none */
     int shares;              /* of heads that are told apart: 1, or one a place of the axis where the direction has an exchange */
@@ -199,7 +199,7 @@ static bool in_range(const World *w, BurstTileRanges r)
 
 static bool reads_tile(const World *w, int q, int k)
 {
-    return !w->tiles || in_range(w, w->tiles[q * w->keys + k]);
+    return !w->tiles || in_range(w, w->tiles[q * w->keys + k].side[w->side]);
 }
 
 static uint8_t bits_of(const World *w, int op, int rank)
@@ -210,7 +210,7 @@ static uint8_t bits_of(const World *w, int op, int rank)
         return LIVE_COMPUTE | LIVE_SEND | LIVE_RECV;
     const size_t row = (size_t)op * (size_t)w->ranks;
     uint8_t bits = w->live->op[row + (size_t)rank];
-    if (i->node->kind == N_COMPUTE || (t != T_KV && t != T_DKV))
+    if (i->node->kind == N_COMPUTE || (t == T_KV || t == T_DKV) != (w->side == BURST_OF_KEYS))
         return bits;
     if (!in_range(w, w->live->tiles[row + (size_t)away(w, rank, i->hop)]))
         bits &= (uint8_t)~LIVE_SEND;
@@ -524,14 +524,14 @@ static void run_output(World *w, int task, int which, Value brought)
 static void run_task(World *w, int task)
 {
     const Task *t = &w->tasks.at[task];
+    const Value none = {.written = true, .chunk = NONE, .row = NONE};
     Value in;
     if (t->kind == EXCHANGE) {
         in = exchanged(w, task);
     } else {
-        in = seen_by(w, t->in[0], task);
+        in = t->masked && w->side == BURST_OF_QUERIES ? none : seen_by(w, t->in[0], task);
         if (t->kind == COMPUTE) {
-            const Value none = {.written = true, .chunk = NONE, .row = NONE};
-            Value keys = t->masked ? none : seen_by(w, t->in[1], task);
+            Value keys = t->masked && w->side == BURST_OF_KEYS ? none : seen_by(w, t->in[1], task);
             in = computed(w, t, &in, &keys);
         }
     }
@@ -589,10 +589,10 @@ static void set_home(World *w, int rank)
     }
 }
 
-static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int tile)
+static World world_make(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int side, int tile)
 {
     const Choice *c = s->choice;
-    World w = {.arena = a, .s = s, .live = live, .pair = pair, .tiles = tiles, .tile = tile, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
+    World w = {.arena = a, .s = s, .live = live, .pair = pair, .tiles = tiles, .side = side, .tile = tile, .ranks = c->ranks, .keys = c->ranks * c->schedule->pieces};
     w.shares = 1;
     w.axis = c->schedule->exchanged < 0 ? 0 : c->schedule->exchanged;
     for (int i = 0; i < s->trace.n; i++)
@@ -632,9 +632,9 @@ static void operation(World *w, int op)
     }
 }
 
-static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int tile)
+static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int side, int tile)
 {
-    World w = world_make(a, s, live, pair, tiles, tile);
+    World w = world_make(a, s, live, pair, tiles, side, tile);
     for (int op = 0; op < s->trace.n; op++)
         operation(&w, op);
     for (int r = 0; r < w.ranks; r++)
@@ -653,13 +653,13 @@ static Outcome execute_tile(Arena *a, const Schedule *s, const Live *live, const
 
 Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair)
 {
-    return execute_tile(a, s, live, pair, NULL, 0);
+    return execute_tile(a, s, live, pair, NULL, 0, 0);
 }
 
-Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int most)
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int most)
 {
     Outcome o = {true, ""};
-    for (int tile = 0; tile < most && o.right; tile++)
-        o = execute_tile(a, s, live, pair, tiles, tile);
+    for (int i = 0; i < BURST_SIDES * most && o.right; i++)
+        o = execute_tile(a, s, live, pair, tiles, i / most, i % most);
     return o;
 }

@@ -10,7 +10,7 @@ typedef struct Outcome {
 } Outcome;
 /* live NULL: all operations run. pair[q * ranks * pieces + k]: the pairs wanted; NULL: all. The text lives in the arena. */
 Outcome execute(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair);
-/* The same where pairs read some tiles, tiles[q * ranks * pieces + k], of each chunk's first `most`, and transfers carry live->tiles. */
-Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstTileRanges *tiles, int most);
+/* The same where pairs have work for some tiles, tiles[q * ranks * pieces + k], of each chunk's first `most`, and transfers carry live->tiles. */
+Outcome execute_ranges(Arena *a, const Schedule *s, const Live *live, const uint8_t *pair, const BurstPairTiles *tiles, int most);
 
 #endif

@@ -14,16 +14,16 @@
 #include <string.h>
 
 typedef struct Counts { int mutants, harmful, accepted, faults; } Counts;
-typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstTileRanges *keys; Counts *counts; } Pruned;
-enum { TILES = 9 }; /* of a chunk of keys, where transfers carry ranges */
+typedef struct Pruned { Arena *arena; const Schedule *s; Live live; const uint8_t *pair; const BurstPairTiles *tiles; Counts *counts; } Pruned;
+enum { TILES = 9 }; /* of a chunk, where transfers carry ranges */
 
 static void judge(const Pruned *p, int op, int rank, unsigned bits)
 {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
-    Outcome o = p->keys ? execute_ranges(a, p->s, &p->live, p->pair, p->keys, TILES) : execute(a, p->s, &p->live, p->pair);
+    Outcome o = p->tiles ? execute_ranges(a, p->s, &p->live, p->pair, p->tiles, TILES) : execute(a, p->s, &p->live, p->pair);
     const uint8_t *rows = choice_pairs(a, p->s->choice, p->s->backward, p->pair);
-    bool accepted = verify_live(a, d, p->s, p->live, rows, p->keys, "mutant");
+    bool accepted = verify_live(a, d, p->s, p->live, rows, p->tiles, "mutant");
     const char *text = printed(a, d);
     p->counts->mutants++;
     p->counts->harmful += !o.right;
@@ -69,8 +69,7 @@ static void flip(const Pruned *p, int op, int rank)
 static void cut(const Pruned *p, int op, int rank)
 {
     BurstTileRanges *tiles = &p->live.tiles[(size_t)op * (size_t)p->live.ranks + (size_t)rank], right = *tiles;
-    const TensorId t = p->s->trace.at[op].node->ref[0].tensor;
-    if (p->s->trace.at[op].node->kind == N_COMPUTE || (t != T_KV && t != T_DKV))
+    if (p->s->trace.at[op].node->kind == N_COMPUTE)
         return;
     for (int i = 0; i < burst_ranges_count(&right); i++) {
         const BurstTileRange run = right.at[i];
@@ -86,17 +85,22 @@ static void cut(const Pruned *p, int op, int rank)
 }
 
 /* Some of the tiles, up to more runs than a transfer may have. */
-static BurstTileRanges *random_keys(Arena *a, int pairs, Random *r)
+static BurstTileRanges random_tiles(Random *r)
 {
-    BurstTileRanges *keys = NEW_ARRAY(a, BurstTileRanges, pairs);
-    for (int i = 0; i < pairs; i++) {
-        const uint32_t dense = 1 + random_below(r, 3);
-        keys[i] = burst_tiles_from(0, 0);
-        for (int tile = 0; tile < TILES; tile++)
-            if (random_below(r, 4) < dense || (tile == TILES - 1 && !burst_has_tiles(keys[i])))
-                keys[i] = burst_join(keys[i], burst_tiles_from(tile, tile + 1));
-    }
-    return keys;
+    const uint32_t dense = 1 + random_below(r, 3);
+    BurstTileRanges some = burst_tiles_from(0, 0);
+    for (int tile = 0; tile < TILES; tile++)
+        if (random_below(r, 4) < dense || (tile == TILES - 1 && !burst_has_tiles(some)))
+            some = burst_join(some, burst_tiles_from(tile, tile + 1));
+    return some;
+}
+
+static BurstPairTiles *random_pairs(Arena *a, int pairs, Random *r)
+{
+    BurstPairTiles *tiles = NEW_ARRAY(a, BurstPairTiles, pairs);
+    for (int i = 0; i < BURST_SIDES * pairs; i++)
+        tiles[i / BURST_SIDES].side[i % BURST_SIDES] = random_tiles(r);
+    return tiles;
 }
 
 static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Counts *n, bool ranges)
@@ -108,11 +112,11 @@ static void check_mask(const SchedText *t, Shape shape, int phase, Random *r, Co
     uint32_t keep = 1 + random_below(r, 3);
     for (int i = 0; i < pairs; i++)
         pair[i] = random_below(r, 4) < keep;
-    const BurstTileRanges *keys = ranges ? random_keys(a, pairs, r) : NULL;
-    Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair), keys), pair, keys, n};
+    const BurstPairTiles *tiles = ranges ? random_pairs(a, pairs, r) : NULL;
+    Pruned p = {a, s, prune(a, s, choice_pairs(a, s->choice, s->backward, pair), tiles), pair, tiles, n};
     if (ranges)
-        assert_true(execute_ranges(a, s, &p.live, pair, keys, TILES).right);
-    assert_true(verify_live(a, diags_new(a), s, p.live, choice_pairs(a, s->choice, s->backward, pair), keys, "random"));
+        assert_string_equal(execute_ranges(a, s, &p.live, pair, tiles, TILES).why, "");
+    assert_true(verify_live(a, diags_new(a), s, p.live, choice_pairs(a, s->choice, s->backward, pair), tiles, "random"));
     for (int op = 0; op < s->trace.n; op++)
         for (int rank = 0; rank < ranks; rank++)
             ranges ? cut(&p, op, rank) : flip(&p, op, rank);
@@ -172,6 +176,7 @@ static void ranges(void **state)
         check_schedule(names[i], flat, countof(flat), true);
     check_schedule("burst", two, countof(two), true);
     check_schedule("double_ring", two, countof(two), true);
+    check_schedule("mesh", two, countof(two), true);
 }
 
 int main(void)

@@ -5,6 +5,7 @@ typedef struct Stream *cudaStream_t;
 typedef struct Event *cudaEvent_t;
 typedef enum cudaError_t { cudaSuccess } cudaError_t;
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemset2DAsync(void *at, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream);
 static inline const char *cudaGetErrorString(cudaError_t) { return "no error"; }
 
 /* A copy of rows on a stream: queued as computing by the test that includes this. */
