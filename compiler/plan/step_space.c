@@ -1,7 +1,7 @@
 /* step_space.c: activations that wait for backward in the host's memory (as FPDT's chunks do, arXiv 2408.16978).
  *
- * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before,
- * and ends when that has arrived; backward begins with the fetch of the layer that follows it there. Both run on the stream of copies,
+ * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before;
+ * that has arrived before the layer writes the next one's, or at its end; backward begins with the fetch of the layer that follows it there. Both run on the stream of copies,
  * one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave them, and the last
  * layer's stay: backward begins with them.
  */
@@ -45,12 +45,26 @@ static Op copy_of(OpKind k, int from, int to)
     return o;
 }
 
+/* Before what writes a staged value of the next layer, with the loop around it: as it begins, the places of the layer before are free. */
+static int before_next(const Block *b)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        for (int j = 0; j < OP_WRITES && b->ops.at[0].kind == OP_STAGE; j++)
+            if (b->ops.at[i].write[j].value == b->ops.at[0].read[0].value && b->ops.at[i].write[j].next == 1) {
+                while (i > 0 && op_same_loop(&b->ops.at[i], &b->ops.at[i - 1]))
+                    i--;
+                return i;
+            }
+    return b->ops.n;
+}
+
 /* The copies are in order: with the last all are there. */
 static void add_wait(Step *s, int last)
 {
+    Block *b = &s->block[BLOCK_FORWARD];
     Op o = op_make(OP_WAIT);
     op_read(&o, last, -1);
-    *vec_push(s->arena, &s->block[BLOCK_FORWARD].ops) = o;
+    op_insert(s, b, before_next(b), o);
 }
 
 static int add_copy(Step *s, int value)
