@@ -3,6 +3,8 @@
 #include "check.h"
 #include "traffic.h"
 
+#include <math.h>
+
 enum { COUNT = 3001 };
 
 /* What rank sends as its i-th buffer. */
@@ -154,25 +156,42 @@ static void check_gather(Check *k, int world)
     compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
 }
 
-/* Rank i's full is pattern(i, 7), pattern(i, 8) and so on; the sum over ranks is added to pattern(me, 9). */
-static void check_reduce(Check *k, int world)
+/* Each element is the sum rounded to bf16 once: at most half a unit of its last place away, and what sums in fp32 lose. */
+static bool rounded_once(const Floats &got, const Doubles &want)
+{
+    bool once = true;
+    for (size_t i = 0; i < want.size(); i++)
+        once &= fabs(got[i] - want[i]) <= ldexp(1, ilogb(want[i]) - 8) + FP32;
+    return once;
+}
+
+/* Rank i's full is pattern(i, 7), pattern(i, 8) and so on; the sum over ranks replaces what is kept, or is added to it. */
+static void check_reduce(Check *k, int world, bool add)
 {
     const int me = burst_rank(k->c);
-    Floats full;
-    Doubles want = exact(pattern(me, 9));
+    Floats full, before = pattern(me, 9), before_rounded;
+    Doubles sum(COUNT), want, want_rounded;
     for (int piece = 0; piece < world; piece++)
         for (float f : pattern(me, 7 + piece))
             full.push_back(f);
     for (int i = 0; i < world; i++) {
         const Floats theirs = pattern(i, 7 + me);
         for (size_t j = 0; j < COUNT; j++)
-            want[j] += theirs[j];
+            sum[j] += theirs[j];
     }
-    float *shard = up(k, pattern(me, 9)), *from = up(k, full), *scratch = empty(k);
+    for (size_t j = 0; j < COUNT; j++) {
+        before_rounded.push_back(to_bf16(before[j]));
+        want.push_back(sum[j] + (add ? before[j] : 0));
+        want_rounded.push_back(sum[j] + (add ? before_rounded[j] : 0));
+    }
+    float *shard = up(k, before), *from = up(k, full), *from_again = up(k, full);
+    BurstBf16 *rounded = up_bf16(k, before);
     MUST(k, burst_gpu_sync(k->g));
-    MUST(k, burst_gpu_reduce(k->g, 0, from, COUNT, shard, scratch));
+    MUST(k, burst_gpu_reduce(k->g, 0, from, COUNT, shard, add));
+    MUST(k, burst_gpu_reduce_bf16(k->g, 0, from_again, COUNT, rounded, add));
     MUST(k, burst_gpu_sync(k->g));
-    compare(k, "reduce", down(k, shard, COUNT), want, FP32);
+    compare(k, add ? "reduce, add" : "reduce", down(k, shard, COUNT), want, FP32);
+    expect(k, add ? "reduce to bf16, add" : "reduce to bf16", rounded_once(down_bf16(k, rounded, COUNT), want_rounded));
 }
 
 /* More than all staging memory, and not a multiple of a slot. */
@@ -191,5 +210,6 @@ void check_transfers(Check *k)
     check_exchange(k, world);
     check_sequences(k, world);
     check_gather(k, world);
-    check_reduce(k, world);
+    check_reduce(k, world, false);
+    check_reduce(k, world, true);
 }

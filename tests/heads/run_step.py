@@ -31,6 +31,7 @@ POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none",
 POINTS = [Point(*point, PARTS[(i + i // 4) % len(PARTS)], MORE[(i + i // 2) % 4]) for i, point in enumerate(POINTS)]
 POINTS += [Point(2, "none", "no", "qkv_bias yes;", "", 2), Point(4, "selective", "yes", "qk_norm yes;", "", 2),
            Point(4, "full", "no", SINKS, "token chunks 3;", 2), Point(4, "none", "no", "", "", 4)]
+POINTS += [Point(ranks, "none", tied, "", "gradients bf16;") for ranks in (1, 2) for tied in ("no", "yes")]
 
 
 def model(ranks, recompute, tied, part, more, tensor):
@@ -59,7 +60,7 @@ def program(text, root, tied, part):
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\([^;\n]*\)\n\{", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
-    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n" + "\n".join(places) + "\n"
+    head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n#define PLAN_GRADIENTS_BF16 {'true' if 'grad_bf16' in text else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))

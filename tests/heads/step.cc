@@ -212,7 +212,8 @@ static double worst_error(const std::vector<std::unique_ptr<Rank>> &rank, const 
             const std::vector<int64_t> element = elements_of(u, r->ctx.rank % PLAN_TENSOR);
             const int64_t begin = shard_begin(u, r->ctx.rank), end = std::min(begin + unit->shard, (int64_t)element.size());
             for (int64_t i = begin; i < end; i++) {
-                const double is = plan_floats(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin];
+                const double is = PLAN_GRADIENTS_BF16 ? value_of(plan_act(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin])
+                                                      : plan_floats(&r->state, PLAN_AT_GRAD_SHARD(u))[i - begin];
                 const double should = a.grad[(size_t)(unit_begin(u) + element[(size_t)i])];
                 off += (is - should) * (is - should);
                 size += should * should;

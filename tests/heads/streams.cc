@@ -314,6 +314,11 @@ int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float
     return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full, shard, add, nullptr});
 }
 
+int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add)
+{
+    return together(g, {REDUCE, weights_of(g), unit_ranks(g->rank, unit), elements, nullptr, nullptr, full, nullptr, add, shard});
+}
+
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
 {
     return together(g, {GATHER, computing_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr, false, nullptr});
@@ -361,7 +366,10 @@ static void reduce(const std::vector<Collective *> &all, int64_t elements)
     for (size_t r = 0; r < all.size(); r++) {
         const std::vector<double> sum = sums(all, &Collective::sum, (int64_t)r * elements, elements);
         for (int64_t i = 0; i < elements; i++)
-            all[r]->shard[i] = (float)sum[(size_t)i] + (all[r]->adds ? all[r]->shard[i] : 0);
+            if (all[r]->own)
+                all[r]->own[i] = __float2bfloat16((float)sum[(size_t)i] + (all[r]->adds ? __bfloat162float(all[r]->own[i]) : 0));
+            else
+                all[r]->shard[i] = (float)sum[(size_t)i] + (all[r]->adds ? all[r]->shard[i] : 0);
     }
     for (Collective *c : all)
         memset(c->sum, 0x7f, (size_t)elements * all.size() * sizeof *c->sum);

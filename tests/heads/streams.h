@@ -35,7 +35,7 @@ struct Collective {
     BurstBf16 *whole;      /* of all. Scatter: spent */
     float *sum, *shard;    /* reduction: spent, and what it becomes. Sum: in place */
     bool adds;
-    BurstBf16 *own;        /* scatter: what it becomes */
+    BurstBf16 *own;        /* scatter: what it becomes. Reduction: instead of shard, where it is kept rounded */
 };
 
 struct Op {
