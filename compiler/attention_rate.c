@@ -14,7 +14,7 @@ static double tile_sides(const Program *p, bool backward)
 {
     const Kernels k = kernels_of(p);
     const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.tile.backward_q + k.tile.backward_k :
-                      k.tile.forward_q + k.tile.forward_k;
+                      k.tile.forward_q + k.tile.forward_k[BURST_KEYS_USUAL];
     return sides ? sides : 2 * TILE;
 }
 

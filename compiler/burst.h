@@ -517,6 +517,10 @@ void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only 
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */
 void mask_emit_cuda(const Program *p, int mask, Text *out);
+/* mask_keys.c: BURST_KEYS_*: which key tiles forward takes where the predicate has 32 bits; whether hashes decide by blocks of an odd
+ * number of 64 tokens. */
+int mask_keys(const Program *p, int mask);
+bool mask_in_blocks(const Program *p, int mask);
 
 /* Input text made safe: inside a C comment, and as a C string literal with its quotes. */
 void mask_comment(const char *text, Text *out);

@@ -32,7 +32,7 @@ static const char *unfit(const struct Form *f, const Program *p)
     const BurstTileSizes tile = burst_tile_sizes(f->form, m->head_dim);
     if (!runs_everywhere(&p->cluster, f->arch))
         return "need that architecture on every device";
-    if (!tile.forward_k || !tile.backward_k)
+    if (!tile.forward_rows || !tile.backward_k)
         return "have no tiles for this head_dim";
     if (p->train.deterministic && f->form != 90)
         return "add to dQ in no fixed order";
@@ -104,13 +104,25 @@ static int64_t key_tiles(int64_t tokens, int pieces, int tile)
     return pieces * tiles((tokens + pieces - 1) / pieces, tile);
 }
 
-KernelLists kernels_lists(const Kernels *k, int64_t queries, int64_t tokens, int pieces, int turns)
+/* The kind of key tiles that makes the longest lists: that of blocks, if a mask is of them. */
+static int shortest_keys(const Program *p)
 {
-    const BurstTileSizes *t = &k->tile;
-    const int least = t->forward_k < t->forward_long ? t->forward_k : t->forward_long;
+    for (int i = 0; i < p->mask_count; i++)
+        if (mask_in_blocks(p, i))
+            return BURST_KEYS_BLOCKS;
+    return BURST_KEYS_USUAL;
+}
+
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns)
+{
+    const Kernels k = kernels_of(p);
+    const BurstTileSizes *t = &k.tile;
+    const int keys = shortest_keys(p);
+    const int64_t parts[2] = {burst_tile_parts(k.form, keys, t->forward_q), burst_tile_parts(k.form, keys, t->backward_k)};
     const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
-    const int64_t kv[2] = {key_tiles(tokens, pieces, least), key_tiles(tokens, pieces, t->backward_k)};
+    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys]), key_tiles(tokens, pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
+    const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
     return (KernelLists){.ints = forward > backward ? forward : backward,
-                         .sides = q[0] + kv[0] > q[1] + kv[1] ? q[0] + kv[0] : q[1] + kv[1]};
+                         .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
 }

@@ -8,11 +8,12 @@ static void print_tiles(const KernelForm *f, const char *state, Text *out)
 {
     const BurstTileSizes *t = &f->tile;
     text_printf(out, "%-8s %-8s", f->arch, state);
-    if (t->forward_k)
-        text_printf(out, " %3d x %-3d (%d)  %3d x %-3d (%d)", t->forward_q, t->forward_k, t->forward_long, t->backward_q, t->backward_k,
+    if (t->forward_rows)
+        text_printf(out, " %3d x %-3d (%d, %d)  %3d x %-3d (%d)", t->forward_q, t->forward_k[BURST_KEYS_USUAL],
+                    t->forward_k[BURST_KEYS_LONG], t->forward_k[BURST_KEYS_BLOCKS], t->backward_q, t->backward_k,
                     t->backward_stages);
     if (f->unfit)
-        text_printf(out, "%s kernels for %s %s", t->forward_k ? " " : "", f->arch, f->unfit);
+        text_printf(out, "%s kernels for %s %s", t->forward_rows ? " " : "", f->arch, f->unfit);
     text_add(out, "\n");
 }
 
@@ -20,7 +21,8 @@ static void print_forms(const Program *p, Text *out)
 {
     KernelForm form[KERNEL_FORMS];
     const int n = kernels_forms(p, form), chosen = kernels_of(p).form;
-    text_printf(out, "forms, tiles of queries x keys: forward (keys where rows have %d or more), backward (stages of queries)\n", BURST_LONG_KEYS);
+    text_printf(out, "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where hashes draw blocks of %d), backward (stages of queries)\n",
+                BURST_LONG_KEYS, BURST_90_PART);
     for (int i = 0; i < n; i++)
         print_tiles(&form[i], form[i].unfit ? "refused" : form[i].form == chosen ? "chosen" : "fits", out);
 }

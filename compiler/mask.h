@@ -23,6 +23,12 @@ void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *ou
 /* The body of the exact predicate after its "{", and its "}". */
 void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out);
 
+/* ---- mask_keys.c ---- */
+unsigned mask_tables(const Expr *e); /* bit t: it reads table t */
+
+/* The greatest common divisor; 0 is divided by everything. */
+int64_t mask_divisor(int64_t a, int64_t b);
+
 /* ---- mask_lower.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);

@@ -69,34 +69,6 @@ static bool is_narrow(const Expr *e, int64_t last)
     return range_of(e->a, last).narrow && range_of(e->b, last).narrow;
 }
 
-static unsigned tables_of(const Expr *e)
-{
-    if (!e)
-        return 0;
-    const unsigned own = e->op == E_TABLE_Q || e->op == E_TABLE_K ? 1u << e->value : 0;
-    return own | tables_of(e->a) | tables_of(e->b);
-}
-
-static bool draws(const Expr *e)
-{
-    return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
-}
-
-/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables
- * decide, whose values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty; nor, as its caller sees to, where the predicate takes 64 bits: with the larger tiles
- * its registers would be too many. */
-static bool is_long(const Expr *e, int64_t sequence)
-{
-    enum { SIDE = 128 };
-    int64_t kept = 0;
-    if (tables_of(e) || draws(e))
-        return false;
-    for (int64_t i = 0; i < SIDE; i++)
-        for (int64_t j = 0; j < SIDE; j++)
-            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
-    return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
-}
-
 void mask_emit_cuda(const Program *p, int mask, Text *out)
 {
     const Expr *e = p->masks[mask].expr;
@@ -112,8 +84,8 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
                 mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
     text_printf(out, "struct PlanMask%d {\n"
-                     "    enum { TABLES = 0x%x, ALL = %d, LONG = %d }; /* bit t: table t is read; ALL: no pair is masked; LONG: lists are */\n",
-                mask, tables_of(e), e->op == E_TRUE, narrow && is_long(e, p->sequence));
+                     "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */\n",
+                mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask) : BURST_KEYS_USUAL);
     text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"
                      "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
                      "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n", mask, mask);

@@ -67,7 +67,7 @@ static void put_affine(MaskWalk *w, const Value *x, int64_t c)
     put(w, c);
 }
 
-static int64_t gcd(int64_t a, int64_t b)
+int64_t mask_divisor(int64_t a, int64_t b)
 {
     for (a = burst_abs(a), b = burst_abs(b); b;) {
         const int64_t rest = a % b;
@@ -78,7 +78,7 @@ static int64_t gcd(int64_t a, int64_t b)
 
 static void add_unit(MaskUnits *u, int64_t period, int64_t coefficient)
 {
-    const int64_t unit = coefficient ? period / gcd(period, coefficient) : 1;
+    const int64_t unit = coefficient ? period / mask_divisor(period, coefficient) : 1;
     for (int i = 0; i < u->n; i++)
         if (u->of[i] == unit)
             return;
@@ -277,7 +277,7 @@ static MaskOpen open_decided(MaskWalk *w, int begin, int cover, bool same)
 /* Affine comparisons are divided by the common factor: 2q < 2k + 1 is q < k + 1. */
 static void put_negative(MaskWalk *w, const Value *x)
 {
-    const int64_t g = gcd(x->f.a, x->f.b), c = rebased(w, x);
+    const int64_t g = mask_divisor(x->f.a, x->f.b), c = rebased(w, x);
     put(w, MN_NEGATIVE);
     put(w, x->f.a / g);
     put(w, x->f.b / g);

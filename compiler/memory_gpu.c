@@ -51,9 +51,8 @@ static void add_inputs(MemoryMaker *m)
 /* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its pieces. */
 static void add_lists(MemoryMaker *m)
 {
-    const Kernels kernels = kernels_of(m->program);
     const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
-    const KernelLists lists = kernels_lists(&kernels, m->queries ? m->queries : most_rows(m).tokens, most_rows(m).tokens, choice_pieces(m->choice), turns);
+    const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens, most_rows(m).tokens, choice_pieces(m->choice), turns);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
                 turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);

@@ -315,7 +315,7 @@ double kernels_columns(const Program *p, bool backward);
 /* What the lists of live tiles of one launch take at most, for so many queries, and chunks of keys of so many tokens. turns: query heads whose dQ is added in a
  * fixed order; 0: none. */
 typedef struct KernelLists { int64_t ints, sides; } KernelLists;
-KernelLists kernels_lists(const Kernels *k, int64_t queries, int64_t tokens, int pieces, int turns);
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns);
 void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */
 
 /* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */

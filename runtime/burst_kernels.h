@@ -15,13 +15,18 @@
 /* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
+/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask_keys.c). LONG: lists of tiles are long; BLOCKS: the
+ * mask decides by blocks of an odd number of 64 tokens, and tiles of 64 keys are in one of them. */
+enum { BURST_KEYS_USUAL, BURST_KEYS_LONG, BURST_KEYS_BLOCKS, BURST_KEYS_KINDS };
 /* A list is long from so many keys a query on, on average over the sequence. */
-enum { BURST_LONG_KEYS = 3072 };
+enum { BURST_LONG_KEYS = 12288 };
+/* Queries (backward: keys) of a consumer in the sm_90a form. With tiles of BLOCKS it leaves out what these see nothing of. */
+enum { BURST_90_PART = 64 };
 
 /* What the kernels of a form are made with; queries and keys are tokens of a tile. forward_q 0: the form has none. */
 typedef struct BurstTileSizes {
-    int forward_q, forward_k, forward_long; /* forward_long: keys where a mask leaves long lists of tiles */
-    int forward_rows;                       /* queries of a warp */
+    int forward_q, forward_k[BURST_KEYS_KINDS];
+    int forward_rows;                            /* queries of a warp */
     int backward_q, backward_k, backward_stages; /* stages: query tiles in shared memory */
 } BurstTileSizes;
 
@@ -61,11 +66,11 @@ BURST_KERNELS_FUNCTION int burst_80_backward_fits(int head_dim, int queries, int
  * operands, fewer keys the tiles, a single stage lays bare the loads of queries. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_80(int head_dim)
 {
-    BurstTileSizes t = {128, 0, 0, 0, 0, 0, 0};
-    for (int rows = 32; rows >= 16 && !t.forward_k; rows /= 2)
-        for (int keys = 128; keys >= 64 && !t.forward_k; keys /= 2)
+    BurstTileSizes t = {128, {0, 0, 0}, 0, 0, 0, 0};
+    for (int rows = 32; rows >= 16 && !t.forward_rows; rows /= 2)
+        for (int keys = 128; keys >= 64 && !t.forward_rows; keys /= 2)
             if (burst_80_forward_fits(head_dim, rows, keys))
-                t.forward_rows = rows, t.forward_k = t.forward_long = keys;
+                t.forward_rows = rows, t.forward_k[0] = t.forward_k[1] = t.forward_k[2] = keys;
     for (int stages = 2; stages >= 1 && !t.backward_k; stages--)
         for (int keys = 128; keys >= 64 && !t.backward_k; keys /= 2)
             for (int queries = 128; queries >= 64 && !t.backward_k; queries /= 2)
@@ -91,12 +96,12 @@ BURST_KERNELS_FUNCTION int burst_90_forward_fits(int head_dim, int keys)
  * warpgroup, not for both: each has one of them. */
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 {
-    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0};
-    const BurstTileSizes d64 = {192, 128, 128, 16, 128, 128, 2}, d128 = {128, 128, 176, 16, 64, 128, 2};
-    BurstTileSizes large = {128, 0, 0, 16, 64, 64, 2};
-    for (int keys = 176; keys >= 64 && !large.forward_k; keys -= 16)
+    const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
+    const BurstTileSizes d64 = {192, {128, 128, 64}, 16, 128, 128, 2}, d128 = {128, {128, 176, 64}, 16, 64, 128, 2};
+    BurstTileSizes large = {128, {0, 0, 64}, 16, 64, 64, 2};
+    for (int keys = 176; keys >= 64 && !large.forward_k[0]; keys -= 16)
         if (burst_90_forward_fits(head_dim, keys))
-            large.forward_k = large.forward_long = keys;
+            large.forward_k[0] = large.forward_k[1] = keys;
     switch (head_dim) {
     case 32: case 64: return d64;
     case 96: case 128: return d128;
@@ -107,9 +112,15 @@ BURST_KERNELS_FUNCTION BurstTileSizes burst_tiles_90(int head_dim)
 
 BURST_KERNELS_FUNCTION BurstTileSizes burst_tile_sizes(int form, int head_dim)
 {
-    const BurstTileSizes none = {0, 0, 0, 0, 0, 0, 0};
+    const BurstTileSizes none = {0, {0, 0, 0}, 0, 0, 0, 0};
     const int made = head_dim >= BURST_HEAD_DIM_LEAST && head_dim <= BURST_HEAD_DIM_MOST && head_dim % BURST_HEAD_DIM_STEP == 0;
     return !made ? none : form == 90 ? burst_tiles_90(head_dim) : burst_tiles_80(head_dim);
+}
+
+/* Parts of a tile of `tokens` that the kernels of a form judge by themselves, where a mask takes key tiles of that kind (BurstTileLists). */
+BURST_KERNELS_FUNCTION int burst_tile_parts(int form, int keys, int tokens)
+{
+    return form == 90 && keys == BURST_KEYS_BLOCKS ? tokens / BURST_90_PART : 1;
 }
 
 #endif

@@ -41,9 +41,9 @@ typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
  * entries, the first so many of the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
-/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side: its chunk of keys
- * << 24 | its place in the chunk << 1 | partial, chunk 0 where the other side has queries. order: the tiles of this side, longest list
- * first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
+/* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side, of which some part of r
+ * (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2 p) | not all of it << (27 + 2 p) | its chunk of keys << 23 |
+ * its place in the chunk << 1 | whether some part does not see all, chunk 0 where the other side has queries. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
@@ -54,7 +54,7 @@ typedef struct BurstTileLists {
     int32_t *turn, *added;
 } BurstTileLists;
 
-/* Tokens of a tile of form BURST_FORM (burst_kernels.h); MASK::LONG: it leaves long lists. */
+/* Tokens of a tile of form BURST_FORM (burst_kernels.h); MASK::KEYS: which tiles of keys. */
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
@@ -67,14 +67,14 @@ enum {
 
 template <int FORM, int D> struct BurstTileShape {
     static constexpr BurstTileSizes SIZES = burst_tile_sizes(FORM, D);
-    static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k, FORWARD_LONG = SIZES.forward_long;
-    static constexpr int FORWARD_ROWS = SIZES.forward_rows;
+    static constexpr int FORWARD_Q = SIZES.forward_q, FORWARD_K = SIZES.forward_k[BURST_KEYS_USUAL], FORWARD_ROWS = SIZES.forward_rows;
     static constexpr int BACKWARD_Q = SIZES.backward_q, BACKWARD_K = SIZES.backward_k, BACKWARD_STAGES = SIZES.backward_stages;
 };
 template <int D, class MASK> struct BurstTiles {
     using Shape = BurstTileShape<BURST_FORM, D>;
-    static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = MASK::LONG ? Shape::FORWARD_LONG : Shape::FORWARD_K;
+    static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = Shape::SIZES.forward_k[MASK::KEYS];
     static constexpr int BACKWARD_Q = Shape::BACKWARD_Q, BACKWARD_K = Shape::BACKWARD_K;
+    static constexpr bool BLOCKS = BURST_FORM == 90 && MASK::KEYS == BURST_KEYS_BLOCKS;
 };
 
 /* ---- what the kernels take ---- */
@@ -394,8 +394,10 @@ static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &li
     return l;
 }
 
-static __device__ __forceinline__ int entry_chunk(int entry) { return entry >> 24; }
-static __device__ __forceinline__ int entry_tile(int entry) { return (entry & 0xffffff) >> 1; }
+static __device__ __forceinline__ int entry_chunk(int entry) { return entry >> 23 & 7; }
+static __device__ __forceinline__ int entry_tile(int entry) { return (entry & 0x7fffff) >> 1; }
+static __device__ __forceinline__ bool entry_seen(int entry, int part) { return entry >> (26 + 2 * part) & 1; }
+static __device__ __forceinline__ bool entry_masked(int entry, int part) { return entry >> (27 + 2 * part) & 1; }
 
 static __device__ __forceinline__ int tile_again(const BurstTileLists &lists, int at)
 {

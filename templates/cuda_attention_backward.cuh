@@ -308,7 +308,7 @@ template <int D, class MASK>
 static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head, int entry, int stage)
 {
     using L = BurstBackwardLayout<D, MASK>;
-    const int first = entry / 2 * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
+    const int first = entry_tile(entry) * L::BM, n = p.q_tokens.n, i = (int)threadIdx.x;
     copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::Q + stage * L::STAGE, p.q.at + head * p.q.head, p.q.row, first, n);
     copy_tile<L::BM, D, 256, BackwardParts<D>::WIDE>(base + L::DO + stage * L::STAGE, p.d_o.at + head * p.d_o.head, p.d_o.row, first, n);
     if (i < 2 * L::BM) {
@@ -416,7 +416,7 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
                 break;
             float dq[2][4][4] = {};
             backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
-            const int row = entry / 2 * BM + dq_row + lane / 4;
+            const int row = entry_tile(entry) * BM + dq_row + lane / 4;
             backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row,
                                D % 32 && dq_column + 32 > D);
         }

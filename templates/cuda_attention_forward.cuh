@@ -284,7 +284,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK>::THREADS, B
     ForwardState<D, BN> w;
     forward_seed(w, p, place.head, first + warp_row, lane);
     for (const int32_t *const end = list + count; list < end;) {
-        const int entry = next, key0 = entry / 2 * BN;
+        const int entry = next, key0 = entry_tile(entry) * BN;
         next = ++list < end ? *list : -1;
         forget(kv);
         if (CAPPED && MASK::TABLES)

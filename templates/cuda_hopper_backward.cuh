@@ -149,13 +149,11 @@ static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], 
 /* Scores, probabilities and dS of one query tile, in stage s. */
 template <class L, class MASK, int D>
 static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
-                                                              const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys)
+                                                              const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys, int entry)
 {
     const uint32_t base = shared_address(shared);
     const float *const rows = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + c.lane % 4 * 4;
     const int32_t *const q_ints = (const int32_t *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + 2 * L::BM;
-    barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
-    const int entry = ((const volatile int32_t *)(shared + L::ENTRY))[s.at];
     if (L::EARLY)
         backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     backward_scores<D, L::BM, L::BN>(w.s, base + L::K + c.me * 8192, base + L::Q + s.at * L::Q_BYTES);
@@ -164,7 +162,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     products_wait<1>();
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
-    if (entry & 1) {
+    if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         backward_mask<L::BM, L::BN, MASK>(w.s, q_ints, (const int32_t *)(shared + L::K_INTS), c, keys);
         if (L::EARLY) /* again, so that the mask has their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
@@ -180,6 +178,34 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     backward_ds(w);
 }
 
+/* dQ of a query tile of which the warpgroup's keys are seen by none: its half of dS is 0. */
+template <class L>
+static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c, const Stage<L::STAGES> &s)
+{
+    const uint32_t ds = base + L::DS + s.at * L::DS_BYTES;
+    const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
+    const uint32_t none[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int t = 0; t < L::BM / 16; t++)
+        store_block(block_at<L::BN>(store, 0, 0, t * 16), none);
+    stored_for_engines();
+    named_sync(DS_FULL, 256);
+    float dq[32];
+    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
+    barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
+    if (c.lane == 0)
+        barrier_arrive(base + L::DO_EMPTY + s.at * 8);
+    products_wait<0>();
+    hold(dq);
+    named_sync(DQ_EMPTY + c.me, 160);
+    backward_store_dq(dq, base + L::DQ + c.me * L::DQ_BYTES, c);
+    stored_for_engines();
+    named_arrive(DQ_FULL + c.me, 160);
+    __syncwarp();
+    if (c.lane == 0)
+        barrier_arrive(base + L::Q_EMPTY + s.at * 8);
+}
+
 /* One query tile. dS has two stages, so that one barrier a tile serves both warpgroups. */
 template <class L, class MASK, int D>
 static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
@@ -187,7 +213,13 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
 {
     const uint32_t base = shared_address(shared), ds = base + L::DS + s.at * L::DS_BYTES;
     const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
-    backward_probabilities<L, MASK>(w, a, shared, c, s, keys);
+    barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
+    const int entry = ((const volatile int32_t *)(shared + L::ENTRY))[s.at];
+    if (L::BLOCKS && !entry_seen(entry, c.me)) {
+        backward_tile_unseen<L>(base, c, s);
+        return;
+    }
+    backward_probabilities<L, MASK>(w, a, shared, c, s, keys, entry);
 #pragma unroll
     for (int t = 0; t < L::BM / 16; t++)
         store_block(block_at<L::BN>(store, 0, 0, t * 16), w.ds + t * 4);

@@ -22,6 +22,7 @@ template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K, STAGES = 2, THREADS = 384;
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
     static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which their keys are seen by none */
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128), "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */
@@ -144,7 +145,7 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
     int head = w.head;
     for (int left = w.count * (w.head_end - head), i = 0; left > 0; left--, s.next()) {
-        const int row = (i ? __ldg(list + i) : w.first) / 2 * L::BM;
+        const int row = entry_tile(i ? __ldg(list + i) : w.first) * L::BM;
         const uint32_t at = base + s.at * 8, stage = (uint32_t)(s.at * L::Q_BYTES);
         backward_load_tile<L>(base + L::Q + stage, &a.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY, s.parity);
         backward_load_tile<L>(base + L::DO + stage, &a.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY, s.parity);
@@ -182,7 +183,7 @@ static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLau
         for (int i = 0; i < w.count; i++, s.next()) {
             const int entry = i ? __ldg(list + i) : w.first;
             float lse[L::BM / 32], delta[L::BM / 32], *const rows = (float *)(shared + L::ROWS + s.at * L::ROWS_BYTES);
-            backward_rows<L::BM>(a.p, head, entry / 2 * L::BM, lane, lse, delta);
+            backward_rows<L::BM>(a.p, head, entry_tile(entry) * L::BM, lane, lse, delta);
             barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
 #pragma unroll
             for (int j = 0; j < L::BM / 32; j++) {
@@ -218,7 +219,7 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
             i = 0;
         barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
         if (!MASK::ALL && entry & 1) {
-            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4, a.p.q_tokens, entry / 2 * L::BM, lane);
+            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4, a.p.q_tokens, entry_tile(entry) * L::BM, lane);
             barrier_copies(base + L::Q_FULL + s.at * 8);
         }
         __syncwarp();
@@ -255,7 +256,7 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++) {
-            const int tile = (i ? __ldg(list + i) : w.first) / 2, row = tile * L::BM;
+            const int tile = entry_tile(i ? __ldg(list + i) : w.first), row = tile * L::BM;
             if (PLAN_DETERMINISTIC && first)
                 backward_await_turn(a.p.lists, w, head, tile);
             __syncwarp();

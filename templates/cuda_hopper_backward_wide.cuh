@@ -162,7 +162,7 @@ static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, c
     const int n = a.p.q_tokens.n, count = work.count;
     int head = work.head, i = 0;
     for (int left = count * (work.head_end - head); left > 0; left--, s.next()) {
-        const int row = (i ? __ldg(list + i) : work.first) / 2 * L::BM;
+        const int row = entry_tile(i ? __ldg(list + i) : work.first) * L::BM;
         tile(a.p.dq + ((int64_t)head * n + row) * D, n - row);
         if (++i == count)
             i = 0, head++;

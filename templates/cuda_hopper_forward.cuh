@@ -19,7 +19,9 @@ typedef struct BurstForwardLaunch {
 
 /* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (docs/performance.md). */
 template <int D, class MASK> struct BurstForwardLayout {
-    static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K, STAGES = 2;
+    static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K;
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which they see nothing */
+    static constexpr int STAGES = BLOCKS && D <= 128 ? 4 : 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
     static constexpr bool TURNS = D <= 64;
     static constexpr int FEW = CONSUMERS == 2 ? 40 : 32, MANY = CONSUMERS == 2 ? 232 : 160; /* registers */
@@ -348,7 +350,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
 {
     hold(w.s);
     cap_scores<L::BN / 2>(w.s, a.p.scale);
-    if (entry & 1) {
+    if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
         forward_mask<L::BM, L::BN, MASK>(w.s, q_ints, k_ints, c.row, c.lane,
@@ -372,6 +374,37 @@ static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN
     c.v.next();
 }
 
+/* Where warpgroups take turns: waits for this one's; lets the next one ask. */
+template <class L> static __device__ __forceinline__ void forward_await_turn(const ForwardConsumer<L> &c)
+{
+    if (L::TURNS)
+        named_sync(1 + c.me, 256);
+}
+
+template <class L> static __device__ __forceinline__ void forward_pass_turn(const ForwardConsumer<L> &c)
+{
+    if (L::TURNS)
+        named_arrive(1 + (c.me == L::CONSUMERS - 1 ? 0 : c.me + 1), 256);
+}
+
+/* Scores of a tile, and beside its softmax P V of the tile before. */
+template <class L, class MASK, int D>
+static __device__ __forceinline__ void forward_tile(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+                                                    ForwardConsumer<L> &c, uint32_t q, int entry)
+{
+    const uint32_t base = shared_address(shared);
+    hold(w.o);
+    forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+    barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
+    forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+    forward_pass_turn(c);
+    products_wait<1>();
+    forward_take_scores<L, MASK>(w, a, shared, c, entry);
+    forward_take_values(w, base, c);
+    hold(w.s); /* P is packed here, not while the last P is still read */
+    forward_pack(w);
+}
+
 /* The list of one tile; `count` at least 1. */
 template <class L, class MASK, int D>
 static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
@@ -388,34 +421,82 @@ static __device__ __forceinline__ void forward_walk(ForwardState<D, L::BN> &w, c
     for (int i = 1; i < count; i++) {
         barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
         entry = entries[c.k.at];
-        if (L::TURNS)
-            named_sync(1 + c.me, 256);
-        hold(w.o);
-        forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
-        barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
-        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
-        if (L::TURNS)
-            named_arrive(1 + (c.me == L::CONSUMERS - 1 ? 0 : c.me + 1), 256);
-        products_wait<1>();
-        forward_take_scores<L, MASK>(w, a, shared, c, entry);
-        forward_take_values(w, base, c);
-        hold(w.s); /* P is packed here, not while the last P is still read */
-        forward_pack(w);
+        forward_await_turn(c);
+        forward_tile<L, MASK>(w, a, shared, c, q, entry);
     }
+}
+
+/* P V of the tile before, with nothing beside it; its V is released. seen: by the warpgroup; else there is no P. */
+template <class L, int D>
+static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, bool seen)
+{
+    barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
+    if (seen) {
+        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
+        products_wait<0>();
+        hold(w.o);
+    }
+    if (c.lane == 0)
+        barrier_arrive(base + L::V_EMPTY + c.v.at * 8);
+    c.v.next();
+}
+
+/* A tile of which the warpgroup sees nothing, or nothing of the one before: P V of that one, then the scores of this one. */
+template <class L, class MASK, int D>
+static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+                                                          ForwardConsumer<L> &c, uint32_t q, int entry)
+{
+    const uint32_t base = shared_address(shared);
+    if (entry_seen(entry, c.me)) {
+        forward_scores<D, L::BM, L::BN>(w.s, q, base + L::K + c.k.at * L::K_BYTES);
+        forward_pass_turn(c);
+        products_wait<0>();
+        forward_take_scores<L, MASK>(w, a, shared, c, entry);
+        forward_pack(w);
+        return;
+    }
+    forward_pass_turn(c);
+    __syncwarp();
+    if (c.lane == 0)
+        barrier_arrive(base + L::K_EMPTY + c.k.at * 8);
+    c.k.next();
+}
+
+/* The same where the warpgroup sees nothing of some tiles; whether it sees some of the last. In a function of its own: with this
+ * branch others would be slower. */
+template <class L, class MASK, int D>
+static __device__ __forceinline__ bool forward_walk_blocks(ForwardState<D, L::BN> &w, const BurstForwardLaunch &a, unsigned char *shared,
+                                                           ForwardConsumer<L> &c, int count)
+{
+    const uint32_t base = shared_address(shared), q = base + L::Q + c.q.at * L::Q_BYTES + c.me * 8192;
+    const volatile int32_t *const entries = (const volatile int32_t *)(shared + L::ENTRY);
+    bool before = false;
+    for (int i = 0; i < count; i++) {
+        barrier_wait(base + L::K_FULL + c.k.at * 8, c.k.parity);
+        const int entry = entries[c.k.at];
+        const bool seen = entry_seen(entry, c.me);
+        forward_await_turn(c);
+        if (before && seen) {
+            forward_tile<L, MASK>(w, a, shared, c, q, entry);
+        } else {
+            if (i)
+                forward_settle<L>(w, base, c, before);
+            forward_tile_apart<L, MASK>(w, a, shared, c, q, entry);
+        }
+        before = seen;
+    }
+    return before;
 }
 
 /* The last P V; Q, of which the scores were the last reader, is released before it. */
 template <class L, int D>
-static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, int count)
+static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, int count, bool seen)
 {
     __syncwarp();
     if (c.lane == 0)
         barrier_arrive(base + L::Q_EMPTY + c.q.at * 8);
-    if (count) {
-        barrier_wait(base + L::V_FULL + c.v.at * 8, c.v.parity);
-        forward_values(w, base + L::V + c.v.at * L::K_BYTES);
-        forward_take_values(w, base, c);
-    }
+    if (count)
+        forward_settle<L>(w, base, c, seen);
 }
 
 template <int D, class MASK>
@@ -435,9 +516,12 @@ static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch 
             return;
         ForwardState<D, L::BN> w;
         forward_seed(w, a.p, head, tile * L::BM + c.row, lane);
-        if (count)
+        bool seen = true;
+        if constexpr (L::BLOCKS)
+            seen = forward_walk_blocks<L, MASK>(w, a, shared, c, count);
+        else if (count)
             forward_walk<L, MASK>(w, a, shared, c, count);
-        forward_finish<L>(w, base, c, count);
+        forward_finish<L>(w, base, c, count, seen);
         forward_write(w, a.p, head, tile * L::BM + c.row, lane);
     }
 }

@@ -6,11 +6,14 @@
 
 #include "cuda_attention.cuh"
 
-/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has begin[c] .. begin[c + 1] - 1. */
+/* One side of a launch: tiles of `tile` tokens of its chunks, one chunk after the other; chunk c has begin[c] .. begin[c + 1] - 1. Each
+ * tile has so many parts, of which the mask is asked one by one. */
 typedef struct BurstTiled {
-    int chunks, tile, begin[BURST_MOST_CHUNKS + 1];
+    int chunks, tile, parts, begin[BURST_MOST_CHUNKS + 1];
     BurstTokens tokens[BURST_MOST_CHUNKS];
 } BurstTiled;
+
+static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ int burst_parts(const BurstTiled &side) { return side.begin[side.chunks] * side.parts; }
 
 static __device__ __forceinline__ int burst_chunk_at(const BurstTiled &side, int at)
 {
@@ -26,16 +29,16 @@ static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, in
     return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
 }
 
-/* side[i]: hull of tile i's tokens; the tiles of q, then those of k; one warp a tile. */
+/* side[i]: hull of the tokens of part i, of the tiles of q, then of those of k; one warp a part. A part without tokens has lo > hi. */
 static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, const __grid_constant__ BurstTiled k, BurstSide *side)
 {
-    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32, queries = q.begin[q.chunks];
-    if (number >= queries + k.begin[k.chunks])
+    const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32, queries = burst_parts(q);
+    if (number >= queries + burst_parts(k))
         return;
     const BurstTiled &of = number < queries ? q : k;
-    const int at = number < queries ? number : number - queries, chunk = burst_chunk_at(of, at);
+    const int part = number < queries ? number : number - queries, at = part / of.parts, chunk = burst_chunk_at(of, at);
     const BurstTokens &tokens = of.tokens[chunk];
-    const int first = (at - of.begin[chunk]) * of.tile, last = min(tokens.n, first + of.tile);
+    const int size = of.tile / of.parts, first = (at - of.begin[chunk]) * of.tile + part % of.parts * size, last = min(tokens.n, first + size);
     int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
     for (int v = 0; v <= BURST_MAX_TABLES; v++) {
         const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
@@ -51,6 +54,18 @@ static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q, 
         side[number].table_lo[t] = lo[1 + t], side[number].table_hi[t] = hi[1 + t];
 }
 
+/* What the parts of a tile see of a tile of the other side, two bits each as in an entry; 0: nothing. */
+template <class MASK>
+static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts, const BurstSide *other, bool own_is_q, bool is_short)
+{
+    unsigned covers = 0;
+    for (int p = 0; p < parts; p++) {
+        const int cover = own[p].lo > own[p].hi ? BURST_EMPTY : MASK::tile(own_is_q ? &own[p] : other, own_is_q ? other : &own[p]);
+        covers |= (cover == BURST_EMPTY ? 0u : cover == BURST_PARTIAL || is_short ? 3u : 1u) << 2 * p;
+    }
+    return covers;
+}
+
 /* One warp a list. own_is_q: rows are query tiles. A short tile of keys is partial: its last columns are no keys. */
 template <class MASK>
 static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own, const __grid_constant__ BurstTiled other,
@@ -60,18 +75,19 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
     if (row >= lists.rows)
         return;
     const bool row_is_short = !own_is_q && burst_is_short(own, burst_chunk_at(own, row), row);
+    const unsigned all = 0x15u >> (6 - 2 * own.parts);
     int count = 0;
     for (int chunk = 0; chunk < other.chunks; chunk++)
         for (int first = other.begin[chunk]; first < other.begin[chunk + 1]; first += 32) {
             const int at = first + lane;
-            int cover = BURST_EMPTY;
+            unsigned covers = 0;
             if (at < other.begin[chunk + 1])
-                cover = MASK::tile(own_is_q ? &own_side[row] : &other_side[at], own_is_q ? &other_side[at] : &own_side[row]);
-            const unsigned found = __ballot_sync(0xffffffffu, cover != BURST_EMPTY);
-            const bool partial = cover == BURST_PARTIAL || row_is_short || (own_is_q && burst_is_short(other, chunk, at));
-            if (cover != BURST_EMPTY)
+                covers = burst_covers<MASK>(own_side + row * own.parts, own.parts, other_side + at, own_is_q,
+                                            row_is_short || (own_is_q && burst_is_short(other, chunk, at)));
+            const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
+            if (covers)
                 lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
-                    chunk << 24 | (at - other.begin[chunk]) << 1 | (int)partial;
+                    (int)(covers << 26 | (unsigned)chunk << 23 | (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
             count += __popc(found);
         }
     if (lane == 0)
@@ -80,12 +96,12 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
 
 /* Turns at a query tile: the last key tile is first. Where masks are causal it is also the first to get there. */
 template <class MASK>
-static __global__ void burst_turns_kernel(const BurstSide *keys, const BurstSide *queries, BurstTileLists lists)
+static __global__ void burst_turns_kernel(const BurstSide *keys, int parts, const BurstSide *queries, BurstTileLists lists)
 {
     const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     int turn = 0;
     for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
-        if (MASK::tile(&queries[at], &keys[row]) != BURST_EMPTY)
+        if (burst_covers<MASK>(keys + row * parts, parts, &queries[at], false, false))
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
@@ -134,11 +150,11 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
     return l;
 }
 
-static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int chunks, int tile)
+static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int chunks, int tile, int parts)
 {
     BurstTiled side;
     memset(&side, 0, sizeof side);
-    side.chunks = chunks, side.tile = tile;
+    side.chunks = chunks, side.tile = tile, side.parts = parts;
     for (int c = 0; c < chunks; c++) {
         side.tokens[c] = tokens[c];
         side.begin[c + 1] = side.begin[c] + burst_tiles(tokens[c].n, tile);
@@ -146,23 +162,31 @@ static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, int 
     return side;
 }
 
-/* Makes the lists of a chunk of queries and one or more of keys. sides: room for the tiles of all; it may be reused when the stream
+/* Sides that making lists takes, of a mask with so many keys (BURST_KEYS_*): of the parts of own tiles of `tile` tokens, and of tiles of the
+ * other side. */
+static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int tile, int other_tiles)
+{
+    return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
+}
+
+/* Makes the lists of a chunk of queries and one or more of keys. sides: room for burst_lists_sides; it may be reused when the stream
  * is done. */
 template <class MASK>
 static cudaError_t burst_make_lists(BurstTokens q, const BurstTokens *k, int chunks, int tile_q, int tile_k, bool rows_are_q,
                                     BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
 {
-    const BurstTiled side_q = burst_tiled(&q, 1, tile_q), side_k = burst_tiled(k, chunks, tile_k);
-    const int tiles_q = side_q.begin[1], tiles = tiles_q + side_k.begin[chunks];
-    BurstSide *const of_k = sides + tiles_q;
+    const BurstTiled side_q = burst_tiled(&q, 1, tile_q, rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
+    const BurstTiled side_k = burst_tiled(k, chunks, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
+    const int tiles_q = side_q.begin[1], parts = burst_parts(side_q) + burst_parts(side_k);
+    BurstSide *const of_k = sides + burst_parts(side_q);
     if (!lists.rows)
         return cudaSuccess;
-    burst_sides_kernel<<<(tiles + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
+    burst_sides_kernel<<<(parts + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
     burst_lists_kernel<MASK><<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
                                                                       rows_are_q ? sides : of_k, rows_are_q ? of_k : sides, rows_are_q, lists);
     burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists);
     if (lists.turn && tiles_q)
-        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, sides, lists);
+        burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(of_k, side_k.parts, sides, lists);
     return cudaGetLastError();
 }
 

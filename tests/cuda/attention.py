@@ -122,7 +122,7 @@ class Ring:
         tq, tk = -(-q.n // self.tiles[2 * backward]), sum(-(-k.n // self.tiles[2 * backward + 1]) for k in ks)
         own, other = (tk, tq) if backward else (tq, tk)
         memory = torch.full((own * (2 * other + 5) + 1 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
-        sides = torch.empty(48 * (tq + tk + 1), dtype=torch.uint8, device="cuda")
+        sides = torch.empty(48 * (3 * own + other), dtype=torch.uint8, device="cuda")
         lists = self.lists[backward, i, js] = Lists()
         call(self.lib.test_lists, self.mask, C.byref(q), ks, len(js), backward, C.c_void_p(sides.data_ptr()),
              C.c_void_p(memory.data_ptr()), C.byref(lists))

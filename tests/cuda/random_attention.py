@@ -97,7 +97,7 @@ def hashed(a, b):
 
 # ---- kernels ----
 def emit(burstc, folder, masks, r):
-    """Texts of the masks as kernels take them; LONG, which the sequence decides, at random, but not where predicates take 64 bits."""
+    """Texts of the masks as kernels take them; KEYS, which the sequence decides, at random, but not where predicates take 64 bits."""
     (folder / "random.topo").write_text('import "devices";\ncluster one { nodes 1 { gpus 1 of h200; } }\n')
     lines = [f"mask m{i} = {text};" for i, (text, _) in enumerate(masks)]
     layers = [f"layers {i}: m{i};" for i in range(len(masks))]
@@ -109,7 +109,7 @@ def emit(burstc, folder, masks, r):
     made = []
     for i in range(len(masks)):
         of = re.search(rf"static __device__ [^\n]*\bplan_mask{i}_tile\(.*?\nstruct PlanMask{i} {{.*?\n}};\n", text, re.S).group()
-        made.append(re.sub(r"LONG = \d", f"LONG = {r.randint(0, 1)}", of) if f"_mask{i}_keep(int32_t q" in of else of)
+        made.append(re.sub(r"KEYS = \d", f"KEYS = {r.randint(0, 2)}", of) if f"_mask{i}_keep(int32_t q" in of else of)
     return made
 
 

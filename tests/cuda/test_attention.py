@@ -24,6 +24,7 @@ from attention_torch import dense, kept
 
 LIMIT, LSE_LIMIT = 1.25, 1e-4
 HEAD_DIMS = [int(d) for d in os.environ.get("BURST_HEAD_DIMS", "64 128").split()]
+TESTED = [*MASKS[:10], MASKS[12]] # at lengths of these cases the others are causal
 SOFTCAP = 2 # of the library that scripts/gpu-test builds with one
 FEW, FEW_LIMIT = 64, 5e-3 # with few elements the ratio of two rounding errors says little
 names = ("O", "dQ", "dK", "dV")
@@ -194,7 +195,7 @@ def check_deterministic():
 
 
 def draw(r):
-    d, mask, partition = r.choice(HEAD_DIMS), r.choice(MASKS[:10]), r.choice(("contiguous", "zigzag", "striped", "blocks"))
+    d, mask, partition = r.choice(HEAD_DIMS), r.choice(TESTED), r.choice(("contiguous", "zigzag", "striped", "blocks"))
     ranks, hk = r.choice((1, 2, 3, 4, 5, 9)), r.choice((1, 1, 2, 3))
     return mask, d, r.choice((r.randint(1, 300), r.randint(300, 1500))), hk * r.choice((1, 2, 3, 4, 8)), hk, partition, ranks, \
         r.random() < 0.5, r.randint(0, 5), r.randint(1, 1000), 0, False, r.randint(1, ranks)
@@ -207,7 +208,7 @@ def cases(small):
             yield "odd", d, 261, 1, 1, "zigzag", 2, False, 0, 1, 0, False, 2
             yield "document", d, 200, 2, 2, "striped", 2, True
         return
-    for d, mask in itertools.product(HEAD_DIMS, MASKS[:10]):
+    for d, mask in itertools.product(HEAD_DIMS, TESTED):
         yield mask, d, 997, 8, 8, "contiguous", 1, False
         for fold in (1, 2):
             yield mask, d, 1031, 8, 2, "zigzag", 2, True, 0, 1, 0, False, fold
