@@ -39,6 +39,7 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 }
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return &g->stream.back(); }
+cudaStream_t burst_gpu_tensor(BurstGpu *g) { return burst_gpu_compute(g); }
 cudaStream_t burst_gpu_weights(BurstGpu *g) { return &g->stream[g->stream.size() - 2]; }
 cudaStream_t burst_gpu_copies(BurstGpu *g) { return &g->stream[g->stream.size() - 3]; }
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel) { return &g->stream[(size_t)channel]; }
