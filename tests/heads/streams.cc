@@ -18,7 +18,7 @@ void world_make(int ranks, int channels, size_t bytes)
     for (int r = 0; r < ranks; r++) {
         auto g = std::make_unique<BurstGpu>();
         g->rank = r;
-        g->stream.resize((size_t)channels + 3);
+        g->stream.resize((size_t)channels + 4);
         g->exchanges.resize((size_t)channels);
         g->memory.assign(bytes, (char)0x7f); /* as bf16 and as fp32 about 3e38 */
         g->used = 0;
@@ -39,9 +39,9 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
 }
 
 cudaStream_t burst_gpu_compute(BurstGpu *g) { return &g->stream.back(); }
-cudaStream_t burst_gpu_tensor(BurstGpu *g) { return burst_gpu_compute(g); }
 cudaStream_t burst_gpu_weights(BurstGpu *g) { return &g->stream[g->stream.size() - 2]; }
 cudaStream_t burst_gpu_copies(BurstGpu *g) { return &g->stream[g->stream.size() - 3]; }
+cudaStream_t burst_gpu_tensor(BurstGpu *g) { return &g->stream[g->stream.size() - 4]; }
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel) { return &g->stream[(size_t)channel]; }
 
 int burst_gpu_mark(BurstGpu *, cudaStream_t stream, BurstMark *m)
@@ -303,7 +303,7 @@ static int together(BurstGpu *g, Collective c)
 }
 
 static size_t weights_of(BurstGpu *g) { return g->stream.size() - 2; }
-static size_t computing_of(BurstGpu *g) { return g->stream.size() - 1; }
+static size_t tensor_of(BurstGpu *g) { return g->stream.size() - 4; }
 
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
@@ -322,12 +322,12 @@ int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, 
 
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
 {
-    return together(g, {GATHER, computing_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr, false, nullptr});
+    return together(g, {GATHER, tensor_of(g), tensor_ranks(g->rank), elements, own, all, nullptr, nullptr, false, nullptr});
 }
 
 int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add, BurstBf16 *own)
 {
-    return together(g, {SCATTER, computing_of(g), tensor_ranks(g->rank), elements, add, parts, nullptr, nullptr, false, own});
+    return together(g, {SCATTER, tensor_of(g), tensor_ranks(g->rank), elements, add, parts, nullptr, nullptr, false, own});
 }
 
 void world_sum(BurstGpu *g, float *x, int64_t elements)
