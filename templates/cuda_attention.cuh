@@ -43,7 +43,9 @@ typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side, of which some part of r
  * (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2 p) | not all of it << (27 + 2 p) | its chunk of keys << 23 |
- * its place in the chunk << 1 | whether some part does not see all, chunk 0 where the other side has queries. order: the tiles of this side, longest list first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
+ * its place in the chunk << 1 | whether some part does not see all, chunk 0 where the other side has queries; the sm_80 form, whose lists are
+ * of one chunk and one part, has the last two alone, as it has no register for a mask of bits. order: the tiles of this side, longest list
+ * first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
@@ -395,7 +397,7 @@ static __device__ __forceinline__ BurstTileList list_of(const BurstTileLists &li
 }
 
 static __device__ __forceinline__ int entry_chunk(int entry) { return entry >> 23 & 7; }
-static __device__ __forceinline__ int entry_tile(int entry) { return (entry & 0x7fffff) >> 1; }
+static __device__ __forceinline__ int entry_tile(int entry) { return BURST_FORM == 80 ? entry / 2 : (entry & 0x7fffff) >> 1; }
 static __device__ __forceinline__ bool entry_seen(int entry, int part) { return entry >> (26 + 2 * part) & 1; }
 static __device__ __forceinline__ bool entry_masked(int entry, int part) { return entry >> (27 + 2 * part) & 1; }
 

@@ -87,7 +87,7 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
             if (covers)
                 lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
-                    (int)(covers << 26 | (unsigned)chunk << 23 | (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
+                    (int)((BURST_FORM == 80 ? 0 : covers << 26 | (unsigned)chunk << 23) | (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
             count += __popc(found);
         }
     if (lane == 0)
