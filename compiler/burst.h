@@ -436,6 +436,7 @@ typedef struct FrontEnd {
     bool every_mask; /* also what the user declares and no layer uses */
     int64_t sequence; /* tokens, instead of what the model says; 0: none */
     int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
+    bool offloads;    /* a layout without `offload` stands for `offload auto`; else for none */
 } FrontEnd;
 const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
 bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */

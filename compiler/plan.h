@@ -389,6 +389,7 @@ typedef struct Draft {
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
 int memory_spaces(const Draft *d, Space *space); /* [MOST_SPACES]; how many */
 bool memory_fits(const Draft *draft); /* proof 6 */
+bool device_fits(const Draft *draft); /* ... but for the hosts */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
 /* Parts of it, for tests: proofs 1 to 5 of one direction, and what a mask leaves of it for every rank. */
 bool verify_schedule(Arena *a, Diags *d, const Schedule *s);
@@ -451,6 +452,7 @@ typedef struct Found {
     bool column[DIMENSIONS];     /* that it has */
     const Tried *tried;
     int tried_count;
+    bool too_large; /* plan NULL: for want of memory */
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
@@ -458,7 +460,8 @@ Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort);
 /* ---- search_tensor.c ---- */
-/* The same where it may be open over how many ranks layers are split: in is what p was made of. The plan's program then has a number. */
+/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory: in is what p was made of. The
+ * plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */

@@ -233,6 +233,7 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->choice.whole = t.choice.whole;
     x->tried = true;
     x->too_large = t.attentions && !memory_fits(&t);
+    x->fits_device = t.attentions && device_fits(&t);
     x->needs = t.memory.total + t.memory.beside;
     if (x->too_large && s->cuts)
         bound_too_large(s, a, x, &t);
@@ -294,16 +295,16 @@ static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
     return x;
 }
 
-/* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
+/* Values of a row that is decided by need take less and less memory of a device: the first that fits it, else the last. */
 static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
 {
     Candidate found = try_value(s, from, row, w.last);
-    while (w.first < w.last && !found.too_large && !found.too_slow) {
+    while (w.first < w.last && found.fits_device && !found.too_slow) {
         const int n = (w.first + w.last) / 2;
         const Candidate x = try_value(s, from, row, n);
         if (x.too_slow)
             return x;
-        if (x.too_large)
+        if (!x.fits_device)
             w.first = n + 1;
         else
             w.last = n, found = x;
@@ -563,9 +564,20 @@ static Candidate *find_best(Searcher *s)
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_judge(s, s->arena, best, diags_new(s->arena));
-    else if (s->single && !best && last->tried)
+    else if (s->single && !best && last->tried) {
         search_judge(s, s->arena, last, s->diags);
+        if (s->all.n > 1)
+            diag_note(s->diags, (Span){0}, "that is the least that was tried: %s", choice_text(s->arena, &last->choice));
+    }
     return best;
+}
+
+static bool any_too_large(const Searcher *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->all.n; i++)
+        any |= s->all.at[i].too_large;
+    return any;
 }
 
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort)
@@ -574,7 +586,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort)
     Candidate *best = find_best(&s);
     if (!best) {
         search_refuse(&s);
-        return (Found){0};
+        return (Found){.too_large = any_too_large(&s)};
     }
     search_warn(d, p, &best->choice);
     Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan))};

@@ -11,6 +11,7 @@ typedef struct Candidate {
     Cost cost;
     const char *why_not; /* NULL: it works, once tried */
     bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
+    bool fits_device;      /* perhaps not the host */
     bool less_tried;       /* and one was tried */
     bool too_slow;         /* it is too large, and would not win if it were not */
     int order, twin;       /* its place among the open ones; that of the first that differs in weights alone */

@@ -1,4 +1,5 @@
-/* search_tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried.
+/* search_tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried; and
+ * whether anything lies in the host's memory, where the layout does not say it.
  *
  * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So each number is a program of its
  * own, which the front end makes of the same texts, and what else the layout leaves open is searched in each. Those that split a layer
@@ -163,7 +164,7 @@ static bool has_several(Arena *a, const Found *f, int row)
     return false;
 }
 
-Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
 {
     Vec(Try) all = {0};
     if (!p->layout.tensor.is_auto)
@@ -181,4 +182,23 @@ Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
         f.column[i] |= dimensions[i].column > 0 && has_several(a, &f, i);
     f.table = search_table(a, &f);
     return f;
+}
+
+/* ---- what lies in the host's memory ---- */
+
+/* Where the layout does not say it, nothing does unless no plan fits so. */
+Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+{
+    FrontEnd with = *in;
+    with.offloads = true;
+    if (p->layout.offload.given)
+        return search_splits(a, d, in, p);
+    const Found on_device = search_splits(a, diags_new(a), in, p);
+    const Program *staged = on_device.too_large ? front_end(a, diags_new(a), &with) : NULL;
+    if (staged)
+        return search_splits(a, d, &with, staged);
+    if (!on_device.plan)
+        return search_splits(a, d, in, p);
+    search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);
+    return on_device;
 }

@@ -85,10 +85,12 @@ static const NodeGroup *too_little_host(const Draft *t)
 
 bool host_fits(const Draft *t) { return !too_little_host(t); }
 
-bool memory_fits(const Draft *t)
+bool device_fits(const Draft *t)
 {
-    return (double)(t->memory.total + t->memory.beside) <= cluster_least_memory(&t->program->cluster)->memory && host_fits(t);
+    return (double)(t->memory.total + t->memory.beside) <= cluster_least_memory(&t->program->cluster)->memory;
 }
+
+bool memory_fits(const Draft *t) { return device_fits(t) && host_fits(t); }
 
 /* With as many digits as show that one is more than the other. */
 static void report_memory(Arena *a, Diags *d, Span at, double needs, bool or_more, const Device *least)
@@ -139,6 +141,8 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
                PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, g->gpus > 1 ? "s" : "", bytes_text(a, host_bytes(t) * g->gpus, 2),
                bytes_text(a, offloaded_bytes(t) * g->gpus, 2), bytes_text(a, c->host_memory, 2));
     diag_note(d, c->span, "the memory of a host");
+    if (t->program->layout.offload.is_auto)
+        diag_note(d, (Span){0}, "with nothing offloaded a rank needs more than a %s has", cluster_least_memory(c)->name);
     diag_note(d, (Span){0}, "%s a rank would fit; offload less, or save fewer values with `recompute`", bytes_text(a, room > 0 ? room : 0, 2));
     return false;
 }

@@ -466,7 +466,7 @@ void finish_layout(Checker *c)
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
                 .travel = automatic, .ranges = automatic, .overlap = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
-                .head_chunks = one};
+                .head_chunks = one, .offload = {.is_auto = c->in->offloads}};
     if (c->layout) {
         l.span = c->layout->span;
         Cursor u = cursor_of(c, c->layout);
