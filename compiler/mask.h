@@ -25,7 +25,6 @@ void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, T
 
 /* ---- mask_keys.c ---- */
 unsigned mask_tables(const Expr *e); /* bit t: it reads table t */
-
 /* The greatest common divisor; 0 is divided by everything. */
 int64_t mask_divisor(int64_t a, int64_t b);
 

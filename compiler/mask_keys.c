@@ -15,6 +15,15 @@ unsigned mask_tables(const Expr *e)
     return own | mask_tables(e->a) | mask_tables(e->b);
 }
 
+int64_t mask_divisor(int64_t a, int64_t b)
+{
+    for (a = burst_abs(a), b = burst_abs(b); b;) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
 /* What an argument of a hash divides positions by: 0 where it is the same at all of them, 1 where it may differ between neighbours. */
 static int64_t divisor_of(const Expr *e)
 {

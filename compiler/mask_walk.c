@@ -67,15 +67,6 @@ static void put_affine(MaskWalk *w, const Value *x, int64_t c)
     put(w, c);
 }
 
-int64_t mask_divisor(int64_t a, int64_t b)
-{
-    for (a = burst_abs(a), b = burst_abs(b); b;) {
-        const int64_t rest = a % b;
-        a = b, b = rest;
-    }
-    return a;
-}
-
 static void add_unit(MaskUnits *u, int64_t period, int64_t coefficient)
 {
     const int64_t unit = coefficient ? period / mask_divisor(period, coefficient) : 1;
