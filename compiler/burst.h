@@ -228,6 +228,7 @@ int cluster_crossed(const Cluster *c, int node, int other); /* levels that a mes
 int cluster_units(const Cluster *c, int level);             /* how many racks, say, of which the last may hold fewer nodes */
 double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one, each direction; 0: not known */
 const Device *cluster_least_memory(const Cluster *c); /* the device with the least */
+double cluster_slowest_nic(const Cluster *c); /* bytes/s of a card; 0: the cluster has none, or does not say */
 int cluster_node_ranks(const Cluster *c); /* of each node; 0: they have different numbers */
 
 typedef struct Model {

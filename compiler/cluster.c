@@ -75,6 +75,17 @@ double cluster_pcie(const Cluster *c)
     return c->pcie / (double)(sharing > 1 ? sharing : 1);
 }
 
+double cluster_slowest_nic(const Cluster *c)
+{
+    double least = 0;
+    for (int i = 0; i < c->group_count; i++) {
+        const Nic *nic = c->groups[i].nic;
+        if (nic && (least == 0 || nic->bandwidth < least))
+            least = nic->bandwidth;
+    }
+    return least;
+}
+
 const Device *cluster_least_memory(const Cluster *c)
 {
     const Device *least = c->groups[0].device;

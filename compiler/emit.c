@@ -397,18 +397,6 @@ static const char *quoted(Emit *e, const char *text)
     return copy;
 }
 
-/* Bytes/s of a card; 0: the cluster has none, or does not say. */
-static double slowest_nic(const Cluster *c)
-{
-    double least = 0;
-    for (int i = 0; i < c->group_count; i++) {
-        const Nic *nic = c->groups[i].nic;
-        if (nic && (least == 0 || nic->bandwidth < least))
-            least = nic->bandwidth;
-    }
-    return least;
-}
-
 static void add_plan_values(Emit *e)
 {
     const Program *p = e->draft->program;
@@ -449,7 +437,7 @@ static void add_plan_values(Emit *e)
     add_field(e, "channel_names", "plan_channel_names");
     add_field(e, "channels", "PLAN_CHANNELS");
     add_field(e, "link_bandwidth", "%.10g", p->cluster.link_bandwidth);
-    add_field(e, "nic_bandwidth", "%.10g", slowest_nic(&p->cluster));
+    add_field(e, "nic_bandwidth", "%.10g", cluster_slowest_nic(&p->cluster));
     add_field(e, "on_gpu", device(e) ? "true" : "false");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
     const bool mirror = device(e) && !e->draft->choice.host_optimizer; /* all of it */

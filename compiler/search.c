@@ -25,27 +25,6 @@ static MaskMap **make_maps(Arena *a, const Program *p)
     return maps;
 }
 
-static bool same_partition(const Choice *x, const Choice *y)
-{
-    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
-           (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
-}
-
-/* The partition that the choice wants, with the counts of its pieces: made once. */
-static const Parted *parted_for(Searcher *s, const Choice *c)
-{
-    for (int i = 0; i < s->parted.n; i++)
-        if (same_partition(&s->parted.at[i].choice, c))
-            return &s->parted.at[i];
-    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks, c->share);
-    PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
-    for (int m = 0; m < s->program->mask_count; m++)
-        counts[m] = pair_counts(s->arena, s->maps[m], p, choice_pieces(c));
-    Parted *made = vec_push(s->arena, &s->parted);
-    *made = (Parted){*c, p, counts};
-    return made;
-}
-
 /* That a rank attends in a layer, with perfect balance; mean over layers. */
 static double pairs_of_rank(const Searcher *s, const Draft *t)
 {
@@ -59,7 +38,7 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
 /* All but the places of the step's values. */
 static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
-    const Parted *part = parted_for(s, choice);
+    const Parted *part = search_parted(s, choice);
     const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
     Draft t = {.program = p, .choice = *choice, .partition = part->partition, .counts = part->counts,
                .units = units_make(a, s->program, choice->within)};
@@ -91,7 +70,7 @@ static const double *sequence_pairs(Searcher *s)
     const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
     double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
-        pairs[m] = (double)pair_whole(parted_for(s, &one)->counts[m]).pairs;
+        pairs[m] = (double)pair_whole(search_parted(s, &one)->counts[m]).pairs;
     return pairs;
 }
 
@@ -128,7 +107,7 @@ static void choose_data(Searcher *s)
 
 static const char *choose_layers(Searcher *s, Choice *c)
 {
-    const Parted *part = parted_for(s, c);
+    const Parted *part = search_parted(s, c);
     return layers_choose(s->arena, s->program, part->partition, part->counts, c);
 }
 
@@ -380,7 +359,7 @@ static bool has_column(const Searcher *s, int row)
 
 static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, parted_for(s, &x->choice)->counts};
+    Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, search_parted(s, &x->choice)->counts};
     if (x == best)
         t.verdict = "chosen";
     else if (works(x) && x->cost.step < best->cost.step * (1 + tie))
@@ -532,7 +511,7 @@ static bool leads(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) && y->choice.data == x->choice.data &&
-            same_partition(&x->choice, &y->choice) && (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
+            search_same_partition(&x->choice, &y->choice) && (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
     return works(x) && !choice_exchanges(&x->choice);

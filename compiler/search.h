@@ -48,6 +48,9 @@ typedef struct Searcher {
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* ---- search_room.c ---- */
 struct Flow;
+bool search_same_partition(const Choice *x, const Choice *y);
+/* The partition that the choice wants, with the counts of its pieces: made once. */
+const Parted *search_parted(Searcher *s, const Choice *c);
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */

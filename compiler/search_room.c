@@ -1,8 +1,30 @@
-/* search_room.c: the places of a candidate's values; of candidates that are judged and freed again, what they take alone, found once for all
- * that have the same step. */
+/* search_room.c: what candidates have in common: partitions with their counted pairs, and the places of values; of candidates that are judged and
+ * freed again, what they take alone, found once for all that have the same step. */
 #include "search.h"
 
 #include "plan/step.h"
+
+#include <string.h>
+
+bool search_same_partition(const Choice *x, const Choice *y)
+{
+    return choice_pieces(x) == choice_pieces(y) && x->partition == y->partition && x->ranks == y->ranks && !x->share == !y->share &&
+           (!x->share || memcmp(x->share, y->share, sizeof *x->share * (size_t)x->ranks) == 0);
+}
+
+const Parted *search_parted(Searcher *s, const Choice *c)
+{
+    for (int i = 0; i < s->parted.n; i++)
+        if (search_same_partition(&s->parted.at[i].choice, c))
+            return &s->parted.at[i];
+    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks, c->share);
+    PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
+    for (int m = 0; m < s->program->mask_count; m++)
+        counts[m] = pair_counts(s->arena, s->maps[m], p, choice_pieces(c));
+    Parted *made = vec_push(s->arena, &s->parted);
+    *made = (Parted){*c, p, counts};
+    return made;
+}
 
 /* Whether what is in use at a time is too much already, wherever it lies. */
 static bool surely_too_large(const Program *p, const Memory *m, int64_t peak)

@@ -1,12 +1,11 @@
 /* cuda_hopper_forward.cuh: attention forward of one chunk of queries with one or more of keys, sm_90a form (FlashAttention-3).
  *
- * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the
- * first loads, by the copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are
- * the probabilities as the left side of P V. The scores of key tile i + 1 are asked for before P V of tile i, so that the
- * softmax runs beside products, of this warpgroup and, where they take turns, of the others. Next to queries and keys lie
- * what a consumer has to know of them (tile, head, entry of the list, positions), so that consumers read no global memory.
- * The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A list goes through all chunks of
- * keys of the launch, so that the state is read and written once for all of them.
+ * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the first loads, by the
+ * copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are the probabilities as the left side of
+ * P V. The scores of key tile i + 1 are asked for before P V of tile i, so that the softmax runs beside products, of this warpgroup and, where
+ * they take turns, of the others. Next to queries and keys lie what a consumer has to know of them (tile, head, entry of the list, positions),
+ * so that consumers read no global memory. The running state (O, lse) seeds the softmax as in the sm_80 form: a ring step costs no merge. A
+ * list goes through all chunks of keys of the launch, so that the state is read and written once for all of them.
  */
 #include "cuda_hopper.cuh"
 
