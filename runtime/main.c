@@ -157,9 +157,10 @@ static int say(const BurstPlan *p, const Options *o, const char *program)
         options_help(p, program);
     if (o->version)
         printf("%s, runtime interface %d\n", p->source, p->abi);
-    if (fflush(stdout) == 0)
+    int reason = output_flush(stdout);
+    if (!reason)
         return 0;
-    fprintf(stderr, "burst: cannot write to standard output: %s\n", strerror(errno));
+    fprintf(stderr, "burst: cannot write to standard output: %s\n", strerror(reason));
     return exit_code(BURST_E_IO);
 }
 

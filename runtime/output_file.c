@@ -120,11 +120,22 @@ int output_open(OutputFile *o, const char *path)
     return forget(o, reason);
 }
 
+/* A write that failed before now left ferror() set and its errno is gone: one more byte fails for the same reason. EIO where it
+ * does not, since what failed is missing in the file. */
+int output_flush(FILE *f)
+{
+    if (fflush(f) != 0)
+        return errno;
+    if (!ferror(f))
+        return 0;
+    return fputc('\n', f) == EOF || fflush(f) != 0 ? errno : EIO;
+}
+
 int output_close(OutputFile *o, bool keep)
 {
-    errno = 0;
-    bool failed = fflush(o->file) != 0 || ferror(o->file) || (keep && o->part && fsync(fileno(o->file)) != 0);
-    int reason = failed ? (errno ? errno : EIO) : 0;
+    int reason = output_flush(o->file);
+    if (keep && !reason && o->part && fsync(fileno(o->file)) != 0)
+        reason = errno;
     if (fclose(o->file) != 0 && !reason)
         reason = errno;
     if (keep && !reason && o->part && rename(o->part, o->target) != 0)

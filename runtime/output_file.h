@@ -14,6 +14,8 @@ typedef struct OutputFile { FILE *file; char *part, *target; } OutputFile;
 int output_open(OutputFile *o, const char *path);
 /* Closes. keep: the temporary file takes its name, else it goes. 0, or -1 with errno: then the file is as it was. */
 int output_close(OutputFile *o, bool keep);
+/* Flushes. 0, or errno of what failed, in this or in an earlier write to `f`. */
+int output_flush(FILE *f);
 /* Where symbolic links lead, whether there is anything or not; the caller's to free. NULL with errno. */
 char *output_follow(const char *path);
 
