@@ -178,6 +178,17 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     backward_ds(w);
 }
 
+/* Products of dQ that are done, to the warp that adds them, once it has taken what was there. */
+template <class L>
+static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_t base, const BackwardConsumer &c)
+{
+    hold(dq);
+    named_sync(DQ_EMPTY + c.me, 160);
+    backward_store_dq(dq, base + L::DQ + c.me * L::DQ_BYTES, c);
+    stored_for_engines();
+    named_arrive(DQ_FULL + c.me, 160);
+}
+
 /* dQ of a query tile of which the warpgroup's keys are seen by none: its half of dS is 0. */
 template <class L>
 static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c, const Stage<L::STAGES> &s)
@@ -196,11 +207,7 @@ static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const
     if (c.lane == 0)
         barrier_arrive(base + L::DO_EMPTY + s.at * 8);
     products_wait<0>();
-    hold(dq);
-    named_sync(DQ_EMPTY + c.me, 160);
-    backward_store_dq(dq, base + L::DQ + c.me * L::DQ_BYTES, c);
-    stored_for_engines();
-    named_arrive(DQ_FULL + c.me, 160);
+    backward_give_dq<L>(dq, base, c);
     __syncwarp();
     if (c.lane == 0)
         barrier_arrive(base + L::Q_EMPTY + s.at * 8);
@@ -233,11 +240,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
         barrier_arrive(base + L::DO_EMPTY + s.at * 8);
     backward_sum<D, L::BM>(w.dk, w.ds, base + L::Q + s.at * L::Q_BYTES);
     products_wait<1>();
-    hold(dq);
-    named_sync(DQ_EMPTY + c.me, 160);
-    backward_store_dq(dq, base + L::DQ + c.me * L::DQ_BYTES, c);
-    stored_for_engines();
-    named_arrive(DQ_FULL + c.me, 160);
+    backward_give_dq<L>(dq, base, c);
     products_wait<0>();
     if (c.lane == 0)
         barrier_arrive(base + L::Q_EMPTY + s.at * 8);
