@@ -23,9 +23,9 @@ static bool runs_everywhere(const Cluster *c, const char *arch)
     return true;
 }
 
-/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to head_dim 64 all registers are in use: with capped scores products
- * would wait for one another. Of 256 all shared memory is: there is no room for the values of a second table. In the sm_80 form threads add to
- * dQ from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
+/* Why a program cannot have a form, after "kernels for sm_…"; NULL: it can. Of the sm_90a form up to head_dim 64 all registers are in use:
+ * with capped scores products would wait for one another. Of 256 all shared memory is: there is no room for the values of a second table. In
+ * the sm_80 form threads add to dQ from registers, at no point where a block could wait for its turn; turns were measured at 64 and 128. */
 static const char *unfit(const struct Form *f, const Program *p)
 {
     const Model *m = &p->model;

@@ -35,17 +35,16 @@ static double unmasked_rate(const Program *p, const Device *d, bool backward, Pa
     return attention_rate(d, backward, p->model.head_dim, x) * share * p->model.head_dim / attention_columns(p, d, backward) / 1e12;
 }
 
-static void print_rates(const Program *p, const Device *d, Text *out)
+static void print_rates(const Draft *t, const Device *d, Text *out)
 {
-    Arena *a = arena_new();
+    const Program *p = t->program;
     text_printf(out, "%s, TFLOP/s over unmasked pairs of a sequence of %" PRId64 ":\n  %-34s %14s %10s %10s\n", d->name, p->sequence, "mask",
                 "keys a query", "forward", "backward");
     for (int m = 0; m < p->mask_count; m++) {
-        const PairWork w = mask_sum(mask_map(a, p, m, BURST_TILE, BURST_TILE)).work;
+        const PairWork w = pair_whole(t->counts[m]);
         text_printf(out, "  %-34.34s %14.0f %10.4g %10.4g\n", p->masks[m].text, (double)w.pairs / (double)p->sequence,
                     unmasked_rate(p, d, false, w), unmasked_rate(p, d, true, w));
     }
-    arena_free(a);
 }
 
 static bool named_before(const Cluster *c, int group)
@@ -67,5 +66,5 @@ void print_kernels(const Draft *d, Text *out)
         text_printf(out, "kernels in C, fp32, any head_dim; tiles of %d x %d\n", BURST_TILE, BURST_TILE);
     for (int i = 0; i < p->cluster.group_count && cost_is_of_program(p); i++)
         if (!named_before(&p->cluster, i))
-            print_rates(p, p->cluster.groups[i].device, out);
+            print_rates(d, p->cluster.groups[i].device, out);
 }

@@ -1,9 +1,9 @@
 /* step_space.c: activations that wait for backward in the host's memory (as FPDT's chunks do, arXiv 2408.16978).
  *
- * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before;
- * that has arrived before the layer writes the next one's, or at its end; backward begins with the fetch of the layer that follows it there. Both run on the stream of copies,
- * one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave them, and the last
- * layer's stay: backward begins with them.
+ * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before; that has
+ * arrived before the layer writes the next one's, or at its end. Backward begins with the fetch of the layer that follows it there. Both run
+ * on the stream of copies, one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave
+ * them, and the last layer's stay: backward begins with them.
  */
 #include "step.h"
 
