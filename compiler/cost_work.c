@@ -112,9 +112,12 @@ static double unit_bytes(const Step *s, const Op *o, int unit)
     return bytes;
 }
 
+/* Parameters and moments are read and written; gradients read for their norm and for the update, and zeroed where no copy writes them. */
 static Work update_work(const Step *s, const Op *o, int unit)
 {
-    const double bytes = (9 - s->host_optimizer) * (double)step_bytes(s, &s->values.at[o->read[0].value], unit) + unit_bytes(s, o, unit);
+    const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
+    const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
+    const double bytes = 6 * state + (3 - s->host_optimizer) * grad + unit_bytes(s, o, unit);
     return s->host_optimizer ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
 }
 

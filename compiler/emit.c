@@ -187,6 +187,8 @@ static void emit_sizes(Emit *e)
         text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (e->draft->choice.host_optimizer)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory, and its cores update them");
+    if (e->draft->choice.host_optimizer && e->draft->choice.bf16_gradients)
+        add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
     if (exchanges(e))
         emit_shares(e);
     if (device(e) && exchanges(e)) {

@@ -117,13 +117,12 @@ void emit_tensors(Emit *e)
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION;
+    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION, bf16 = rounded && s->program->target->device_memory;
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
     if (s->host_optimizer)
-        emit_line(e, "s->weights.grad[unit] = (float *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));");
+        emit_line(e, "s->weights.%s[unit] = (%s *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));", bf16 ? "grad_bf16" : "grad", bf16 ? "uint16_t" : "float");
     else
-        emit_line(e, "s->weights.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", rounded && s->program->target->device_memory ? "grad_bf16" : "grad",
-                  rounded ? "plan_act" : "plan_floats");
+        emit_line(e, "s->weights.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
     if (step_value(s, "param_bf16") >= 0 && !s->host_optimizer)
         emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
     emit_line(e, "}");

@@ -39,10 +39,13 @@ static void emit_reduce(Printer *p, const Op *o)
     p->said = false;
 }
 
-static void emit_sum(Printer *p, const Op *o, const char *begin)
+/* Of shards that are kept in bf16, in the fp32 memory of the unit's sum. */
+static void emit_sum(Printer *p, const Op *o, const char *name)
 {
-    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction"};
-    emit_list(p->emit, begin, item, countof(item), "));");
+    const bool rounded = o->write[1].value >= 0;
+    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]), "plan_shard(plan_unit_at(visit))", "&s->reduction",
+                          rounded ? variable(p, o, o->write[1]) : NULL};
+    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s%s(e, ", name, rounded ? "_bf16" : ""), item, countof(item) - !rounded, "));");
     p->part = -1;
     p->said = false;
 }
@@ -97,8 +100,8 @@ bool emit_stream_op(Printer *p, const Op *o)
     switch (o->kind) {
     case OP_GATHER: emit_gather(p, o); return true;
     case OP_REDUCE: emit_reduce(p, o); return true;
-    case OP_ALL_REDUCE: emit_sum(p, o, "BURST_TRY(burst_op_all_reduce(e, "); return true;
-    case OP_TENSOR_SUM: emit_sum(p, o, "BURST_TRY(burst_op_tensor_sum(e, "); return true;
+    case OP_ALL_REDUCE: emit_sum(p, o, "all_reduce"); return true;
+    case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
     case OP_STAGE:
     case OP_FETCH: emit_copy(p, o); return true;

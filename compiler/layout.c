@@ -405,17 +405,6 @@ static bool take_gradients(const Program *p, Choice *c, int n)
     return true;
 }
 
-static const char *gradients_why_not(Arena *a, const Program *p, const Choice *c)
-{
-    (void)a;
-    if (!c->bf16_gradients)
-        return NULL;
-    return c->host_optimizer ? "`gradients bf16` is not planned yet where the host updates parameters; use `gradients fp32`, or leave `optimizer` out of `offload`"
-           : c->tensor ? "`gradients bf16` is not planned yet where ranks split layers; use `gradients fp32`, or `tensor 1`"
-           : c->within && c->within < p->cluster.world ? "`gradients bf16` is not planned yet where other ranks have replicas of the weights; use "
-           "`gradients fp32`, or `weights` without `within`" : NULL;
-}
-
 static const char *gradients_text(Arena *a, const Choice *c)
 {
     (void)a;
@@ -454,7 +443,7 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},
-    {.name = "gradients", .count = count_gradients, .take = take_gradients, .why_not = gradients_why_not, .text = gradients_text},
+    {.name = "gradients", .count = count_gradients, .take = take_gradients, .text = gradients_text},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };
 

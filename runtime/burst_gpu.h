@@ -82,6 +82,9 @@ int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, 
 int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements);
 /* And of a unit's shard, what several tensor ranks have = its sum over these ranks. */
 int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard);
+/* Both of what is kept in bf16: summed in fp32, in room [elements], and rounded once. */
+int burst_gpu_all_reduce_bf16(BurstGpu *g, BurstBf16 *shard, int64_t elements, float *room);
+int burst_gpu_tensor_sum_bf16(BurstGpu *g, int unit, BurstBf16 *shard, int64_t elements, float *room);
 /* On the tensor stream, over the ranks that split layers: all[i*elements ...] = member i's own, and own = add + sum over members of
  * parts[me*elements ...]; add: NULL, own, or as many. Parts are spent. Sums are rounded to bf16, once a member. */
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 13 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 14 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -227,6 +227,7 @@ typedef struct BurstUnit {
 typedef struct BurstWeights {
     int units;               /* with repeats */
     float **param, **grad, **m, **v; /* [units] -> [shard] in the arena */
+    uint16_t **grad_bf16;            /* [units] -> [shard]: gradients of a device, kept in bf16; NULL: they are `grad` */
 } BurstWeights;
 /* Of a chunk of n tokens the first, and how many, that are the rank's own outside of attention and feed-forward. */
 typedef struct BurstOwn { int64_t first, tokens, each; } BurstOwn; /* each: of the ranks before the last that have any */

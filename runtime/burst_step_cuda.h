@@ -264,6 +264,22 @@ static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int6
     return burst_op_end(e, o);
 }
 
+static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_all_reduce_bf16(e, shard, elements, room));
+    return burst_op_end(e, o);
+}
+
+static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_op_begin(e, BURST_P_REDUCE, unit, o));
+    BURST_TRY(burst_gpu_tensor_sum_bf16(e, unit, shard, elements, room));
+    return burst_op_end(e, o);
+}
+
 static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
 {
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);

@@ -333,6 +333,23 @@ static inline int burst_op_tensor_sum(BurstExec *e, int unit, float *shard, int6
     return BURST_OK;
 }
 
+/* The same two of what is kept rounded: sums in fp32, on a device in room [elements]. */
+static inline int burst_op_all_reduce_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+{
+    (void)room;
+    BURST_TRY(burst_op_all_reduce(e, unit, shard, elements, o));
+    burst_keep_bf16(elements, shard);
+    return BURST_OK;
+}
+
+static inline int burst_op_tensor_sum_bf16(BurstExec *e, int unit, BurstAct *shard, int64_t elements, BurstOrder *o, float *room)
+{
+    (void)room;
+    BURST_TRY(burst_op_tensor_sum(e, unit, shard, elements, o));
+    burst_keep_bf16(elements, shard);
+    return BURST_OK;
+}
+
 /* The last reduction is done. */
 static inline int burst_op_reduced(BurstExec *e, BurstOrder *o)
 {

@@ -199,12 +199,12 @@ int weights_take(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     size_t units = (size_t)burst_unit_count(p);
     free(c->weight_tables);
-    c->weight_tables = calloc(KINDS * units, sizeof *c->weight_tables);
+    c->weight_tables = calloc((KINDS + 1) * units, sizeof *c->weight_tables);
     if (!c->weight_tables)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the list of weights");
     float **table = c->weight_tables;
     *w = (BurstWeights){.units = (int)units, .param = table, .m = table + units, .v = table + 2 * units,
-                        .grad = table + 3 * units};
+                        .grad = table + 3 * units, .grad_bf16 = (uint16_t **)(void *)(table + KINDS * units)};
     for (size_t i = 0; i < (size_t)kinds_taken(p) * units; i++) {
         table[i] = burst_take(c, (size_t)burst_unit(p, (int)(i % units))->shard * sizeof(float));
         if (!table[i])

@@ -90,6 +90,11 @@ static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, 
 /* ---- the optimizer in the host's memory ---- */
 
 #ifdef PLAN_HOST_OPTIMIZER
+#ifdef PLAN_BF16_GRADIENTS
+typedef BurstAct PlanGrad;
+#else
+typedef float PlanGrad;
+#endif
 static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit); /* the program's: a unit updated, and on its way */
 static int plan_step_done(BurstCtx *c, PlanState *s);                 /* until all are there */
 
@@ -100,7 +105,7 @@ static inline int plan_check_units(BurstCtx *c, PlanState *s)
     int64_t shards = 0;
     for (int unit = 0; unit <= PLAN_HEAD; unit++)
         shards += plan_shard(unit);
-    const int64_t grads = s->adamw ? shards * (int64_t)sizeof(float) : 0, params = shards * (int64_t)sizeof(BurstAct);
+    const int64_t grads = s->adamw ? shards * (int64_t)sizeof(PlanGrad) : 0, params = shards * (int64_t)sizeof(BurstAct);
     s->copies.down_bytes = s->copies.up_bytes = 0;
     if (down != grads || up != params)
         return burst_fail(c, BURST_E_MEMORY, "a step downloaded %lld bytes of gradients and uploaded %lld of parameters; the plan has %lld and %lld",

@@ -43,7 +43,7 @@ void step_optimizer(Step *s)
     if (!s->host_optimizer)
         return;
     const int grad = step_value(s, "grad_shard"), param = step_value(s, step_param(s));
-    const int host = add_on_host(s, "grad_host", VALUE_SHARD, EL_FLOAT), new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
+    const int host = add_on_host(s, "grad_host", VALUE_SHARD, s->values.at[grad].element), new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
     for (int i = 0; i < s->values.n; i++)
         s->values.at[i].host |= s->values.at[i].kind == VALUE_STATE;
     for (int b = BLOCK_HEAD; b <= BLOCK_EMBED_BACK; b++)

@@ -299,6 +299,18 @@ static void run_copy(Machine *m, Doing *d)
 
 static bool is_split(const Machine *m, int unit) { return m->step->program->tensor && unit > 0 && unit <= m->layers; }
 
+/* What is kept in bf16 is summed in fp32, beside it: whatever else lies there is lost. */
+static void take_room(Machine *m, const Doing *d)
+{
+    const Value *shard = &m->step->values.at[d->data[0].value];
+    const Value whole = {.dim = {DIM_SHARD}, .element = EL_FLOAT, .index = INDEX_UNIT};
+    const bool needed = shard->element == EL_ACTIVATION, there = d->writes == 2 && m->step->values.at[d->write[1].value].kind == VALUE_SUM;
+    if (!m->failed && (d->writes != 1 + needed || there != needed || (needed && d->write[1].item->bytes < step_bytes(m->step, &whole, d->data[0].index))))
+        reject(m, STEP_UNITS, "it has no fp32 memory to sum %s[%d] in", name_of(m, d->data[0].value), d->data[0].index);
+    if (!m->failed && needed)
+        store(m, record_of(m, &d->write[1], number('t', (uint64_t)m->now, 0), d->at->op->adds[1]));
+}
+
 /* The number of a unit's gradients of all sequences once they are summed over tensor ranks, and over replicas. */
 static uint64_t shard_number(const Machine *m, int unit, bool over_tensor, bool over_replicas)
 {
@@ -315,6 +327,7 @@ static void run_tensor_sum(Machine *m, Doing *d)
         reject(m, STEP_UNITS, "no ranks split unit %d", unit);
     if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, false, false))
         reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    take_room(m, d);
     use_stream(m, d, shard_number(m, unit, true, false), d->at->op->adds[0]);
 }
 
@@ -328,6 +341,7 @@ static void run_all_reduce(Machine *m, Doing *d)
         reject(m, STEP_UNITS, "all ranks share the weights: there are no replicas");
     if (d->read[0].value != d->write[0].value || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, false))
         reject(m, STEP_UNITS, "%s[%d] is not all gradients of unit %d, each once", name_of(m, d->data[0].value), d->data[0].index, unit);
+    take_room(m, d);
     use_stream(m, d, shard_number(m, unit, true, true), d->at->op->adds[0]);
 }
 

@@ -151,6 +151,8 @@ void wait_for(Machine *m, Place p)
     for (int i = 0; i < m->under.n; i++)
         if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
             done = i;
+    for (; done >= 0 && done + 1 < m->under.n && m->under.at[done + 1].op == m->under.at[done].op; done++)
+        ; /* all that it touches */
     const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
     const bool weights = done >= 0 && op_follows_weights(m->flow->op[m->under.at[done].op].op->kind);
     for (int i = 0; i < m->under.n; i++)

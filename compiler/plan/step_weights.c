@@ -13,7 +13,7 @@
  * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add to its gradients.
  *
  * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too, and is added to the shard
- * and rounded where it is reduced, also by a rank alone.
+ * and rounded where it is reduced, also by a rank alone. Sums of shards, over replicas or tensor ranks, are fp32 in the memory of that sum.
  */
 #include "step.h"
 
@@ -21,7 +21,7 @@
 
 typedef struct Weights {
     Step *step;
-    bool alone, weights_last, sums_last;
+    bool alone, weights_last, sums_last, bf16;
     int weight, sum;            /* what operations read and add to */
     int tied, tied_sum;         /* the embedding's, for a head that is tied to it */
     int shard, gathered;        /* gradients after their reduction; what gathers read */
@@ -67,21 +67,16 @@ static Op reduce(const Weights *w, int sum, bool embedding, bool adds)
     return o;
 }
 
-/* Of the gradients of all sequences, in place. */
-static Op all_reduce(const Weights *w)
+/* Of the gradients of all sequences, in place: over replicas; or, of what no tensor rank has a part of, over tensor ranks, each of which
+ * has those of its tokens or heads. */
+static Op sum_shards(const Weights *w, OpKind k)
 {
-    Op o = op_make(OP_ALL_REDUCE);
+    Op o = op_make(k);
     o.when = WHEN_LAST;
     op_read(&o, w->shard, 0);
     op_write(&o, w->shard, 0, false);
-    return o;
-}
-
-/* Of gradients of what no tensor rank has a part of, each has those of its tokens or heads; in place. */
-static Op tensor_sum(const Weights *w)
-{
-    Op o = all_reduce(w);
-    o.kind = OP_TENSOR_SUM;
+    if (w->bf16)
+        op_write(&o, w->sum, 0, false);
     return o;
 }
 
@@ -154,12 +149,12 @@ static void visit_block(const Weights *w, int block)
         *vec_push(w->step->arena, &b->ops) = wait(w, -1);
     if (gradients && !(w->alone && w->sums_last))
         *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
+    if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
+        *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_TENSOR_SUM);
+    if (gradients && step_replicates(w->step))
+        *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_ALL_REDUCE);
     if (gradients && w->alone && !w->sums_last)
         *vec_push(w->step->arena, &b->ops) = wait(w, 0);
-    if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
-        *vec_push(w->step->arena, &b->ops) = tensor_sum(w);
-    if (gradients && step_replicates(w->step))
-        *vec_push(w->step->arena, &b->ops) = all_reduce(w);
 }
 
 static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element e, Index index)
@@ -176,7 +171,7 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
     };
     const bool alone = s->units.ranks == 1;
     Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone ? !bf16 : last[sharding].gradients,
-                 .gathered = -1};
+                 .bf16 = bf16, .gathered = -1};
     const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);

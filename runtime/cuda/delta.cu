@@ -44,15 +44,15 @@ int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
 
 /* ---- add ---- */
 /* y = x, or y + x where add: in fp32, rounded to what y is. */
-template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, int64_t pitch, bool aligned, bool add,
-                                                                                const float *x, T *y)
+template <class X, class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, int64_t pitch, bool aligned, bool add,
+                                                                                         const X *x, T *y)
 {
     x += blockIdx.y * pitch;
     y += blockIdx.y * pitch;
     const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (!aligned || i + VEC > count) {
         for (int64_t j = i; j < count && j < i + VEC; j++)
-            y[j] = T((add ? (float)y[j] : 0) + x[j]);
+            y[j] = T((add ? (float)y[j] : 0) + (float)x[j]);
         return;
     }
     float a[VEC], b[VEC] = {};
@@ -65,7 +65,8 @@ template <class T> static __global__ void __launch_bounds__(THREADS) add_kernel(
 }
 
 /* Of each row `count` elements, rows a pitch of elements apart. */
-template <class T> static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, bool add, T *y)
+template <class X, class T>
+static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const X *x, bool add, T *y)
 {
     if (count == 0 || rows == 0)
         return BURST_OK;
@@ -83,6 +84,11 @@ int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, flo
 int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y)
 {
     return add_to(g, stream, 1, count, count, x, add, y);
+}
+
+int gpu_widen(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, float *y)
+{
+    return add_to(g, stream, 1, count, count, x, false, y);
 }
 
 static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)

@@ -186,6 +186,7 @@ void gpu_products_free(BurstGpu *g);
 int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y);
 /* y = x, or y + x where add, rounded once. */
 int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y);
+int gpu_widen(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, float *y);
 /* z = x + y, which may be one; 16 bytes at a time. */
 int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z);
 #endif

@@ -350,6 +350,13 @@ int burst_gpu_all_reduce(BurstGpu *g, float *shard, int64_t elements)
     return sum(g, g->channels, &g->group[GROUP_REPLICAS], shard, elements);
 }
 
+int burst_gpu_all_reduce_bf16(BurstGpu *g, BurstBf16 *shard, int64_t elements, float *room)
+{
+    BURST_TRY(gpu_widen(g, g->weights, elements, shard, room));
+    BURST_TRY(burst_gpu_all_reduce(g, room, elements));
+    return gpu_add_rounded(g, g->weights, elements, room, false, shard);
+}
+
 /* ---- tensor ranks ---- */
 int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own, BurstBf16 *all)
 {
@@ -374,4 +381,11 @@ int burst_gpu_tensor_sum(BurstGpu *g, int unit, float *shard)
             BURST_TRY(sum(g, g->channels, same, shard + part.begin, part.end - part.begin));
     }
     return BURST_OK;
+}
+
+int burst_gpu_tensor_sum_bf16(BurstGpu *g, int unit, BurstBf16 *shard, int64_t elements, float *room)
+{
+    BURST_TRY(gpu_widen(g, g->weights, elements, shard, room));
+    BURST_TRY(burst_gpu_tensor_sum(g, unit, room));
+    return gpu_add_rounded(g, g->weights, elements, room, false, shard);
 }

@@ -237,6 +237,7 @@ HostPart host_part(const BurstCtx *, const BurstUnit *, const BurstTensor *) { a
 int gpu_add(BurstGpu *, cudaStream_t, int64_t, const float *, float *) { return BURST_E_PLAN; }
 int gpu_add_activations(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, const BurstBf16 *, BurstBf16 *) { return BURST_E_PLAN; }
 int gpu_add_rounded(BurstGpu *, cudaStream_t, int64_t, const float *, bool, BurstBf16 *) { return BURST_E_PLAN; }
+int gpu_widen(BurstGpu *, cudaStream_t, int64_t, const BurstBf16 *, float *) { return BURST_E_PLAN; }
 void gpu_part_bytes(BurstGpu *, int, size_t, size_t) {}
 int gpu_cuda_failed(BurstGpu *g, cudaError_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "CUDA: %s", call); }
 int gpu_nccl_failed(BurstGpu *g, ncclResult_t, const char *call) { return burst_fail(g->ctx, BURST_E_PLAN, "NCCL: %s", call); }

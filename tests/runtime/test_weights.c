@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { WIDE = 300, ROWS = 40, ELEMENTS = WIDE * ROWS + WIDE, UNITS = 3 };
+enum { WIDE = 300, ROWS = 70 /* more than a block of an update */, ELEMENTS = WIDE * ROWS + WIDE, UNITS = 3 };
 
 static const BurstTensor tensors[] = {{"norm.weight", 1, WIDE, 0, 0}, {"proj.weight", ROWS, WIDE, WIDE, 0.25f}};
 
@@ -89,6 +89,35 @@ static int make_and_step(BurstCtx *c, const BurstPlan *p, void *arg)
     put_together(c, p, &w, out);
     return BURST_OK;
 }
+
+/* Gradients that bf16 holds exactly, given as floats, or as a device keeps them. */
+static int step_rounded(BurstCtx *c, const BurstPlan *p, Whole *out, bool bf16)
+{
+    BurstWeights w;
+    BurstAdamW o;
+    BURST_TRY(burst_weights_make(c, p, &w));
+    for (int u = 0; u < w.units; u++) {
+        const int64_t n = burst_unit(p, u)->shard;
+        for (int64_t i = 0; i < n && burst_rank(c) * n + i < elements_of(p, u); i++)
+            w.grad[u][i] = (float)gradient_of(0, u, burst_rank(c) * n + i);
+        burst_keep_bf16(n, w.grad[u]);
+        if (!bf16)
+            continue;
+        w.grad_bf16[u] = malloc((size_t)n * sizeof **w.grad_bf16);
+        burst_round_bf16(n, w.grad[u], w.grad_bf16[u]);
+        w.grad[u] = NULL;
+    }
+    BURST_TRY(burst_update_begin(c, p, &w, 0, &out->norm, &o));
+    for (int u = 0; u < w.units; u++) {
+        burst_update_unit(c, p, &w, u, &o, NULL);
+        free(w.grad_bf16[u]);
+    }
+    put_together(c, p, &w, out);
+    return BURST_OK;
+}
+
+static int step_floats(BurstCtx *c, const BurstPlan *p, void *arg) { return step_rounded(c, p, arg, false); }
+static int step_bf16(BurstCtx *c, const BurstPlan *p, void *arg) { return step_rounded(c, p, arg, true); }
 
 static Whole *run_shape(Shape *s, int world, Body body)
 {
@@ -228,6 +257,17 @@ static void poisoned_gradients_stop(void **unused)
     assert_non_null(strstr(o.text, "the gradient's norm is not finite in step 7"));
 }
 
+static void rounded_gradients_are_read(void **unused)
+{
+    (void)unused;
+    Shape s;
+    for (int world = 1; world <= 3; world++) {
+        const Whole *right = run_shape(&s, world, step_floats), *is = run_shape(&s, world, step_bf16);
+        assert_true(fabs(is->norm / right->norm - 1) < 1e-12);
+        assert_memory_equal(is->param, right->param, sizeof is->param);
+    }
+}
+
 static void learning_rate(void **unused)
 {
     (void)unused;
@@ -249,7 +289,7 @@ int main(void)
         cmocka_unit_test(vectors_begin_as_said),
         cmocka_unit_test(first_values_ignore_the_world), cmocka_unit_test(first_values_are_normal),
         cmocka_unit_test(update_is_clipped_adamw),       cmocka_unit_test(poisoned_gradients_stop),
-        cmocka_unit_test(learning_rate),
+        cmocka_unit_test(rounded_gradients_are_read),    cmocka_unit_test(learning_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.offload = staged(i);
     c.host_optimizer = i / 3 % 2;
     c.overlap = p->tensor && draw(3);
-    c.bf16_gradients = !c.host_optimizer && !p->tensor && !c.within && i / 3 % 4 == 0;
+    c.bf16_gradients = i / 6 % 2;
     return c;
 }
 

@@ -141,11 +141,19 @@ static void reduce(Machine *m, const Op *o)
 /* Groups of ranks that share the weights. All have the same gradients here; the optimizer takes one group's. */
 static int replicas(const Machine *m) { return m->step->program->cluster.world / m->step->units.ranks; }
 
-static void all_reduce(Machine *m)
+/* Where a shard is summed, if that is not in place. */
+static void spoil_room(const Op *o, double *const *y, const int64_t *n)
+{
+    for (int64_t i = 0; o->write[1].value >= 0 && i < n[1]; i++)
+        y[1][i] = NAN;
+}
+
+static void all_reduce(Machine *m, const Op *o)
 {
     m->lost |= m->nx[0] < m->ny[0]; /* a smaller unit's */
     for (int64_t i = 0; i < m->ny[0] && !m->lost; i++)
         m->y[0][i] = m->x[0][i] * replicas(m);
+    spoil_room(o, m->y, m->ny);
 }
 
 /* What an update adds to each parameter. */
@@ -283,7 +291,7 @@ static void run_op(Machine *m, const Op *o)
     case OP_ZERO: memset(m->y[0], 0, (size_t)m->ny[0] * sizeof(double)); break;
     case OP_GATHER: gather(m, o); break;
     case OP_REDUCE: reduce(m, o); break;
-    case OP_ALL_REDUCE: all_reduce(m); break;
+    case OP_ALL_REDUCE: all_reduce(m, o); break;
     case OP_OPTIMIZER: optimizer(m, o); break;
     case OP_STAGE:
     case OP_FETCH:
@@ -464,7 +472,7 @@ static void step_one(Machine *m)
         m->nx[0] = all.nx[0];
         m->lost |= all.nx[0] < all.ny[0];
         for (int r = 0; r < m->ranks && !m->lost; r++)
-            memcpy(all.y[r][0], all.x[r][0], (size_t)all.ny[0] * sizeof(double));
+            memcpy(all.y[r][0], all.x[r][0], (size_t)all.ny[0] * sizeof(double)), spoil_room(o, all.y[r], all.ny);
         if (!m->lost)
             tensor_sum(m, all.x, all.y);
     } else if (runs) {

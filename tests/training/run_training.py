@@ -233,7 +233,11 @@ CHUNKED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queri
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "contiguous", lanes=8, mesh=(2, 4))]
 ROUNDED = [(ONE, "no"), (ONE._replace(recompute="full", chunks=3), "yes"), (Layout("ring", "keys", "zigzag", lanes=2), "no"),
            (Layout("ring", "queries", "striped", lanes=4, weights="zero2", recompute="selective"), "yes"),
-           (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero1"), "yes"), (Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3_no_sync"), "no")]
+           (Layout("burst", "keys", "zigzag", 2, 2, 4, weights="zero1"), "yes"), (Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3_no_sync"), "no"),
+           (Layout("ring", "keys", "zigzag", lanes=4, tensor=2), "yes"), (Layout("ring", "queries", "contiguous", 2, 2, 4, "full", "zero2", tensor=4), "no"),
+           (Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"), "yes"),
+           (Layout("ulysses", "keys", "striped", lanes=4, weights="zero1 within 1"), "no"), (ONE._replace(offload="optimizer"), "yes"),
+           (Layout("burst", "keys", "zigzag", nodes=2, lanes=4, tensor=2, weights="zero2 within node", offload="activations, optimizer"), "no")]
 ROUNDED_LOSS = 1e-3  # relative, bf16 gradients against fp32's in the first steps
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
@@ -258,7 +262,8 @@ DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
 UPDATED = [Layout("ring", "keys", "zigzag", data=2, lanes=2, weights="zero1"), Layout("ring", "queries", "striped", lanes=2, weights="zero2", recompute="full"),
-           Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"), Layout("ring", "keys", "zigzag", lanes=2, weights="zero2 within 1")]
+           Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"), Layout("ring", "keys", "zigzag", lanes=2, weights="zero2 within 1"),
+           Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero1 within 2", gradients="bf16")]
 SAVED = ["none", "ffn", "selective", "full", "save(o, lse, gate_up(1))", "tail(0.5)", "auto"]
 AGAIN = ["selective", "full"]
 TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "contiguous", lanes=4),
@@ -487,7 +492,7 @@ class Training:
 
     def optimizer(self):
         """Updated in the host's memory: the same losses and norms, of one sequence a step and of several, tied and untied."""
-        for layout, tied in [(ONE, "no"), (ONE._replace(recompute="full"), "yes")] + [(x, t) for x, t in zip(UPDATED, ("yes", "no", "yes", "no"))]:
+        for layout, tied in [(ONE, "no"), (ONE._replace(recompute="full"), "yes")] + list(zip(UPDATED, ("yes", "no", "yes", "no", "yes"))):
             shape = DEEP._replace(tied=tied)
             runs = [self.train(self.program(layout._replace(offload=o), NEAR_STEPS, shape)) for o in ("none", "optimizer", "activations, optimizer")]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
