@@ -431,7 +431,7 @@ static void add_plan_values(Emit *e)
     add_field(e, "predicted_seconds", "%.6g", timed && isfinite(e->found->cost.step) ? e->found->cost.step : 0.0); /* 0: none */
     add_field(e, "flops", "%.10g", e->found->cost.flops);
     add_field(e, "peak_flops", "%.6g", timed ? e->found->cost.peak : 0.0); /* 0: unknown */
-    add_field(e, "predicted_memory", "%zu", e->draft->memory.total + e->draft->memory.beside);
+    add_field(e, "predicted_memory", "%zu", device(e) ? e->draft->memory.total + e->draft->memory.beside : e->draft->memory.host);
     if (timed)
         add_field(e, "predicted_rows", "plan_predicted_rows");
     if (e->forecast)

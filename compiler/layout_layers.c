@@ -75,7 +75,8 @@ bool travel_other(const Program *p, Choice *c, int n)
 const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)p;
-    return c->of_mask || c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`", travel_names[c->travel]);
+    return c->of_mask || c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`; use `travel %s`", travel_names[c->travel],
+                                                                                    travel_names[!c->travel]);
 }
 
 static const char *travel_name(Arena *a, const Choice *c)

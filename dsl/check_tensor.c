@@ -82,8 +82,8 @@ void settle_tensor(Checker *c)
                    (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"eights of columns", m->ffn / GRANULE}}, 4,
                                               tensor->value));
     if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
-        diag_error(c->diags, p->layout.within.span, "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer",
-                   (long long)p->layout.within.value, (long long)tensor->value);
+        diag_error(c->diags, p->layout.within.span, "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer; use `within %lld`",
+                   (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
     p->tensor = (int)tensor->value;
     p->model.heads /= p->tensor;
     p->key_copies = m->kv_heads < p->tensor ? p->tensor / m->kv_heads : 0;

@@ -273,6 +273,7 @@ TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
 SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
+COPIED = ("x", "o", "lse")
 QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys", "contiguous", lanes=4), Layout("ring", "keys", "striped", lanes=8)]
 SAMPLE = 11
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
@@ -435,6 +436,24 @@ class Training:
         if not self.args.all:
             layouts = layouts[5 :: 31]
         self.agree(layouts, shape=MASKS)
+        for world in (ONE, QUERIED[2]):
+            for rule, words in (("selective", COPIED), ("full", ("x",))):
+                for queries in (False, True):
+                    self.copied(world._replace(token_chunks=3, queries=queries, offload="activations", recompute=rule), words)
+
+    def copied(self, layout, words):
+        """A sequence stages and fetches what layers save, in fp32, but the last layer's; a program that plans more of it ends."""
+        width = {"x": 24, "o": 8 * MASKS.heads, "lse": MASKS.heads}
+        source = self.program(layout, NEAR_STEPS, MASKS).with_suffix(".c")
+        wrong = source.with_name("copied_" + source.name)
+        wrong.write_text(re.sub(r"(#define PLAN_COPIED_BYTES INT64_C\()\d+", r"\g<1>1", source.read_text()))
+        done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
+        said = re.search(r"a sequence staged (\d+) bytes and fetched (\d+); the plan has", done.stderr)
+        require(said and done.returncode == 1, f"{layout}: other bytes than the plan's go unnoticed\n{done.stderr}")
+        ranks = layout.nodes * layout.lanes
+        right = {(len(MASKS.masks) - 1) * tokens * 4 * sum(width[w] for w in words) for tokens in (SEQUENCE // ranks, -(-SEQUENCE // ranks))}
+        print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
+        require(said[1] == said[2] and int(said[1]) in right, f"{layout}: {said[0]}, not {right}")
 
     def overlapped(self, layout):
         """What is done in another order is done with the same numbers."""
