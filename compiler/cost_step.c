@@ -109,7 +109,7 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     simulated->target = p->cluster.target;
     StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
     const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
-    m.step = step_make(a, simulated, c, part ? part : &even, units, 0);
+    m.step = step_make(a, simulated, c, part ? part : &even, units, 0, 0);
     m.ops = step_unroll(a, m.step, &m.op);
     add_rank_kinds(a, &m, c, part, own);
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -169,11 +169,16 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     return in;
 }
 
-/* Of a chunk of the queries, each with as many pairs as the others. */
+/* Of a chunk of the queries, each with as many pairs as the others. Keys are exchanged with the first and their gradients with the last: of
+ * these too each chunk has a share. */
 static void share_queries(AttentionInput *in, int chunks)
 {
-    for (int i = 0; i < in->schedule->trace.n * in->ranks; i++)
+    for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
+        const double exchanged = in->schedule->trace.at[i / in->ranks].node->kind == N_EXCHANGE ? chunks : 1;
         in->seconds[i] /= chunks;
+        in->bytes[i] /= exchanged;
+        in->received[i] /= exchanged;
+    }
 }
 
 static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)

@@ -157,6 +157,8 @@ static void emit_shares(Emit *e)
         {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the later pools are backward's"},
     };
     add_constants(e, row, countof(row));
+    if (device(e) && choice_chunks_queries(c))
+        emit_output_rows(e);
 }
 
 static void emit_sizes(Emit *e)
@@ -286,7 +288,7 @@ static bool queries_alone(const Emit *e, const Pool *pool)
 
 static void emit_buffer(Emit *e, const Buffer *b)
 {
-    const char *in_scratch = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_SCRATCH + %" PRId64 ")", b->at);
+    const char *in_scratch = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s + %" PRId64 ")", b->keys ? "KEYS" : "SCRATCH", b->at);
     if (b->pool)
         emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
                   (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], queries_alone(e, b->pool) ? "1" : "PLAN_PARTS",

@@ -113,6 +113,15 @@ void emit_tensors(Emit *e)
                         e->draft->units.at[u].tensor[t].offset);
 }
 
+/* Whether all rows of attention's output are there, and of its statistics, or those of one chunk of queries. */
+void emit_output_rows(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    const Dim o = s->values.at[step_value(s, "o")].dim[0], lse = s->values.at[step_value(s, "lse")].dim[1];
+    text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of queries */\n#define PLAN_LSE_ROWS %d\n",
+                o != DIM_CHUNK, lse != DIM_CHUNK);
+}
+
 /* Where the optimizer finds gradients and leaves rounded parameters. */
 void emit_shards(Emit *e)
 {

@@ -71,7 +71,8 @@ static bool moves_queries(const Choice *c)
 /* Why attention can't go through chunks of queries: a schedule runs once for each, so queries and what is summed for them stay at home. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
-    return choice_exchanges(c) ? "`token chunks` with `attention` is not planned yet with an all-to-all; use a ring, or leave `attention` out" :
+    return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `attention` is not planned where one direction "
+           "alone exchanges heads; let both, as usp does, or leave `attention` out" :
            choice_pieces(c) > 1 ? "`token chunks` with `attention` is not planned yet with pieces of keys; use a schedule without, or leave `attention` out" :
            moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
@@ -114,6 +115,6 @@ const char *token_chunks_text(Arena *a, const Choice *c)
 
 const char *token_chunks_frees(const Choice *c)
 {
-    return choice_chunks_queries(c) ? NULL : c->token_chunks > 1 ? (choice_exchanges(c) || moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
+    return choice_chunks_queries(c) ? NULL : c->token_chunks > 1 ? (moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
            "`token chunks auto` computes all but attention for some of the tokens at a time";
 }

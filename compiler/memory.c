@@ -46,6 +46,14 @@ void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const ch
         m->scratch[i] += directions >> i & 1 ? (int64_t)bytes : 0;
 }
 
+void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape, int64_t elements)
+{
+    const size_t bytes = round_up((size_t)elements * size, (size_t)m->program->target->align);
+    *vec_push(m->arena, &m->rows) = (Buffer){.name = name, .type = type, .shape = shape, .elements = elements, .copies = 1, .bytes = bytes,
+                                             .device = m->program->target->device_memory, .at = m->keys, .keys = true};
+    m->keys += (int64_t)bytes;
+}
+
 static void add_chunks(MemoryMaker *m)
 {
     int64_t ranks = m->choice->ranks, chunks = choice_chunks(m->choice), tokens = m->program->sequence;
@@ -55,7 +63,8 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     if (m->queries && !m->program->target->device_memory)
-        add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]", (m->queries + BURST_TILE - 1) / BURST_TILE);
+        add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]",
+                    m->of[0].shares * ((m->queries / m->of[0].shares + BURST_TILE - 1) / BURST_TILE));
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (m->choice->ranges)
         add_array(m, "pair_tiles", "BurstPairTiles", sizeof(BurstPairTiles), m->program->mask_count, "[query chunk][key chunk], tiles of both",
@@ -159,9 +168,9 @@ Memory memory_make(Arena *a, const Draft *d)
     const Partition *part = d->partition;
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .draft = d, .n = part->max_tokens};
     m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
-    m.queries = choice_chunks_queries(c) ? tokens_in_chunk(m.n, c->token_chunks) : 0;
     for (int i = 0; i < 2; i++)
         m.of[i] = row_sizes(p, c, part, i);
+    m.queries = choice_chunks_queries(c) ? m.of[0].shares * tokens_in_chunk(m.n, c->token_chunks) : 0;
     add_chunks(&m);
     add_live(&m);
     add_batch(&m);
@@ -176,7 +185,7 @@ Memory memory_make(Arena *a, const Draft *d)
         add_pools(&m);
     const int channels = draft_channels(d) ? draft_channels(d) : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
-                    .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
+                    .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1], .keys = m.keys,
                     .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels) : 0};
 }
 

@@ -12,18 +12,20 @@ typedef struct MemoryMaker {
     const Program *program;
     const Choice *choice;
     const Draft *draft; /* its schedules */
-    int64_t queries; /* tokens of this rank's that attention has at a time */
+    int64_t queries; /* tokens that attention has at a time, of this rank and of those that share heads with it; 0: all of them */
     int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;
     bool on_device; /* where the rows that are added now lie */
     size_t host, device;
     int64_t scratch[2]; /* of attention: forward, backward */
+    int64_t keys; /* and what stays from one chunk of queries to the next */
 } MemoryMaker;
 
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
 void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
                  int64_t elements);
+void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, const char *shape, int64_t elements); /* from one chunk of queries to the next */
 RowSizes most_rows(const MemoryMaker *m); /* of both directions */
 void add_shares(MemoryMaker *m, const Partition *part); /* of head parallelism */
 void add_device(MemoryMaker *m, const Partition *part); /* a rank's device buffers, pools aside */

@@ -46,6 +46,10 @@ static void add_inputs(MemoryMaker *m)
     };
     for (int i = 0; i < countof(row); i++)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
+    if (m->queries && choice_exchanges(m->choice)) {
+        add_buffers(m, "query_positions", "int32_t", sizeof(int32_t), 1, "[tokens of all that share heads], by chunks of queries", m->of[0].tokens);
+        add_buffers(m, "query_values", "int32_t", sizeof(int32_t), 1, "[tables][tokens of all that share heads]", tables ? tables * m->of[0].tokens : 1);
+    }
 }
 
 /* Lists of live tiles of one launch, made before it: of a chunk of queries with one of keys, or with its pieces. */
@@ -69,7 +73,7 @@ void add_device(MemoryMaker *m, const Partition *part)
         add_shares(m, part);
     if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1) /* else one pair gives the output */
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
-                    f->tokens * f->heads * m->program->model.head_dim);
+                    (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.head_dim);
     if (choice_keeps_tail(m->choice))
         add_scratch(m, FORWARD, "lse_rest", "float", FP32, 1, "[heads][tokens], lse of tokens that are attended again", f->tokens * f->heads);
 }

@@ -63,14 +63,17 @@ static RowSizes share_rows(const MemoryMaker *m)
     return m->of[phase_of(m->choice, true)->exchanges];
 }
 
-typedef struct ShareRow { const char *name, *type, *shape; int64_t elements; unsigned directions; } ShareRow;
+typedef struct ShareRow { const char *name, *type, *shape; int64_t elements; unsigned directions; bool keys; } ShareRow;
 
 static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (row[i].directions)
-            add_scratch(m, row[i].directions, row[i].name, row[i].type, strcmp(row[i].type, "float") == 0 ? FP32 : BF16, 1, row[i].shape,
-                        row[i].elements);
+    for (int i = 0; i < n; i++) {
+        const size_t size = strcmp(row[i].type, "float") == 0 ? FP32 : BF16;
+        if (row[i].keys && m->queries)
+            keep_keys(m, row[i].name, row[i].type, size, row[i].shape, row[i].elements);
+        else if (row[i].directions)
+            add_scratch(m, row[i].directions, row[i].name, row[i].type, size, 1, row[i].shape, row[i].elements);
+    }
 }
 
 /* The directions that exchange, of these. */
@@ -85,20 +88,20 @@ static unsigned exchanged(const MemoryMaker *m, unsigned directions)
 static void add_host_shares(MemoryMaker *m)
 {
     const RowSizes h = share_rows(m);
-    const int64_t rows = h.tokens * h.heads, wide = rows * m->program->model.head_dim;
+    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, wide = rows * m->program->model.head_dim;
     const int64_t narrow = h.tokens * h.kv_heads * m->program->model.head_dim;
     const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", wide, both},
-        {"xk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both},
-        {"xv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both},
+        {"xk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both, true},
+        {"xv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, both, true},
         {"xlse", "float", "[tokens of all][heads of a share]", rows, both},
         {"xo", "float", "[tokens of all][heads of a share][head_dim]", wide, forward},
         {"xdelta", "float", "[tokens of all][heads of a share]", rows, backward},
         {"xdo", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
         {"xdq", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
-        {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward},
-        {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward},
+        {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
+        {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
         {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? m->n * h.kv_heads * m->program->model.head_dim : 1,
          backward ? backward : forward},
     };
@@ -114,18 +117,20 @@ static Packing packing_of(const MemoryMaker *m, const Partition *part, int me)
     const Choice *c = m->choice;
     const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
     const int64_t n = part->of[me].tokens, sequence = row_tokens(c, part, shares, me);
+    const int64_t queries = m->queries ? m->queries / shares : n, all = m->queries ? m->queries : sequence;
     const Share mine = share_of(d, shares, lane);
     Packing in = {0}, out = {0};
     for (int i = 0; i < shares; i++) {
         const Share share = share_of(d, shares, i);
         const int64_t tokens = part->of[choice_member(c, me, i)].tokens;
+        const int64_t its = m->queries ? queries : tokens;
         if (i == lane)
             continue;
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
-        in.q += 2 * burst_gpu_packing(share.heads * vector, n, d->heads * vector) +
-                2 * burst_gpu_packing(tokens * FP32, mine.heads, sequence * FP32);
+        in.q += 2 * burst_gpu_packing(share.heads * vector, queries, d->heads * vector) +
+                2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
         in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, n, d->kv_heads * vector);
-        out.q += burst_gpu_packing(tokens * gradient, mine.heads, sequence * gradient);
+        out.q += burst_gpu_packing(its * gradient, mine.heads, all * gradient);
         out.kv += 2 * burst_gpu_packing(tokens * gradient, mine.kv_heads - mine.again, sequence * gradient);
     }
     return (Packing){greater(in.q, out.q), greater(in.kv, out.kv)};
@@ -146,18 +151,18 @@ static void add_packing(MemoryMaker *m, const Partition *part)
 static void add_device_shares(MemoryMaker *m, const Partition *part)
 {
     const RowSizes h = share_rows(m);
-    const int64_t rows = h.tokens * h.heads, kv_rows = h.tokens * h.kv_heads, width = m->program->model.head_dim;
+    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, kv_rows = h.tokens * h.kv_heads, width = m->program->model.head_dim;
     const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width, both},
         {"xo", "BurstBf16", "[tokens of all][heads of a share][head_dim]; in backward dO", rows * width, both},
-        {"xk", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both},
-        {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both},
+        {"xk", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
+        {"xv", "BurstBf16", "[tokens of all][key heads of a share][head_dim]", kv_rows * width, both, true},
         {"xlse", "float", "[heads of a share][tokens of all]", rows, both},
         {"xdelta", "float", "[heads of a share][tokens of all]", rows, backward},
         {"xdq", "float", "[heads of a share][tokens of all][head_dim]", rows * width, backward},
-        {"xdk", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward},
-        {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward},
+        {"xdk", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
+        {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
         {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * h.again * m->n * width),
          backward ? backward : both},
     };

@@ -330,12 +330,13 @@ typedef struct Buffer {
     size_t bytes;      /* of all copies, each rounded up to 64, or 256 on a device */
     bool device;       /* on the rank's GPU, else in its arena on the host */
     const Pool *pool;  /* slots of a pool: `name` is the pool's */
-    int64_t at;        /* bytes from the begin of attention's scratch; -1: taken by itself */
+    int64_t at;        /* bytes from the begin of attention's scratch, or of its keys; -1: taken by itself */
+    bool keys;         /* stays from one chunk of queries to the next */
 } Buffer;
 /* total: where the rank computes, host or device; host: its arena. beside: what a device gives to drivers and libraries.
  * staged: of the host's memory, what the step's values take there beside all that; of a program for CPUs inside host too.
  * scratch: bytes of attention's. flow: the step's values with their places, which total and host count. */
-typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, staged; int64_t scratch; const struct Flow *flow; } Memory;
+typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, staged; int64_t scratch, keys; const struct Flow *flow; } Memory;
 /* ---- plan/step_model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */

@@ -22,7 +22,7 @@ typedef struct Parted { Choice choice; const Partition *partition; PairCounts **
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* What the values of a step take, by all that they depend on; unpacked: as of Flow. */
-typedef struct Room { Choice choice; int64_t tokens, scratch, packed, host, state, host_state; bool unpacked; } Room;
+typedef struct Room { Choice choice; int64_t tokens, scratch, keys, packed, host, state, host_state; bool unpacked; } Room;
 
 typedef struct Searcher {
     Arena *arena;

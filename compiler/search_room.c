@@ -37,7 +37,7 @@ static const Room *known_room(const Searcher *s, const Draft *t)
 {
     for (int i = 0; i < s->rooms.n; i++) {
         const Room *r = &s->rooms.at[i];
-        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && step_same(&r->choice, &t->choice) &&
+        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
             (!r->unpacked || surely_too_large(s->program, &t->memory, r->packed)))
             return r;
     }
@@ -60,20 +60,20 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     const Room *known = stays ? NULL : known_room(s, t);
     if (known)
         return flow_of(a, known);
-    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch));
+    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch, t->memory.keys));
     f->unpacked = s->cuts && !stays && surely_too_large(s->program, &t->memory, f->live_peak);
     if (f->unpacked)
         f->packed = f->live_peak, f->host = f->host_peak;
     else
         step_pack(a, f, t->program->target->align);
-    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, f->packed, f->host, f->state, f->host_state, f->unpacked};
+    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, f->unpacked};
     return f;
 }
 
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;
-    const size_t least = t->memory.total + t->memory.beside - (size_t)t->memory.scratch;
+    const size_t least = t->memory.total + t->memory.beside - (size_t)(t->memory.scratch + t->memory.keys);
     const bool large = (double)least > cluster_least_memory(c)->memory || (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;
 }

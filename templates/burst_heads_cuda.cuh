@@ -16,6 +16,11 @@
 #include "burst_state_cuda.cuh"
 #include "burst_heads.h"
 
+#ifndef PLAN_O_ROWS /* attention has all queries at once */
+#define PLAN_O_ROWS 0
+#define PLAN_LSE_ROWS 0
+#endif
+
 /* Bytes a token and head of each part of what travels. */
 static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
     /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 4, 4},
@@ -66,12 +71,18 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
     return s->by_heads ? plan_share_heads(keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me)) : all;
 }
 
-/* Tokens of the chunks of all that share heads with the rank: what chunk c stands for by heads. */
-static inline int64_t plan_row_tokens(const PlanState *s, int rank)
+/* Of a rank's keys, or of its queries that are attended. */
+static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
+{
+    return (keys ? s->key : s->chunk)[rank].tokens;
+}
+
+/* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c stands for by heads. */
+static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
 {
     int64_t tokens = 0;
-    for (int i = 0; i < PLAN_SHARES; i++)
-        tokens += s->chunk[plan_member(rank, i)].tokens;
+    for (int i = 0; i < chunks; i++)
+        tokens += plan_tokens_in(s, plan_member(rank, i), keys);
     return tokens;
 }
 
@@ -84,18 +95,23 @@ static inline int plan_chunk_at(int at)
 
 static inline BurstTokens plan_tokens_of(const PlanState *s, int tensor, int chunk)
 {
-    (void)tensor;
+    const bool keys = plan_of_keys(tensor);
     if (!s->by_heads)
-        return s->tokens[chunk];
-    BurstTokens t = s->tokens[plan_member(chunk, 0)];
-    t.n = (int)plan_row_tokens(s, chunk);
+        return keys ? s->key_tokens[chunk] : s->tokens[chunk];
+#ifdef PLAN_QUERY_CHUNKS
+    if (!keys)
+        return s->queries;
+#endif
+    BurstTokens t = s->key_tokens[plan_member(chunk, 0)];
+    t.n = (int)plan_row_tokens(s, chunk, PLAN_SHARES, keys);
     return t;
 }
 
 static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
 {
-    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk) : s->chunk[chunk].tokens;
-    return plan_part_width[tensor][part] * plan_heads(s, plan_of_keys(tensor)).count * tokens;
+    const bool keys = plan_of_keys(tensor);
+    const int64_t tokens = s->by_heads ? plan_row_tokens(s, chunk, PLAN_SHARES, keys) : plan_tokens_in(s, chunk, keys);
+    return plan_part_width[tensor][part] * plan_heads(s, keys).count * tokens;
 }
 
 /* Of the largest chunk of any rank. */
@@ -146,7 +162,19 @@ typedef struct PlanPart {
     int heads;  /* PLAN_QUERY_HEADS, ... */
     int64_t width; /* bytes of a token and head */
     int64_t row;   /* bytes of a token at home, where it is [tokens][heads]; 0: it is [heads][tokens] */
+    int64_t before; /* bytes of each token of the chunks of queries before this one, which lie before it at home; 0: none do */
 } PlanPart;
+
+/* Where a chunk lies at its home, behind the place that it has at this rank's: others have as many tokens before it as are theirs. */
+static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int chunk)
+{
+#ifdef PLAN_QUERY_CHUNKS
+    return x->before * (plan_query_begin(s->key[chunk].tokens, s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
+#else
+    (void)s, (void)x, (void)chunk;
+    return 0;
+#endif
+}
 
 /* The block of a chunk and a rank's share, where it lies. */
 typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
@@ -154,17 +182,19 @@ typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
 static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
     const PlanHeads h = plan_share_heads(x->heads, lane);
-    const int64_t n = s->chunk[chunk].tokens;
+    const int64_t n = plan_tokens_in(s, chunk, x->heads != PLAN_QUERY_HEADS);
+    char *home = (char *)x->home + plan_home_apart(s, x, chunk);
     if (x->row)
-        return PlanBlock{(char *)x->home + h.first * x->width, h.count * x->width, n, x->row};
-    return PlanBlock{(char *)x->home + h.first * n * x->width, n * x->width, h.count, n * x->width};
+        return PlanBlock{home + h.first * x->width, h.count * x->width, n, x->row};
+    return PlanBlock{home + h.first * n * x->width, n * x->width, h.count, n * x->width};
 }
 
 static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
     const PlanHeads h = plan_share_heads(x->heads, lane);
-    const int64_t n = s->chunk[chunk].tokens, all = plan_row_tokens(s, chunk);
-    const int64_t begin = s->chunk[chunk].position - s->chunk[plan_member(chunk, 0)].position;
+    const bool keys = x->heads != PLAN_QUERY_HEADS;
+    const int64_t n = plan_tokens_in(s, chunk, keys), all = plan_row_tokens(s, chunk, PLAN_SHARES, keys);
+    const int64_t begin = plan_row_tokens(s, chunk, plan_lane(chunk), keys);
     if (x->row)
         return PlanBlock{(char *)x->share + begin * h.count * x->width, h.count * x->width, n, h.count * x->width};
     return PlanBlock{(char *)x->share + (h.at * all + begin) * x->width, n * x->width, h.count,
@@ -214,18 +244,20 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
 }
 
-/* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
+/* Q: queries (in backward with dO, delta and lse); KV: keys and values, once for all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM; /* bf16 */
-    const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[2], share[2], PLAN_QUERY_HEADS, 4, 0},
-                          {home[3], share[3], PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector},
-                           {home[1], share[1], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector}};
+    const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, 0},
+                          {home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, 0},
+                          {home[2], share[2], PLAN_QUERY_HEADS, 4, 0, 0},
+                          {home[3], share[3], PLAN_QUERY_HEADS, 4, 0, 0}};
+    const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector, 0},
+                           {home[1], share[1], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector, 0}};
     burst_doing(c, "all-to-all, tokens to heads");
+    if (tensor == BURST_T_KV && s->adds)
+        return BURST_OK;
     if (tensor == BURST_T_KV)
         return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
     return plan_exchange(s, channel, tensor, q, home[1] ? 4 : 1, true, s->buffer.pack_q, PLAN_PACK_Q);
@@ -233,18 +265,20 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
 
 static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 
-/* O with lse, dQ, dKV. Packing memory serves both ways: no output leaves before all inputs have been attended. */
+/* O with lse, dQ; dKV, when all chunks of queries have added to it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
     float *const sum_v = s->buffer.xsum + plan_agains(PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector},
-                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0}};
-    const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0};
-    const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0},
-                            {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0}};
+    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, PLAN_O_ROWS * PLAN_HEADS * vector},
+                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0, PLAN_LSE_ROWS * PLAN_HEADS * 4}};
+    const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0, 0};
+    const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
+                            {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
     BURST_TRY(plan_launch(c, s));
+    if (tensor == BURST_T_DKV && s->more)
+        return BURST_OK;
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
         BURST_TRY(plan_attend_end(c, s));
@@ -318,6 +352,8 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_bytes(s, BURST_T_DQ, 0, s->me)));
+    if (s->adds)
+        return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_bytes(s, BURST_T_DKV, 0, s->me)));
     return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_bytes(s, BURST_T_DKV, 1, s->me));
 }

@@ -30,12 +30,18 @@ static inline int plan_first_head(int lane, bool keys)
     return keys ? plan_kv0(lane) : plan_head0(lane);
 }
 
+/* Of a rank's keys, or of its queries that are attended. */
+static inline int64_t plan_tokens_in(const PlanState *s, int rank, bool keys)
+{
+    return (keys ? s->key : s->chunk)[rank].tokens;
+}
+
 /* Tokens of the first chunks of those that share heads with the rank: of all of them, those that chunk c stands for by heads. */
-static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks)
+static inline int64_t plan_row_tokens(const PlanState *s, int rank, int chunks, bool keys)
 {
     int64_t tokens = 0;
     for (int i = 0; i < chunks; i++)
-        tokens += s->chunk[plan_member(rank, i)].tokens;
+        tokens += plan_tokens_in(s, plan_member(rank, i), keys);
     return tokens;
 }
 
@@ -43,8 +49,8 @@ static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part,
 {
     const bool keys = plan_of_keys(tensor);
     if (!s->by_heads)
-        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * s->chunk[chunk].tokens;
-    return plan_part_width[tensor][part] * plan_share_heads(plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES);
+        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * plan_tokens_in(s, chunk, keys);
+    return plan_part_width[tensor][part] * plan_share_heads(plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
 }
 
 /* Of the largest chunk of any rank. */
@@ -77,9 +83,9 @@ static inline BurstAttend plan_pair_heads(const PlanState *s)
 }
 
 /* Of what lies at `at` chunk by chunk: the i-th chunk. */
-static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, int64_t floats_a_token)
+static inline float *plan_at_member(const PlanState *s, const float *at, int chunk, int i, bool keys, int64_t floats_a_token)
 {
-    return at ? (float *)(uintptr_t)at + plan_row_tokens(s, chunk, i) * floats_a_token : NULL;
+    return at ? (float *)(uintptr_t)at + plan_row_tokens(s, chunk, i, keys) * floats_a_token : NULL;
 }
 
 /* The pair of the i-th chunk that q stands for and the j-th that kv does. */
@@ -88,18 +94,18 @@ static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all,
     const int64_t rows = all->q_heads, wide = rows * PLAN_HEAD_DIM, narrow = (int64_t)all->kv_heads * PLAN_HEAD_DIM;
     BurstAttend a = *all;
     a.qc = &s->chunk[plan_member(q, i)];
-    a.kc = &s->chunk[plan_member(kv, j)];
-    a.q = plan_at_member(s, a.q, q, i, wide);
-    a.o = plan_at_member(s, a.o, q, i, wide);
-    a.d_o = plan_at_member(s, a.d_o, q, i, wide);
-    a.dq = plan_at_member(s, a.dq, q, i, wide);
-    a.lse = plan_at_member(s, a.lse, q, i, rows);
-    a.lse_rest = plan_at_member(s, a.lse_rest, q, i, rows);
-    a.delta = plan_at_member(s, a.delta, q, i, rows);
-    a.k = plan_at_member(s, a.k, kv, j, narrow);
-    a.v = plan_at_member(s, a.v, kv, j, narrow);
-    a.dk = plan_at_member(s, a.dk, kv, j, narrow);
-    a.dv = plan_at_member(s, a.dv, kv, j, narrow);
+    a.kc = &s->key[plan_member(kv, j)];
+    a.q = plan_at_member(s, a.q, q, i, false, wide);
+    a.o = plan_at_member(s, a.o, q, i, false, wide);
+    a.d_o = plan_at_member(s, a.d_o, q, i, false, wide);
+    a.dq = plan_at_member(s, a.dq, q, i, false, wide);
+    a.lse = plan_at_member(s, a.lse, q, i, false, rows);
+    a.lse_rest = plan_at_member(s, a.lse_rest, q, i, false, rows);
+    a.delta = plan_at_member(s, a.delta, q, i, false, rows);
+    a.k = plan_at_member(s, a.k, kv, j, true, narrow);
+    a.v = plan_at_member(s, a.v, kv, j, true, narrow);
+    a.dk = plan_at_member(s, a.dk, kv, j, true, narrow);
+    a.dv = plan_at_member(s, a.dv, kv, j, true, narrow);
     return a;
 }
 
@@ -107,7 +113,7 @@ static inline BurstAttend plan_member_pair(PlanState *s, const BurstAttend *all,
 static inline void plan_run_pair(PlanState *s, BurstAttend a, int q, int kv, void (*run)(const BurstAttend *a))
 {
     a.qc = &s->chunk[q];
-    a.kc = &s->chunk[kv];
+    a.kc = &s->key[kv];
     if (!s->by_heads)
         run(&a);
     for (int i = 0; i < PLAN_SHARES && s->by_heads; i++)
@@ -126,18 +132,18 @@ typedef struct PlanShare { float *by_tokens, *by_heads; int64_t width; bool keys
 
 static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->by_heads + plan_row_tokens(s, s->me, lane) * x->width * plan_share_heads(plan_lane(s->me), x->keys);
+    return x->by_heads + plan_row_tokens(s, s->me, lane, x->keys) * x->width * plan_share_heads(plan_lane(s->me), x->keys);
 }
 
 static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->by_tokens + (int64_t)plan_first_head(lane, x->keys) * s->n * x->width;
+    return x->by_tokens + plan_first_head(lane, x->keys) * plan_tokens_in(s, s->me, x->keys) * x->width;
 }
 
 /* Of the chunk of one lane, the heads of another. */
 static inline size_t plan_share_bytes(const PlanState *s, const PlanShare *x, int chunk, int heads)
 {
-    return (size_t)(s->chunk[plan_member(s->me, chunk)].tokens * x->width * plan_share_heads(heads, x->keys)) * sizeof(float);
+    return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width * plan_share_heads(heads, x->keys)) * sizeof(float);
 }
 
 static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const PlanShare *x, bool to_heads)
@@ -195,20 +201,20 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     return BURST_OK;
 }
 
-/* Q: queries (in backward with dO, delta and lse); KV: keys and values. */
+/* Q: queries (in backward with dO, delta and lse); KV: keys and values, once for all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i]; i++) {
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) && s->adds); i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
         BURST_TRY(plan_exchange(c, s, channel, &x, true));
     }
     return BURST_OK;
 }
 
-/* O with lse, dQ; dKV. */
+/* O with lse, dQ; dKV, when all chunks of queries have added to it. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i]; i++) {
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) && s->more); i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
         BURST_TRY(x.keys ? plan_exchange_sums(c, s, channel, &x) : plan_exchange(c, s, channel, &x, false));
     }
@@ -256,8 +262,8 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     memset(s->buffer.xdq, 0, (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdk, 0, (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdv, 0, (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+    memset(s->buffer.xdk, 0, s->adds ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdv, 0, s->adds ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
     return BURST_OK;
 }
 #endif

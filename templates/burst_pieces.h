@@ -20,6 +20,24 @@ static inline int64_t plan_piece_begin(int64_t tokens, int piece)
     return tokens * piece / PLAN_PIECES;
 }
 
+#ifdef PLAN_QUERY_CHUNKS
+/* The first of so many queries that is of this chunk of them, as the step's loops have it. */
+static inline int64_t plan_query_begin(int64_t tokens, int chunk)
+{
+    return tokens * chunk / PLAN_QUERY_CHUNKS;
+}
+
+/* Whose queries a rank attends: its own, and those of the ranks that share heads with it. */
+#ifdef PLAN_SHARES
+#define PLAN_QUERY_RANKS PLAN_SHARES
+static inline int plan_member(int rank, int i);
+static inline int plan_query_rank(int me, int i) { return plan_member(me, i); }
+#else
+#define PLAN_QUERY_RANKS 1
+static inline int plan_query_rank(int me, int i) { return me + i; }
+#endif
+#endif
+
 static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, int chunk)
 {
     return plan_of_keys(tensor) ? &s->key[chunk] : &s->chunk[chunk];

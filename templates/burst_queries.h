@@ -4,25 +4,25 @@
 #ifndef BURST_QUERIES_H
 #define BURST_QUERIES_H
 
-/* o and lse of `rows` queries from the first-th on. */
-static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int64_t first, int64_t rows, const BurstAct *q, const BurstAct *k,
-                                      const BurstAct *v, BurstAct *o, float *lse)
+/* o and lse of the chunk's queries. */
+static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q, const BurstAct *k, const BurstAct *v,
+                                      BurstAct *o, float *lse)
 {
-    const PlanQueries all = plan_take_queries(s, first, rows);
+    PlanQueries all;
+    plan_take_queries(s, chunk, &all);
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
     plan_put_queries(s, &all);
     return BURST_OK;
 }
 
 /* Their dq, and what they add to dk and dv, which the first chunk begins. */
-static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, int64_t first, int64_t rows, const BurstAct *q,
-                                           const BurstAct *k, const BurstAct *v, const float *lse, const BurstAct *d_o, const float *delta,
-                                           float *dq, float *dk, float *dv)
+static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q, const BurstAct *k,
+                                           const BurstAct *v, const float *lse, const BurstAct *d_o, const float *delta, float *dq, float *dk,
+                                           float *dv)
 {
-    const PlanQueries all = plan_take_queries(s, first, rows);
-    s->adds = chunk > 0;
+    PlanQueries all;
+    plan_take_queries(s, chunk, &all);
     BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
-    s->adds = false;
     plan_put_queries(s, &all);
     return BURST_OK;
 }

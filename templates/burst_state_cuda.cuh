@@ -78,7 +78,9 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
-    bool adds;  /* to gradients of keys that are there: of queries before these */
+    bool adds;  /* keys and sums of their gradients are there: of queries before these */
+    bool more;  /* queries come after these, which add to the same sums */
+    int query_chunk; /* these, of all chunks of queries */
     int turn;   /* among these ranks */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
@@ -94,6 +96,7 @@ typedef struct PlanState {
 #ifdef PLAN_SHARES
     bool by_heads; /* chunks of the direction that runs: shares of the heads, for all that share them */
     PlanSlot share[BURST_TENSORS]; /* the rank's own of these */
+    BurstTokens queries; /* of all that share heads, the chunk of queries that is attended */
 #endif
     PlanBuffers buffer;
 } PlanState;
@@ -117,6 +120,30 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 /* ---- set-up ---- */
 
 static inline int plan_chunk_at(int at);
+
+#if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
+/* The first token of a chunk of queries among those of all that share heads, where they lie chunk by chunk. */
+static inline int64_t plan_row_begin(const PlanState *s, int chunk)
+{
+    int64_t begin = 0;
+    for (int i = 0; i < PLAN_SHARES; i++)
+        begin += plan_query_begin(s->key[plan_member(s->me, i)].tokens, chunk);
+    return begin;
+}
+
+/* Positions of the queries of all that share heads, chunk by chunk, through what the host has for those of all tokens. */
+static inline int plan_row_positions(PlanState *s)
+{
+    int32_t *position = s->buffer.positions32;
+    for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++)
+        for (int i = 0; i < PLAN_SHARES; i++) {
+            const BurstChunk *of = &s->key[plan_member(s->me, i)];
+            for (int64_t j = plan_query_begin(of->tokens, chunk); j < plan_query_begin(of->tokens, chunk + 1); j++)
+                *position++ = (int32_t)of->position[j];
+        }
+    return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)plan_row_begin(s, PLAN_QUERY_CHUNKS) * sizeof(int32_t), s->buffer.query_positions);
+}
+#endif
 
 /* The chunks of keys of rank r on the device, whose own tokens are there. */
 static inline void plan_key_tokens(PlanState *s, int r)
@@ -164,7 +191,22 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_tokens(s, i);
     }
     plan_own_tokens(c, s);
-    return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions);
+    BURST_TRY(burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t), s->buffer.device_positions));
+#if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
+    return plan_row_positions(s);
+#else
+    return BURST_OK;
+#endif
+}
+
+/* Of the table that is on the device, values at n positions. */
+static inline int plan_gather_table(BurstCtx *c, PlanState *s, int n, const int32_t *position, int32_t *to)
+{
+    if (n == 0)
+        return BURST_OK;
+    burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(n, position, s->buffer.device_table, to);
+    PLAN_CUDA(cudaGetLastError());
+    return BURST_OK;
 }
 
 /* Table values of a batch, in every chunk's local order. */
@@ -172,14 +214,12 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
 {
     for (int t = 0; t < PLAN_TABLES; t++) {
         BURST_TRY(burst_gpu_upload(s->exec, tables->table[t], PLAN_SEQUENCE * sizeof(int32_t), s->buffer.device_table));
-        for (int i = 0; i < PLAN_GROUP; i++) {
-            const int n = s->tokens[i].n;
-            if (n == 0)
-                continue;
-            burst_gather_table_kernel<<<(n + 255) / 256, 256, 0, burst_gpu_compute(s->exec)>>>(
-                n, s->tokens[i].position, s->buffer.device_table, (int32_t *)s->tokens[i].table[t]);
-            PLAN_CUDA(cudaGetLastError());
-        }
+        for (int i = 0; i < PLAN_GROUP; i++)
+            BURST_TRY(plan_gather_table(c, s, s->tokens[i].n, s->tokens[i].position, (int32_t *)s->tokens[i].table[t]));
+#if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
+        BURST_TRY(plan_gather_table(c, s, (int)plan_row_begin(s, PLAN_QUERY_CHUNKS), s->buffer.query_positions,
+                                    s->buffer.query_values + t * PLAN_ROW_TOKENS));
+#endif
     }
     return BURST_OK;
 }
@@ -191,24 +231,44 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 }
 
 #ifdef PLAN_QUERY_CHUNKS
-typedef struct PlanQueries { int64_t n; BurstTokens tokens; } PlanQueries;
+typedef struct PlanQueries { int64_t n[PLAN_QUERY_RANKS]; BurstTokens tokens; } PlanQueries;
 
-/* This rank's queries are `rows` from the first-th on. Returns what they were. */
-static inline PlanQueries plan_take_queries(PlanState *s, int64_t first, int64_t rows)
+static inline void plan_move_tokens(BurstTokens *tokens, int64_t first, int64_t rows)
 {
-    const PlanQueries all = {s->chunk[s->me].tokens, s->tokens[s->me]};
-    s->chunk[s->me].tokens = rows;
-    s->tokens[s->me].n = (int)rows;
-    s->tokens[s->me].position += first;
+    tokens->n = (int)rows;
+    tokens->position += first;
     for (int t = 0; t < PLAN_TABLES; t++)
-        s->tokens[s->me].table[t] += first;
-    return all;
+        tokens->table[t] += first;
+}
+
+/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they were. */
+static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
+{
+    const int64_t first = plan_query_begin(s->n, chunk);
+    s->query_chunk = chunk;
+    s->adds = chunk > 0;
+    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
+    all->tokens = s->tokens[s->me];
+    plan_move_tokens(&s->tokens[s->me], first, plan_query_begin(s->n, chunk + 1) - first);
+    for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
+        int64_t *n = &s->chunk[plan_query_rank(s->me, i)].tokens;
+        all->n[i] = *n;
+        *n = plan_query_begin(*n, chunk + 1) - plan_query_begin(*n, chunk);
+    }
+#ifdef PLAN_SHARES
+    s->queries.position = s->buffer.query_positions;
+    for (int t = 0; t < PLAN_TABLES; t++)
+        s->queries.table[t] = s->buffer.query_values + t * PLAN_ROW_TOKENS;
+    plan_move_tokens(&s->queries, plan_row_begin(s, chunk), plan_row_begin(s, chunk + 1) - plan_row_begin(s, chunk));
+#endif
 }
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->chunk[s->me].tokens = all->n;
+    s->adds = s->more = false;
     s->tokens[s->me] = all->tokens;
+    for (int i = 0; i < PLAN_QUERY_RANKS; i++)
+        s->chunk[plan_query_rank(s->me, i)].tokens = all->n[i];
 }
 #endif
 

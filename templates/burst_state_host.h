@@ -64,7 +64,8 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
-    bool adds;  /* to gradients of keys that are there: of queries before these */
+    bool adds;  /* keys and sums of their gradients are there: of queries before these */
+    bool more;  /* queries come after these, which add to the same sums */
     int turn;   /* among these ranks */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
@@ -114,22 +115,29 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
 }
 
 #ifdef PLAN_QUERY_CHUNKS
-typedef BurstChunk PlanQueries;
+typedef struct PlanQueries { BurstChunk chunk[PLAN_QUERY_RANKS]; } PlanQueries;
 
-/* This rank's queries are `rows` from the first-th on. Returns what they were. */
-static inline PlanQueries plan_take_queries(PlanState *s, int64_t first, int64_t rows)
+/* Queries of this rank, and of those that share heads with it, are this chunk of them; all: what they were. */
+static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
-    BurstChunk *q = &s->chunk[s->me];
-    const PlanQueries all = *q;
-    burst_sides(all.position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, s->buffer.query_sides);
-    *q = (BurstChunk){.tokens = rows, .position = all.position + first, .side = s->buffer.query_sides,
-                      .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
-    return all;
+    BurstSide *side = s->buffer.query_sides;
+    s->adds = chunk > 0;
+    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
+    for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
+        BurstChunk *q = &s->chunk[plan_query_rank(s->me, i)];
+        const int64_t first = plan_query_begin(q->tokens, chunk), rows = plan_query_begin(q->tokens, chunk + 1) - first;
+        all->chunk[i] = *q;
+        burst_sides(q->position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, side);
+        *q = (BurstChunk){.tokens = rows, .position = q->position + first, .side = side, .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
+        side += q->tiles;
+    }
 }
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->chunk[s->me] = *all;
+    s->adds = s->more = false;
+    for (int i = 0; i < PLAN_QUERY_RANKS; i++)
+        s->chunk[plan_query_rank(s->me, i)] = all->chunk[i];
 }
 #endif
 

@@ -122,7 +122,7 @@ bool op_takes_whole(const Step *s, const Op *o, int value)
 bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
-    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && s->values.at[value].kind != VALUE_SCRATCH);
+    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
 /* On a device rotation is such an operation, and there is one layout. */
@@ -343,11 +343,11 @@ void print_step(const Step *s, Text *out)
 #define KIND(id) (UINT64_C(1) << OP_##id)
 
 /* Memory of all operations of some kinds, each while it runs. */
-static void add_scratch(Step *s, const char *name, int64_t bytes, uint64_t kinds)
+static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64_t kinds)
 {
     if (!bytes)
         return;
-    const int v = step_add_value(s, (Value){.name = name, .kind = VALUE_SCRATCH, .dim = {DIM_SCRATCH}, .element = EL_BYTE, .gradient = -1,
+    const int v = step_add_value(s, (Value){.name = name, .kind = VALUE_SCRATCH, .dim = {DIM_SCRATCH, of}, .element = EL_BYTE, .gradient = -1,
                                             .bytes = bytes});
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
@@ -355,7 +355,7 @@ static void add_scratch(Step *s, const char *name, int64_t bytes, uint64_t kinds
                 op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention)
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys)
 {
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
@@ -374,11 +374,12 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     step_space(s, c->offload);
     step_weights(s, c->sharding, c->bf16_gradients);
     step_optimizer(s);
-    add_scratch(s, "attention_scratch", attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
+    add_scratch(s, "attention_scratch", DIM_ONE, attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
+    add_scratch(s, "attention_keys", DIM_KEY, keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
     const bool device = p->target->device_memory;
-    add_scratch(s, "loss_scratch", device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, KIND(LOSS));
+    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, KIND(LOSS));
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "norm_scratch", device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
+    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
     return s;
 }
 

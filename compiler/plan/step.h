@@ -101,7 +101,7 @@ typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_L
                WORK_TENSOR, WORK_COPY } WorkKind;
 typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAM_TENSOR, STREAMS } Stream;
 typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
-enum { OP_READS = 8, OP_WRITES = 5 };
+enum { OP_READS = 8, OP_WRITES = 6 };
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
 typedef struct Op {
     OpKind kind;
@@ -177,8 +177,9 @@ int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of v
 void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where the optimizer is on the host: gradients to it, and its parameters back. */
 void step_optimizer(Step *s);
-/* All of them, and scratch of operations; attention: bytes of attention's, one for both directions. */
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention);
+/* All of them, and scratch of operations; attention: bytes of attention's, one for both directions; keys: of it what stays from one chunk of
+ * queries to the next. */
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys);
 /* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's scratch: of all that step_make and
  * program_chunked read. */
 bool step_same(const Choice *x, const Choice *y);

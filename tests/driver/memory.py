@@ -28,6 +28,8 @@ CASES = [
     dict(layout="data 1; schedule burst; weights auto;", nodes=2), dict(layout="data 1; schedule ring; head chunks 2; recompute full;"),
     dict(layout="data 1; schedule ring; travel keys; token chunks 3;", tokens="4Ki"),
     dict(layout="data 1; schedule ring; travel keys; token chunks 3, attention;", tokens="4Ki"),
+    dict(layout="data 1; schedule ulysses; token chunks 3, attention;", tokens="4Ki"),
+    dict(layout="data 1; schedule ulysses; token chunks 4, attention;", tokens="4Ki", device="h200"),
 ]
 
 

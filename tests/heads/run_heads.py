@@ -121,6 +121,10 @@ TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of
 """}
 
 
+ROWS = "plan_row_begin", "plan_row_positions"  # of the ranks that share heads, chunk by chunk
+QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_attention_rows", "plan_attention_back_rows"
+
+
 def topology(ranks):
     return f"cluster test {{ nodes 1 {{ gpus {ranks} of h200; nics 1 of ndr; }} }}\n"
 
@@ -157,7 +161,7 @@ def header(root, name):
 
 def whole(text, root):
     """The program with the headers whose functions are taken one by one."""
-    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "layer_cuda.cuh"))
+    return text + "".join(header(root, f"burst_{name}") for name in ("state_cuda.cuh", "steps.h", "layer_cuda.cuh", "queries.h"))
 
 
 def program(text, root):
@@ -170,7 +174,7 @@ def program(text, root):
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
-    shares = "#define PLAN_SHARES" in text
+    shares, queries = "#define PLAN_SHARES" in text, "#define PLAN_QUERY_CHUNKS" in text
     parts.append(header(root, "burst_heads.h") if shares else "")
     parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
@@ -178,13 +182,15 @@ def program(text, root):
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
-              header(root, "burst_pieces.h"), header(root, "burst_turns.h"), function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
+              header(root, "burst_pieces.h"), header(root, "burst_turns.h"), *[function(text, name) for name in ROWS if queries and shares],
+              function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),
               '#include "kernels.h"',
               header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"),
               function(text, "plan_join_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
+              struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]

@@ -22,9 +22,10 @@ class Point(typing.NamedTuple):
     part: str
     more: str = ""  # of the layout
     tensor: int = 1
+    rings: int = 1  # ranks of a ring; the others share the heads
 
     def name(self):
-        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{self.tensor}"
+        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{self.tensor}{self.rings if self.rings > 1 else ''}"
 
 
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
@@ -33,14 +34,18 @@ POINTS += [Point(2, "none", "no", "qkv_bias yes;", "", 2), Point(4, "selective",
            Point(4, "full", "no", SINKS, "token chunks 3;", 2), Point(4, "none", "no", "", "", 4)]
 POINTS += [Point(ranks, "none", tied, "", "gradients bf16;") for ranks in (1, 2) for tied in ("no", "yes")]
 
+QUERIES = "token chunks 3, attention;"
+POINTS += [Point(1, "full", "no", "", QUERIES), Point(2, "none", "no", "qk_norm yes;", QUERIES), Point(3, "full", "no", "", QUERIES),
+           Point(2, "selective", "yes", "", QUERIES + " offload activations;"), Point(4, "none", "no", "", QUERIES, 1, 2), Point(4, "full", "yes", SINKS, QUERIES, 1, 2)]
 
-def model(ranks, recompute, tied, part, more, tensor):
-    heads = 2 * tensor
+
+def model(ranks, recompute, tied, part, more, tensor, rings):
+    heads = 2 * tensor * (2 if ranks > 2 * tensor else 1)
     return f"""import "masks";
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
-layout {{ data 1; tensor {tensor}; schedule ulysses; partition zigzag; recompute {recompute}; {more} }}
+layout {{ data 1; tensor {tensor}; {'schedule ulysses' if rings == 1 else f'context {rings}; heads {ranks // rings}; schedule usp'}; partition zigzag; recompute {recompute}; {more} }}
 train {{ batch {SEQUENCES}; }}
 """
 

@@ -140,7 +140,7 @@ void set_layout(Case *c, Choice choice)
 {
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
     c->choice = choice;
-    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), 0);
+    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), 0, choice_chunks_queries(&c->choice) ? 4096 : 0);
     c->flow = step_flow(c->arena, c->step);
     step_pack(c->arena, c->flow, 4);
 }

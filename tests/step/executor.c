@@ -426,7 +426,7 @@ static void copy_all_in(Machine *m, const Op *o, const Operands *all)
     for (int r = 0; r < m->ranks; r++) {
         use_rank(m, r);
         for (int i = 0; i < all->writes && !m->lost; i++)
-            if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH)
+            if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH || op_takes_keys(m->step, o, o->write[i].value))
                 copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
         for (int i = 0; i < all->reads; i++)
             free(all->x[r][i]);

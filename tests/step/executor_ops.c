@@ -105,6 +105,17 @@ static double dot(const double *a, const double *b, int n)
     return sum;
 }
 
+/* What attention has of keys from its first chunk of queries on, its output i: later chunks are wrong where it is not as that left it. */
+static void find_keys(const Machine *m, int i)
+{
+    const double mark = 0.5;
+    for (int64_t k = 0; step_value(m->step, "attention_keys") >= 0 && k < m->ny[i]; k++)
+        if (m->first == 0)
+            m->y[i][k] = mark;
+        else if (m->y[i][k] != mark)
+            m->y[0][0] = NAN;
+}
+
 /* Causal; q, k, v to o and lse of the first queries. */
 static void attention(Machine *m, int64_t queries)
 {
@@ -286,7 +297,7 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_ROPE_BACK: rope(m, -1); break;
     case OP_LAYOUT:
     case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
-    case OP_ATTENTION: attention(m, m->n); break;
+    case OP_ATTENTION: attention(m, m->n), find_keys(m, 2); break;
     case OP_KEEP: keep(m); break;
     case OP_ATTENTION_REST: attention_rest(m); break;
     case OP_SWIGLU: swiglu(m); break;
@@ -299,7 +310,7 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_DELTA: delta(m, o->read[2].value >= 0); break;
     case OP_SINK: sink(m, w); break;
     case OP_SINK_BACK: sink_back(m, w, dw); break;
-    case OP_ATTENTION_BACK: attention_back(m); break;
+    case OP_ATTENTION_BACK: attention_back(m), find_keys(m, 3); break;
     default: return false;
     }
     return true;
