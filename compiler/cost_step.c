@@ -169,13 +169,51 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     return in;
 }
 
-/* Of a chunk of the queries, each with as many pairs as the others. Keys are exchanged with the first and their gradients with the last: of
- * these too each chunk has a share. */
-static void share_queries(AttentionInput *in, int chunks)
+/* A part of its queries has so much of a rank's attention: by heads, of all that share them. */
+static double row_share(const Draft *d, int mask, int rank, bool backward, int part, int parts)
 {
+    const Choice *c = &d->choice;
+    const int shares = choice_shares(c, backward);
+    double sum = 0;
+    for (int i = 0; i < shares; i++)
+        sum += pair_shares(d->counts[mask], shares == 1 ? rank : choice_member(c, rank, i), parts)[part] / shares;
+    return sum;
+}
+
+/* Chunks of queries of all ranks of a ring meet, since keys go round once for each: with each the slowest counts. How much longer that takes
+ * than if they met once. Zigzag chunks of queries have few keys at one rank where they have many at another. */
+static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, int mask, bool backward, int chunks)
+{
+    enum { MOST_PARTS = 8 };
+    const int parts = chunks < MOST_PARTS ? chunks : MOST_PARTS, ops = in->schedule->trace.n;
+    double *busy = NEW_ARRAY(a, double, in->ranks), most = 0, met = 0;
+    if (choice_rows(&d->choice, backward) == 1)
+        return 1;
+    for (int r = 0; r < in->ranks; r++) {
+        for (int at = 0; at < ops; at++)
+            busy[r] += in->seconds[at * in->ranks + r];
+        most = busy[r] > most ? busy[r] : most;
+    }
+    for (int i = 0; i < parts; i++) {
+        double slowest = 0;
+        for (int r = 0; r < in->ranks; r++) {
+            const double seconds = busy[r] * row_share(d, mask, in->rank[r], backward, i, parts);
+            slowest = seconds > slowest ? seconds : slowest;
+        }
+        met += slowest;
+    }
+    return met > most ? met / most : 1;
+}
+
+/* Of a chunk of the queries, as long as others on average. Keys are exchanged with the first and their gradients with the last: of
+ * these too each chunk has a share. */
+static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
+{
+    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks);
+    const double longer = chunks_meet(a, in, d, mask, backward, chunks);
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
         const double exchanged = in->schedule->trace.at[i / in->ranks].node->kind == N_EXCHANGE ? chunks : 1;
-        in->seconds[i] /= chunks;
+        in->seconds[i] *= longer / chunks;
         in->bytes[i] /= exchanged;
         in->received[i] /= exchanged;
     }
@@ -188,7 +226,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
     for (int backward = 0; backward < 2; backward++) {
         l->input[backward] = cost_load(a, d, p->ranks, mask, backward, backward ? NULL : pairs);
         if (choice_chunks_queries(&d->choice))
-            share_queries(&l->input[backward], chunk_count(d->partition->max_tokens, d->choice.token_chunks));
+            share_queries(a, &l->input[backward], d, mask, backward);
         l->time[backward] = attention_simulate(a, &l->input[backward]);
     }
     if (p->attends == ATTENDS) {

@@ -15,6 +15,8 @@ struct PairCounts {
     Entry *entry; /* open addressing, a power of two */
     int64_t entries, size;
     uint8_t *live;
+    int parts;          /* of which these are the shares */
+    double **share;     /* [ranks][parts]; NULL: not counted yet */
     PairWork whole;
     bool has_whole;
 };
@@ -127,6 +129,21 @@ double pair_share_before(const PairCounts *c, int q, int64_t tokens)
     const PosSet all = sequence_of(c, &piece), first = pos_first(c->arena, &c->partition->of[q], tokens);
     const double pairs = (double)pair_row(c, q).pairs;
     return pairs > 0 ? (double)mask_work(c->map, &first, &all).pairs / pairs : 0;
+}
+
+const double *pair_shares(PairCounts *c, int q, int parts)
+{
+    if (c->parts != parts)
+        c->parts = parts, c->share = NEW_ARRAY(c->arena, double *, c->partition->ranks);
+    if (c->share[q])
+        return c->share[q];
+    double before = 0, *share = c->share[q] = NEW_ARRAY(c->arena, double, parts);
+    for (int i = 0; i < parts; i++) {
+        const double all = pair_share_before(c, q, c->partition->of[q].tokens * (i + 1) / parts);
+        share[i] = all - before;
+        before = all;
+    }
+    return share;
 }
 
 /* Where a short look does not tell, the count does: it knows what repeats. */

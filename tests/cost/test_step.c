@@ -132,6 +132,37 @@ static void keeping_less_takes_less_memory(void **state)
     kept_bytes(true, 2);
 }
 
+/* Attention of all of a rank's queries, in chunks or at once. */
+static double attends(Arena *a, Draft *d, int chunks, int rank)
+{
+    d->choice.token_chunks = chunks;
+    d->choice.chunk_queries = chunks > 1;
+    const AttentionInput in = step_parts(a, d).kind[0].input[0];
+    double sum = 0;
+    for (int at = 0; at < in.schedule->trace.n; at++)
+        sum += chunks * in.seconds[at * in.ranks + rank];
+    return sum;
+}
+
+/* Causal, two ranks: quarters of the sequence have 1, 3, 5 and 7 of 16 parts of the pairs. Zigzag ranks have the first and the last, or those
+ * between; where they meet in both halves these take 3 and 7 instead of 8 of 16. */
+static void chunks_of_queries_meet(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.gpus = 2;
+    k.mask = "causal";
+    for (int striped = 0; striped < 2; striped++) {
+        Arena *a = arena_new();
+        k.partition = striped ? PART_STRIPED : PART_ZIGZAG;
+        Draft d = make(a, &k);
+        for (int rank = 0; rank < 2; rank++)
+            for (int chunks = 2; chunks <= 32; chunks *= 4)
+                close_to(attends(a, &d, chunks, rank) / attends(a, &d, 1, rank), striped ? 1 : 1.25, 1e-3);
+        arena_free(a);
+    }
+}
+
 static void one_rank_sends_nothing(void **state)
 {
     (void)state;
@@ -445,7 +476,7 @@ int main(void)
         cmocka_unit_test(ring_in_figures),   cmocka_unit_test(operations),
         cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
         cmocka_unit_test(keeping_less_takes_less_memory),
-        cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
+        cmocka_unit_test(chunks_of_queries_meet), cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
         cmocka_unit_test(exchange_between_nodes), cmocka_unit_test(exchange_of_uneven_heads),
         cmocka_unit_test(weight_bytes),
         cmocka_unit_test(passes_by_hand),
