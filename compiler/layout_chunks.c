@@ -73,7 +73,6 @@ static const char *queries_why_not(const Program *p, const Choice *c)
 {
     return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `attention` is not planned where one direction "
            "alone exchanges heads; let both, as usp does, or leave `attention` out" :
-           choice_pieces(c) > 1 ? "`token chunks` with `attention` is not planned yet with pieces of keys; use a schedule without, or leave `attention` out" :
            moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
            p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :

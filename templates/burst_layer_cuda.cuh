@@ -94,15 +94,17 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
 }
 
 #if PLAN_PIECES > 1
-/* [pieces][key heads][tokens of the piece][head_dim] to [key heads][n][head_dim]. */
-static inline int plan_join_pieces(BurstCtx *c, PlanState *s, const float *by_pieces, float *by_heads)
+/* Between [key heads][n][head_dim] and [pieces][key heads][tokens of the piece][head_dim]. */
+static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, float *by_pieces, bool split)
 {
     const size_t token = PLAN_HEAD_DIM * sizeof(float);
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
+        const size_t piece_head = (size_t)n * token, whole_head = (size_t)s->n * token;
+        float *head = by_heads + begin * PLAN_HEAD_DIM, *piece = by_pieces + begin * PLAN_KV_HEADS * PLAN_HEAD_DIM;
         if (n > 0)
-            PLAN_CUDA(cudaMemcpy2DAsync(by_heads + begin * PLAN_HEAD_DIM, (size_t)s->n * token, by_pieces + begin * PLAN_KV_HEADS * PLAN_HEAD_DIM,
-                                        (size_t)n * token, (size_t)n * token, PLAN_KV_HEADS, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
+            PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head, split ? head : piece, split ? whole_head : piece_head,
+                                        piece_head, PLAN_KV_HEADS, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
     }
     return BURST_OK;
 }
@@ -123,6 +125,12 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
     BURST_TRY(plan_home(s, BURST_T_KV, k, v, NULL, NULL));
     BURST_TRY(plan_clear(s, dq, to_k, to_v));
+#if PLAN_PIECES > 1
+    if (s->adds) {
+        BURST_TRY(plan_move_pieces(c, s, dk, to_k, true));
+        BURST_TRY(plan_move_pieces(c, s, dv, to_v, true));
+    }
+#endif
     BURST_TRY(plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL));
     BURST_TRY(plan_home(s, BURST_T_DKV, to_k, to_v, NULL, NULL));
     BURST_TRY(plan_follow(s));
@@ -130,8 +138,8 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_backward(c, s));
     BURST_TRY(plan_part(s, BURST_P_GRAD_END, 0, 0));
 #if PLAN_PIECES > 1
-    BURST_TRY(plan_join_pieces(c, s, to_k, dk));
-    BURST_TRY(plan_join_pieces(c, s, to_v, dv));
+    BURST_TRY(plan_move_pieces(c, s, dk, to_k, false));
+    BURST_TRY(plan_move_pieces(c, s, dv, to_v, false));
 #endif
     return plan_order_dq(c, s, dq);
 }

@@ -94,6 +94,12 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     memset(dq, 0, (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
     memset(to_k, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
     memset(to_v, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * s->n) * sizeof(float));
+#if PLAN_PIECES > 1
+    if (s->adds) {
+        plan_move_pieces(s, dk, to_k, true);
+        plan_move_pieces(s, dv, to_v, true);
+    }
+#endif
     plan_home(s, BURST_T_Q, q, d_o, delta, lse);
     plan_home_keys(s, k, v);
     plan_home(s, BURST_T_DQ, dq, NULL, NULL, NULL);

@@ -189,7 +189,7 @@ def program(text, root):
               header(root, "burst_heads_cuda.cuh" if shares else "burst_chunks_cuda.cuh"), header(root, "burst_rings.h"), header(root, "burst_rings_cuda.cuh"),
               function(text, "plan_chunk"), function(text, "plan_trace_forward"), function(text, "plan_trace_backward"), function(text, "plan_forward"),
               function(text, "plan_backward"), function(text, "plan_follow"),
-              function(text, "plan_join_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
+              function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],

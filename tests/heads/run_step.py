@@ -36,7 +36,8 @@ POINTS += [Point(ranks, "none", tied, "", "gradients bf16;") for ranks in (1, 2)
 
 QUERIES = "token chunks 3, attention;"
 POINTS += [Point(1, "full", "no", "", QUERIES), Point(2, "none", "no", "qk_norm yes;", QUERIES), Point(3, "full", "no", "", QUERIES),
-           Point(2, "selective", "yes", "", QUERIES + " offload activations;"), Point(4, "none", "no", "", QUERIES, 1, 2), Point(4, "full", "yes", SINKS, QUERIES, 1, 2)]
+           Point(2, "selective", "yes", "", QUERIES + " offload activations;"), Point(4, "none", "no", "", QUERIES, 1, 2), Point(4, "full", "yes", SINKS, QUERIES, 1, 2),
+           Point(2, "none", "no", "", QUERIES + " travel keys;", 1, 2), Point(3, "full", "no", "", QUERIES + " travel keys;", 1, 3)]
 
 
 def model(ranks, recompute, tied, part, more, tensor, rings):
@@ -45,7 +46,7 @@ def model(ranks, recompute, tied, part, more, tensor, rings):
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
-layout {{ data 1; tensor {tensor}; {'schedule ulysses' if rings == 1 else f'context {rings}; heads {ranks // rings}; schedule usp'}; partition zigzag; recompute {recompute}; {more} }}
+layout {{ data 1; tensor {tensor}; {'schedule ulysses' if rings == 1 else f'context {rings}; heads {ranks // rings}; ' + ('schedule usp' if rings < ranks else 'schedule bidirectional')}; partition zigzag; recompute {recompute}; {more} }}
 train {{ batch {SEQUENCES}; }}
 """
 
