@@ -41,7 +41,7 @@ bool coords_wanted(const Program *p, const SchedText *t)
     if (l->sizes.n)
         return t->rings == l->sizes.n;
     const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 && l->context.value > 1;
-    return (t->coords - t->lanes < 2 && t->pieces < 2) || both || l->schedule;
+    return t->coords - t->lanes < 2 || both || l->schedule;
 }
 
 typedef struct Shaper { int coords, known[MAX_COORDS], size[MAX_COORDS], wanted, found; } Shaper;

@@ -48,25 +48,32 @@ static int count_schedules(const Program *p)
     return p->schedule_count;
 }
 
-/* Of equal ones the first wins: fewer coordinates, and of those the ring, which every reader knows. */
+/* Of equal ones the first wins: no pieces, then fewer coordinates, and of those the ring, which every reader knows. Those with pieces also
+ * take longest to simulate, which ends early once a faster one is known. */
+enum { SCHEDULE_ORDERS = 4 * (MAX_COORDS + 1) };
+
 static int schedule_order(const SchedText *t)
 {
-    return 2 * t->coords + (strcmp(t->name, "ring") != 0);
+    return (t->pieces > 1 ? SCHEDULE_ORDERS / 2 : 0) + 2 * t->coords + (strcmp(t->name, "ring") != 0);
 }
 
 static const SchedText *schedule_at(const Program *p, int n)
 {
-    for (int order = 0; order < 2 * (MAX_COORDS + 1); order++)
+    for (int order = 0; order < SCHEDULE_ORDERS; order++)
         for (int i = 0; i < p->schedule_count; i++)
             if (schedule_order(p->schedules[i]) == order && n-- == 0)
                 return p->schedules[i];
     return NULL;
 }
 
+/* Left open, of schedules with pieces those with few enough chunks: pairs of chunks to count and to simulate grow with their square. */
 static bool take_schedule(const Program *p, Choice *c, int n)
 {
+    enum { MOST_CHUNKS = 512 };
     c->schedule = schedule_at(p, n);
-    return (!p->layout.schedule || strcmp(p->layout.schedule, c->schedule->name) == 0) && coords_wanted(p, c->schedule);
+    const bool named = p->layout.schedule && strcmp(p->layout.schedule, c->schedule->name) == 0;
+    const bool tried = !p->layout.schedule && (choice_pieces(c) == 1 || choice_chunks(c) <= MOST_CHUNKS);
+    return (named || tried) && coords_wanted(p, c->schedule);
 }
 
 const char *schedule_text(Arena *a, const Choice *c)
@@ -145,13 +152,15 @@ static int count_partitions(const Program *p)
 }
 
 /* Left open, only what can differ is tried: one rank has one partition, and so have all-to-all schedules without rings, whose
- * ranks attend the whole sequence. */
+ * ranks attend the whole sequence. Pieces of contiguous chunks and of zigzag ones are needed by other ranks each; those of a striped
+ * chunk by all alike. */
 static bool take_partition(const Program *p, Choice *c, int n)
 {
     c->partition = (PartitionKind)n;
     c->block = block_of(p, c->ranks);
+    const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG && !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return choice_rows(c, false) > 1 || choice_rows(c, true) > 1 || n == PART_CONTIGUOUS;
+        return (!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS;
     return p->layout.partition.value == n;
 }
 

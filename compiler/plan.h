@@ -171,7 +171,7 @@ const char *placement_text(Arena *a, const Choice *c); /* as the layout has it; 
 void placement_emit_c(Arena *a, const Choice *c, Text *out); /* plan_chunk_of(rank), plan_group_of(rank), plan_rank_of(group, chunk) */
 
 /* ---- coords.c: the ranks of a group as the schedule's coordinates ---- */
-bool coords_wanted(const Program *p, const SchedText *t); /* not: its sizes are open, or it has pieces, and nobody asks for it */
+bool coords_wanted(const Program *p, const SchedText *t); /* not: its sizes are open, and nobody asks for it */
 int coords_most(const Program *p);                        /* ways there are at most to choose sizes */
 bool coords_take(const Program *p, Choice *c, int n);     /* the n-th one, as the layout has it; false: there are not so many */
 const char *coords_why_not(Arena *a, const Program *p, const Choice *c); /* there is none, or not as the schedule requires */

@@ -31,7 +31,7 @@ CLUSTERS = {  # (nodes, lanes): flat schedules see the ranks only
     "ulysses": [(1, 1), (1, 2), (1, 3), (2, 2), (1, 7), (2, 4)],
 }
 MESHES = [(4,), (7,), (2, 2), (2, 4), (3, 2), (2, 2, 2), (2, 3, 2)]  # sizes of the coordinates that a layout gives
-MESHED = {1: ["near", "doubling", "biring", "gather", "bidirectional", "halo"], 2: ["double_ring", "mesh"], 3: ["three_level"]}  # schedules of so many coordinates
+MESHED = {1: ["near", "doubling", "biring", "gather", "bidirectional", "halo"], 2: ["double_ring", "mesh", "stride"], 3: ["three_level"]}  # schedules of so many coordinates
 KEYS_ONLY = ("doubling", "gather", "bidirectional", "halo")
 SHARED = [(1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (2, 4), (4, 2), (3, 3), (1, 7), (7, 1)]  # usp: of rings, and of ranks that share heads
 TEXTS = {  # what a user would write: usp with a double ring inside, with heads outermost, each direction by a strategy of its own; pieces
@@ -202,6 +202,51 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
   }
 }
 """),
+    "tree_mesh": ([(2, 3), (3, 2)], """schedule tree_mesh over (a of A, b of B) pieces 2 {
+  require A > 1;
+  forward {
+    for k in 0 .. 20 {
+      if 2 ^ k < B {
+        for j in 0 .. min(2 ^ k, B - 2 ^ k) - 1 { pass Q[a, b - j] to (a, b + 2 ^ k); }
+      }
+    }
+    for s in 0 .. A - 1 {
+      if s < A - 1 {
+        pass KV[a - s, b].0 to (a + 1, b);
+        pass KV[a + s, b].1 to (a - 1, b);
+      }
+      for j in 0 .. B - 1 {
+        attend Q[a, b - j] with KV[a - s, b].0;
+        attend Q[a, b - j] with KV[a + s, b].1;
+      }
+    }
+    return O;
+  }
+  backward keys {
+    for k in 0 .. 20 {
+      if 2 ^ k < B {
+        for j in 0 .. min(2 ^ k, B - 2 ^ k) - 1 { pass Q[a, b - j] to (a, b + 2 ^ k); }
+      }
+    }
+    for s in 0 .. A - 1 {
+      if s < A - 1 {
+        pass KV[a - s, b].0 to (a + 1, b);
+        pass KV[a + s, b].1 to (a - 1, b);
+      }
+      for j in 0 .. B - 1 {
+        grad Q[a, b - j] with KV[a - s, b].0;
+        grad Q[a, b - j] with KV[a + s, b].1;
+      }
+      if s > 0 and s < A - 1 {
+        pass dKV[a - s, b].0 to (a + 1, b);
+        pass dKV[a + s, b].1 to (a - 1, b);
+      }
+    }
+    return dQ;
+    return dKV;
+  }
+}
+"""),
     "usp_back": ([(2, 2), (3, 2)], """schedule usp_back over (r of R, h of H) {
   forward {
     for x in 0 .. R - 1 {
@@ -223,7 +268,7 @@ TEXTS = {  # what a user would write: usp with a double ring inside, with heads 
 }
 RANGED = [("ring", "keys", (4,)), ("ring", "queries", (3,)), ("burst", "queries", (2, 2)), ("near", "keys", (7,)), ("halo", "keys", (2,)), ("bidirectional", "keys", (4,)),
           ("doubling", "keys", (5,)), ("gather", "keys", (4,)), ("biring", "keys", (4,)), ("double_ring", "keys", (2, 2)),
-          ("mesh", "keys", (2, 2)), ("three_level", "keys", (2, 2, 2)), ('"thirds.sched"', "keys", (4,)), ('"halves.sched"', "keys", (2, 2))]
+          ("mesh", "keys", (2, 2)), ("stride", "keys", (3, 2)), ("three_level", "keys", (2, 2, 2)), ('"thirds.sched"', "keys", (4,)), ('"halves.sched"', "keys", (2, 2))]
 SEVERAL = [("near", "keys", "contiguous", (2,)), ("near", "keys", "zigzag", (3,)), ("ring", "keys", "blocks(8)", (2,)), ("double_ring", "keys", "contiguous", (2, 2)),
            ("ring", "queries", "contiguous", (2,)), ("burst", "queries", "zigzag", (2, 2)), ("mesh", "keys", "contiguous", (2, 2)), ("biring", "queries", "zigzag", (3,))]
 PEAKED = [  # one high score among thousands of low ones

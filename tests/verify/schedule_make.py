@@ -5,7 +5,7 @@ import re
 COORDS, SIZES = ("a", "b", "c"), ("A", "B", "C")
 USED = {  # shipped schedules by what they move and how many coordinates they have
     ("KV", 1): ["ring", "near", "biring", "gather", "doubling", "bidirectional"], ("Q", 1): ["ring", "near", "biring"],
-    ("KV", 2): ["burst", "double_ring", "mesh"], ("Q", 2): ["burst", "double_ring", "mesh"]}
+    ("KV", 2): ["burst", "double_ring", "mesh", "stride"], ("Q", 2): ["burst", "double_ring", "mesh", "stride"]}
 
 
 class Maker:

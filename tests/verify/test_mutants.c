@@ -216,6 +216,13 @@ static void mesh(void **state)
     check_schedule("mesh", shapes, countof(shapes));
 }
 
+static void stride(void **state)
+{
+    (void)state;
+    static const Shape shapes[] = {{2, 2}, {2, 3}, {3, 2}};
+    check_schedule("stride", shapes, countof(shapes));
+}
+
 static void three_level(void **state)
 {
     (void)state;
@@ -234,6 +241,7 @@ int main(void)
         cmocka_unit_test(other_rings),
         cmocka_unit_test(pieces),
         cmocka_unit_test(mesh),
+        cmocka_unit_test(stride),
         cmocka_unit_test(three_level),
         cmocka_unit_test(mutants_of_mutants),
     };

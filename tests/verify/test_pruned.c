@@ -177,6 +177,7 @@ static void ranges(void **state)
     check_schedule("burst", two, countof(two), true);
     check_schedule("double_ring", two, countof(two), true);
     check_schedule("mesh", two, countof(two), true);
+    check_schedule("stride", two, countof(two), true);
 }
 
 int main(void)

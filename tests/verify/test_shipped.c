@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp", "bidirectional", "halo"};
+static const char *const schedules[] = {"ring", "burst", "ulysses", "double_ring", "three_level", "near", "doubling", "biring", "gather", "mesh", "usp", "bidirectional", "halo", "stride"};
 
 static void must(Arena *a, Diags *d, bool fine, const Schedule *s, const char *what)
 {

@@ -250,6 +250,7 @@ static void more_coordinates(void **state)
     check_texts("gather", one, countof(one));
     check_texts("mesh", two, countof(two));
     check_texts("double_ring", two, countof(two));
+    check_texts("stride", two, countof(two));
     check_texts("three_level", three, countof(three));
 }
 
