@@ -278,7 +278,7 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const yes_no[2], *const gradient_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients` */
+extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients`, `fetch` */
 extern const char *const recompute_names[RECOMPUTES]; /* saving.c, and what follows up to saving_text */
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
@@ -316,6 +316,7 @@ typedef struct Layout {
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
     Setting overlap;       /* of what tensor ranks do among them with products */
+    Setting fetch;         /* of what was staged, index of fetch_names */
     Setting gradients;     /* of weights, index of gradient_names */
     Setting within; /* consecutive ranks over which weights are sharded; not given: all, or what the search finds */
     Saving saving; /* upper NULL: auto */

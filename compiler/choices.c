@@ -1,7 +1,7 @@
 /* choices.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
 #include "burst.h"
 
-const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"};
+const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"}, *const fetch_names[2] = {"layers", "chunks"};
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,
     SHARDING_ROWS(X)

@@ -191,7 +191,7 @@ static void wait_for_copies(Streams *s)
 static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
-    const double bytes = (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
+    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
     double seconds = bytes / cluster_pcie(s->model->cluster);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;

@@ -87,6 +87,10 @@ void emit_places(Emit *e)
                             "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a layer and token of the rank's own */\n"
                             "#define PLAN_COPIED_ALL_BYTES INT64_C(%" PRId64 ") /* and token of all that tensor ranks have together */\n",
                     f->host - f->host_state, step_staged_bytes(f->step, DIM_TOKENS), step_staged_bytes(f->step, DIM_ALL_TOKENS));
+    if (step_copied_bytes(f->step, OP_FETCH))
+        text_printf(e->out, "#define PLAN_CHUNKS_STAGED INT64_C(%" PRId64 ") /* bytes a token of what comes back by chunks: staged in a sequence */\n"
+                            "#define PLAN_CHUNKS_FETCHED INT64_C(%" PRId64 ") /* and fetched, once for each loop that reads it */\n",
+                    step_copied_bytes(f->step, OP_STAGE), step_copied_bytes(f->step, OP_FETCH));
     if (f->step->chunks > 1 && !f->step->by_queries)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");

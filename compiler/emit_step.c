@@ -78,6 +78,7 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
+    case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
     }
@@ -105,6 +106,8 @@ const char *variable(const Printer *p, const Op *o, Operand x)
 {
     static const char *const form[] = {"%s", "%s_next", "embed_%s"};
     const Value *v = &p->step->values.at[x.value];
+    if (v->index == INDEX_CHUNK)
+        return place_text(p, o, x);
     return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
 }
 
@@ -377,7 +380,7 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
 {
     const Value *v = &p->step->values.at[x.value];
     bool *known = &p->known[3 * x.value + which(p, o, x)];
-    if (v->kind == VALUE_INPUT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
+    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
         return;
     *known = true;
     item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
@@ -406,6 +409,7 @@ static void begin_chunks(Printer *p, const Op *o)
 {
     const char *n = all_text(p);
     p->part = -1;
+    p->chunk_fetched = false;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
         return;
@@ -426,7 +430,7 @@ static void end_chunks(Printer *p)
 }
 
 /* Of the layer before, which the first has not. */
-static bool is_of_layer(const Op *o) { return o->kind == OP_STAGE || o->kind == OP_FETCH; }
+static bool is_of_layer(const Op *o) { return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead); }
 
 static void emit_ops(Printer *p)
 {

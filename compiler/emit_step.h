@@ -15,6 +15,7 @@ typedef struct Printer {
     int part;          /* that was said last; -1: none */
     bool said;         /* what the rank does */
     bool fetched;      /* the block has waited for what was fetched for its layer */
+    bool chunk_fetched; /* the loop, for its chunk */
     const Op *tensor_from; /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
     bool tensor_waits; /* there was such a wait */
 } Printer;

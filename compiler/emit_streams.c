@@ -95,6 +95,23 @@ static void emit_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
+/* The loop's first chunk as it begins, then the one after each, beside its computing. */
+static void emit_fetch_ahead(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const Value *v = &p->step->values.at[o->read[0].value];
+    const char *width = width_text(v, false), *type = type_of(v), *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *from = arena_printf(e->arena, "%s + (size_t)(start * %s%s) * sizeof(%s)", place_text(p, o, o->read[0]), pair, width, type);
+    const char *bytes = arena_printf(e->arena, "(size_t)((end - start) * %s%s) * sizeof(%s)", pair, width, type);
+    const char *item[] = {"next", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
+    emit_line(e, "for (int next = chunk + (chunk > 0); next < PLAN_QUERY_CHUNKS && next <= chunk + 1; next++) {");
+    emit_line(e, "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
+    emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
+    emit_line(e, "}");
+    p->part = -1;
+    p->said = false;
+}
+
 bool emit_stream_op(Printer *p, const Op *o)
 {
     switch (o->kind) {
@@ -104,7 +121,7 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
     case OP_STAGE:
-    case OP_FETCH: emit_copy(p, o); return true;
+    case OP_FETCH: (o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
     case OP_DOWNLOAD:
     case OP_UPLOAD: emit_unit_copy(p, o); return true;
     case OP_OPTIMIZER: emit_update(p, o); return true;
@@ -139,15 +156,22 @@ static bool is_fetched(const Printer *p, Operand x)
 {
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
-        if (o->kind == OP_FETCH && o->write[0].value == x.value && x.next == 0)
+        if (o->kind == OP_FETCH && !o->ahead && o->write[0].value == x.value && x.next == 0)
             return true;
     }
     return false;
 }
 
-/* Computing waits for all that was fetched for the layer before it first reads of it. The last layer's was not: it waits for nothing. */
+/* Computing waits for all that was fetched for the layer before it first reads of it, and in a loop for what was for the chunk. The last
+ * layer's was not, where layers' are: it waits for nothing. */
 void emit_fetched(Printer *p, const Op *o)
 {
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->chunk_fetched; i++)
+        if (p->step->values.at[o->read[i].value].index == INDEX_CHUNK) {
+            emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, chunk, &s->copies));");
+            p->chunk_fetched = true;
+            p->part = -1;
+        }
     for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->fetched; i++)
         if (is_fetched(p, o->read[i])) {
             emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, layer, &s->copies));");

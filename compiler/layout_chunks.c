@@ -117,3 +117,53 @@ const char *token_chunks_frees(const Choice *c)
     return choice_chunks_queries(c) ? NULL : c->token_chunks > 1 ? (moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
            "`token chunks auto` computes all but attention for some of the tokens at a time";
 }
+
+/* ---- fetch: how much of what layers staged comes back at a time ---- */
+
+bool fetch_open(const Program *p)
+{
+    return p->layout.fetch.is_auto;
+}
+
+int fetch_count(const Program *p)
+{
+    return fetch_open(p) ? countof(fetch_names) : 1;
+}
+
+/* Chunks, for a loop that attends one at a time, of what is staged. */
+static bool can_fetch_chunks(const Choice *c)
+{
+    return choice_chunks_queries(c) && (c->staged || c->offload);
+}
+
+bool fetch_take(const Program *p, Choice *c, int n)
+{
+    c->fetch_chunks = fetch_open(p) ? n : p->layout.fetch.value;
+    return !fetch_open(p) || !n || can_fetch_chunks(c);
+}
+
+bool fetch_other(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->fetch_chunks = n;
+    return n < countof(fetch_names) && can_fetch_chunks(c);
+}
+
+const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)a, (void)p;
+    return !c->fetch_chunks || can_fetch_chunks(c) ? NULL :
+           choice_chunks_queries(c) ? "`fetch chunks` is of what layers stage to the host's memory, and nothing is; use `offload activations`, or `fetch layers`" :
+           "`fetch chunks` brings back the chunk that a loop over chunks of queries reads; use `token chunks auto, attention`, or `fetch layers`";
+}
+
+const char *fetch_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return can_fetch_chunks(c) ? fetch_names[c->fetch_chunks] : NULL;
+}
+
+const char *fetch_frees(const Choice *c)
+{
+    return !c->fetch_chunks && can_fetch_chunks(c) ? "`fetch chunks` brings back what layers staged a chunk of the tokens at a time" : NULL;
+}

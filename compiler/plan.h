@@ -45,6 +45,7 @@ typedef struct Choice {
     Saving saving; /* upper NULL: all that `none` saves */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
+    bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
@@ -82,7 +83,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 18 };
+enum { DIMENSIONS = 19 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -138,7 +139,7 @@ const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
 const char *saving_frees(const Choice *c);
 
-/* ---- layout_chunks.c: the rows `ffn chunks` and `token chunks`, their functions as in Dimension ---- */
+/* ---- layout_chunks.c: the rows `ffn chunks`, `token chunks` and `fetch`, their functions as in Dimension ---- */
 bool ffn_chunks_open(const Program *p);
 int ffn_chunks_count(const Program *p);
 bool ffn_chunks_take(const Program *p, Choice *c, int n);
@@ -152,6 +153,13 @@ const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c);
 bool token_chunks_other(const Program *p, Choice *c, int n);
 const char *token_chunks_text(Arena *a, const Choice *c);
 const char *token_chunks_frees(const Choice *c);
+int fetch_count(const Program *p); /* the row `fetch` */
+bool fetch_take(const Program *p, Choice *c, int n);
+bool fetch_open(const Program *p);
+bool fetch_other(const Program *p, Choice *c, int n);
+const char *fetch_why_not(Arena *a, const Program *p, const Choice *c);
+const char *fetch_text(Arena *a, const Choice *c);
+const char *fetch_frees(const Choice *c);
 
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);

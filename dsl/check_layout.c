@@ -66,6 +66,12 @@ static void take_overlap(Checker *c, const Ast *s, const Field *f, void *to)
     take_named(c, s, &((Layout *)to)->overlap, yes_no, countof(yes_no));
 }
 
+static void take_fetch(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    take_named(c, s, &((Layout *)to)->fetch, fetch_names, countof(fetch_names));
+}
+
 static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -292,6 +298,7 @@ static const Field layout_fields[] = {
     {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10},
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
+    {"fetch", take_fetch, 0, 0},
     {"accumulate", take_choice, 0, 0},
     {"gradients", take_gradients, 0, 0},
     {"overlap", take_overlap, 0, 0},

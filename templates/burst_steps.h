@@ -47,15 +47,20 @@ static inline char *plan_staged(PlanState *s, int64_t at)
 }
 #endif
 
-/* A sequence stages what the plan says, and fetches it again. */
+/* A sequence stages what the plan says, and fetches it again: once, or by chunks in each loop that reads it. */
 static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
     const int64_t bytes = (PLAN_LAYERS - 1) * (PLAN_COPIED_BYTES * s->own + PLAN_COPIED_ALL_BYTES * s->n), staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
+#ifdef PLAN_CHUNKS_STAGED
+    const int64_t down = bytes + PLAN_CHUNKS_STAGED * s->own, up = bytes + PLAN_CHUNKS_FETCHED * s->own;
+#else
+    const int64_t down = bytes, up = bytes;
+#endif
     s->copies.staged_bytes = s->copies.fetched_bytes = 0;
-    if (staged != bytes || fetched != bytes)
-        return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld of each", (long long)staged,
-                          (long long)fetched, (long long)bytes);
+    if (staged != down || fetched != up)
+        return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld and %lld", (long long)staged,
+                          (long long)fetched, (long long)down, (long long)up);
 #else
     (void)c, (void)s;
 #endif

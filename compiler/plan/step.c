@@ -132,6 +132,14 @@ bool op_in_place(const Step *s, OpKind k)
     return k == OP_SWIGLU_BACK || (moves && s->program->target->one_layout);
 }
 
+int op_first(const Block *b, OpKind k)
+{
+    int i = 0;
+    while (b->ops.at[i].kind != k)
+        i++;
+    return i;
+}
+
 void op_insert(Step *s, Block *b, int at, Op o)
 {
     vec_push(s->arena, &b->ops);
@@ -257,7 +265,7 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 {
     const Value *v = &s->values.at[x.value];
-    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]"};
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
     const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
     text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
@@ -278,6 +286,7 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_add(out, comma);
         print_operand(s, o->write[i], o->adds[i], out);
     }
+    text_add(out, o->ahead ? ", a chunk ahead" : "");
     text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
 }
 
@@ -363,6 +372,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->host_optimizer = c->host_optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
+    s->by_fetches = c->fetch_chunks;
     step_tensor(s);
     step_queries(s);
     step_backward(s);
@@ -392,7 +402,7 @@ bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
     return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
-           choice_chunks_queries(x) == choice_chunks_queries(y) &&
+           choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

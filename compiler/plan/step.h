@@ -24,7 +24,7 @@ typedef enum Dim {
 } Dim;
 /* ACTIVATION is as wide as the target has it. */
 typedef enum Element { EL_ACTIVATION, EL_FLOAT, EL_INT, EL_BYTE } Element;
-typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT } Index;
+typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT, INDEX_CHUNK /* of the tokens */ } Index;
 typedef enum ValueKind {
     VALUE_INPUT,      /* of the batch: written before the step's first operation */
     VALUE_ACTIVATION, /* made by forward */
@@ -47,6 +47,7 @@ typedef struct Value {
     int saved_from;
     bool all_heads; /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
     bool host;     /* in the host's memory, which copies and an optimizer that is there alone read and write */
+    bool of_last;  /* host: there is one of the last layer too */
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
 } Value;
@@ -113,6 +114,7 @@ typedef struct Op {
     bool again;            /* an operation of forward, repeated in backward */
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */
+    bool ahead;            /* chunked: of the chunk that follows; before that, of the first as the loop begins */
     int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
@@ -135,6 +137,7 @@ typedef struct Step {
     int chunks;     /* 1: none */
     bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
+    bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
@@ -170,7 +173,8 @@ void step_chunks(Step *s, int chunks);
 void step_overlap(Step *s);
 /* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
 void step_space(Step *s, const char *set);
-int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS */
+int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS that are fetched whole */
+int64_t step_copied_bytes(const Step *s, OpKind k); /* a token, of those that are fetched by chunks: what a sequence stages, or fetches */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */
@@ -188,6 +192,7 @@ bool step_same(const Choice *x, const Choice *y);
 int step_value(const Step *s, const char *name); /* -1: none of that name */
 int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
+int op_first(const Block *b, OpKind k);                /* of that kind, which the block has */
 void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
 bool op_by_heads(const Op *o);                         /* of a loop over chunks of the heads */

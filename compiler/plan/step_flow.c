@@ -16,9 +16,10 @@ static void unroll_block(Unroll *u, int block, int layer, int unit)
         const Op *first = &b->ops.at[i];
         for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
             ;
-        for (int c = 0; c < op_chunks(u->step, first); c++)
+        for (int c = 0, chunks = op_chunks(u->step, first); c < chunks; c++)
             for (int k = i; k < end; k++)
-                *vec_push(u->arena, &u->ops) = (StepOp){&b->ops.at[k], block, layer, u->visit, unit, c};
+                for (int x = c + (b->ops.at[k].ahead && c > 0); x < chunks && x <= c + b->ops.at[k].ahead; x++)
+                    *vec_push(u->arena, &u->ops) = (StepOp){&b->ops.at[k], block, layer, u->visit, unit, x};
     }
     u->visit++;
 }
@@ -52,6 +53,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_CHUNK: return o->chunk;
     case INDEX_UNIT: return o->op->embedding ? 0 : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
     default: return 0;
     }
@@ -134,12 +136,12 @@ int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
     static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->host && v->index != INDEX_UNIT ? layers - 1 : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+    return v->index == INDEX_CHUNK ? s->chunks : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
 }
 
 bool value_has_place(const Value *v, int index)
 {
-    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT;
+    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK;
 }
 
 static Item *item_for(Flower *f, int value, int index)

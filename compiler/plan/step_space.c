@@ -4,6 +4,10 @@
  * arrived before the layer writes the next one's, or at its end. Backward begins with the fetch of the layer that follows it there. Both run
  * on the stream of copies, one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave
  * them, and the last layer's stay: backward begins with them.
+ *
+ * Where attention goes through chunks of queries, what the loops of backward read by rows may come a chunk at a time (`fetch chunks`): a loop
+ * begins with the fetch of its first chunk, and each chunk with that of the next, so that two chunks of it are on the device, of no layer all.
+ * The last layer's is staged as well, as the head begins.
  */
 #include "step.h"
 
@@ -59,38 +63,113 @@ static int before_next(const Block *b)
 }
 
 /* The copies are in order: with the last all are there. */
-static void add_wait(Step *s, int last)
+static void add_wait(Step *s, Block *b, int at, int last)
 {
-    Block *b = &s->block[BLOCK_FORWARD];
     Op o = op_make(OP_WAIT);
     op_read(&o, last, -1);
-    op_insert(s, b, before_next(b), o);
+    op_insert(s, b, at, o);
 }
 
-static int add_copy(Step *s, int value)
+static int add_copy(Step *s, int value, bool by_chunks)
 {
     Value v = s->values.at[value];
     v.name = arena_printf(s->arena, "%s_host", v.name);
     v.host = true;
+    v.of_last = by_chunks;
     v.gradient = -1;
     return step_add_value(s, v);
 }
 
+/* ---- by chunks ---- */
+
+static bool reads_own(const Op *o, int value)
+{
+    bool reads = false;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        reads |= o->read[i].value == value && o->read[i].next == 0;
+    return reads;
+}
+
+/* Whether a chunk of it is a stretch of it, and backward reads it so. */
+static bool read_by_chunks(const Step *s, int value)
+{
+    const Value *v = &s->values.at[value];
+    bool rows = s->by_fetches && v->dim[0] == DIM_TOKENS && (!v->by_heads || v->dim[1] == DIM_QUERY);
+    for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            rows &= !reads_own(&s->block[b].ops.at[i], value) || op_takes_rows(s, &s->block[b].ops.at[i], value);
+    return rows;
+}
+
+/* Two of them at a time, whatever the layer. */
+static int add_chunk(Step *s, int value)
+{
+    Value v = s->values.at[value];
+    v.name = arena_printf(s->arena, "%s_chunk", v.name);
+    v.dim[0] = DIM_CHUNK;
+    v.index = INDEX_CHUNK;
+    v.saved = false;
+    v.gradient = -1;
+    return step_add_value(s, v);
+}
+
+static bool loop_reads(const Block *b, int first, int value)
+{
+    bool reads = false;
+    for (int i = first; i < b->ops.n && op_same_loop(&b->ops.at[first], &b->ops.at[i]); i++)
+        reads |= reads_own(&b->ops.at[i], value);
+    return reads;
+}
+
+/* Each loop that reads the value has it fetched, and reads that. */
+static void fetch_in_loops(Step *s, Block *b, int value, int host, int chunk)
+{
+    for (int i = 0; i < b->ops.n; i++) {
+        if ((i == 0 || !op_same_loop(&b->ops.at[i], &b->ops.at[i - 1])) && loop_reads(b, i, value)) {
+            Op o = op_make(OP_FETCH);
+            o.chunked = o.ahead = true;
+            o.loop = b->ops.at[i].loop;
+            op_read(&o, host, 0);
+            op_write(&o, chunk, 0, false);
+            op_insert(s, b, i, o);
+        }
+        for (int j = 0; j < OP_READS; j++)
+            if (b->ops.at[i].read[j].value == value && b->ops.at[i].read[j].next == 0)
+                b->ops.at[i].read[j].value = chunk;
+    }
+}
+
+static void fetch(Step *s, Block *b, int at, int value, int host, int chunk)
+{
+    if (b->ops.n && chunk < 0)
+        op_insert(s, b, at, copy_of(OP_FETCH, host, value));
+    else
+        fetch_in_loops(s, b, value, host, chunk);
+}
+
+/* ---- all of it ---- */
+
 void step_space(Step *s, const char *set)
 {
-    int staged = 0, host = -1;
+    int staged = 0, whole = 0, host = -1, last = -1; /* whole: of those staged, what is fetched so; last: of what is not */
     for (int i = 0, n = s->values.n; i < n; i++) {
         if (!set || !saves(set, s->values.at[i].name) || !can_stage(s, i))
             continue;
-        host = add_copy(s, i);
+        const bool by_chunks = read_by_chunks(s, i);
+        const int chunk = by_chunks ? add_chunk(s, i) : -1;
+        host = add_copy(s, i, by_chunks);
         op_insert(s, &s->block[BLOCK_FORWARD], staged, copy_of(OP_STAGE, i, host));
-        op_insert(s, &s->block[BLOCK_BACKWARD], staged, copy_of(OP_FETCH, host, i));
-        if (s->block[BLOCK_BACKWARD_LOWER].ops.n)
-            op_insert(s, &s->block[BLOCK_BACKWARD_LOWER], staged, copy_of(OP_FETCH, host, i));
+        if (by_chunks)
+            op_insert(s, &s->block[BLOCK_HEAD], staged - whole, copy_of(OP_STAGE, i, last = host));
+        fetch(s, &s->block[BLOCK_BACKWARD], whole, i, host, chunk);
+        fetch(s, &s->block[BLOCK_BACKWARD_LOWER], whole, i, host, chunk);
+        whole += !by_chunks;
         staged++;
     }
     if (staged)
-        add_wait(s, host);
+        add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), host);
+    if (last >= 0)
+        add_wait(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS), last);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
@@ -121,7 +200,22 @@ int64_t step_staged_bytes(const Step *s, Dim tokens)
     int64_t bytes = 0;
     for (int i = 0; i < s->values.n; i++) {
         const Value *v = &s->values.at[i];
-        bytes += v->host && v->kind == VALUE_ACTIVATION && has_dim(v, tokens) ? step_bytes(s, v, 1) : 0;
+        bytes += v->host && !v->of_last && v->kind == VALUE_ACTIVATION && has_dim(v, tokens) ? step_bytes(s, v, 1) : 0;
     }
     return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);
+}
+
+/* Of what a loop fetches, all chunks are as much as the value. */
+int64_t step_copied_bytes(const Step *s, OpKind k)
+{
+    Arena *a = arena_new();
+    const StepOp *at = NULL;
+    int64_t bytes = 0;
+    for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
+        const Op *o = at[i].op;
+        const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
+        bytes += v && v->of_last && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
+    }
+    arena_free(a);
+    return bytes / s->tokens;
 }

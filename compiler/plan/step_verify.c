@@ -468,7 +468,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
 {
     const Program *p = f->step->program;
     const int values = f->step->values.n, units = p->model.layers + 2;
-    Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units, .now = -1,
+    Machine m = {.arena = a, .diags = d, .flow = f, .step = f->step, .layers = p->model.layers, .span = 2 * units > f->step->chunks ? 2 * units : f->step->chunks, .now = -1,
                  .sequences = step_sequences(f->step) > 1 ? 2 : 1, .alone = f->step->units.ranks == 1, .in_place = true};
     for (int i = 0; i < values; i++)
         m.in_place &= f->step->values.at[i].kind != VALUE_SUM;

@@ -106,6 +106,7 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_CHUNK: return o->chunk;
     case INDEX_UNIT: return o->op->embedding ? 0 : x.next ? unit_at(m, o->visit + x.next) : o->unit;
     default: return 0;
     }
@@ -144,19 +145,23 @@ void check_places(Machine *m)
 
 /* ---- streams ---- */
 
-/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it there. */
+static bool follows_weights(const Machine *m, const Under *u) { return op_follows_weights(m->flow->op[u->op].op->kind); }
+
+/* Compute waits for the operation of a stream that last wrote what it reads, and so for all before it there; and for what the weights' stream was
+ * given before the last of these that began after that stream. */
 void wait_for(Machine *m, Place p)
 {
-    int done = -1, left = 0;
+    int done = -1, followed = -1, left = 0;
     for (int i = 0; i < m->under.n; i++)
         if (m->under.at[i].writes && m->under.at[i].value == p.value && m->under.at[i].index == p.index)
             done = i;
     for (; done >= 0 && done + 1 < m->under.n && m->under.at[done + 1].op == m->under.at[done].op; done++)
         ; /* all that it touches */
     const Stream stream = done < 0 ? STREAM_COMPUTE : m->under.at[done].stream;
-    const bool weights = done >= 0 && op_follows_weights(m->flow->op[m->under.at[done].op].op->kind);
+    for (int i = 0; i <= done; i++)
+        followed = m->under.at[i].stream == stream && follows_weights(m, &m->under.at[i]) ? i : followed;
     for (int i = 0; i < m->under.n; i++)
-        if (i > done || (m->under.at[i].stream != stream && !(weights && m->under.at[i].stream == STREAM_WEIGHTS)))
+        if (!(i <= done && m->under.at[i].stream == stream) && !(i <= followed && m->under.at[i].stream == STREAM_WEIGHTS))
             m->under.at[left++] = m->under.at[i];
     m->under.n = left;
 }

@@ -110,13 +110,14 @@ static bool has_gradients(const Block *b)
     return false;
 }
 
-/* Around the loss, the second operation of its block. */
+/* Around the loss. */
 static void tie_head(const Weights *w)
 {
     Block *b = &w->step->block[BLOCK_HEAD];
+    const int loss = op_first(b, OP_LOSS);
     if (!w->sums_last)
-        op_insert(w->step, b, 2, reduce(w, w->tied_sum, true, false));
-    op_insert(w->step, b, 1, zero(w, w->tied_sum, true));
+        op_insert(w->step, b, loss + 1, reduce(w, w->tied_sum, true, false));
+    op_insert(w->step, b, loss, zero(w, w->tied_sum, true));
     if (!w->weights_last)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }

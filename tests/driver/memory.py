@@ -30,6 +30,7 @@ CASES = [
     dict(layout="data 1; schedule ring; travel keys; token chunks 3, attention;", tokens="4Ki"),
     dict(layout="data 1; schedule ulysses; token chunks 3, attention;", tokens="4Ki"),
     dict(layout="data 1; schedule ulysses; token chunks 4, attention;", tokens="4Ki", device="h200"),
+    dict(layout="data 1; schedule ring; travel keys; recompute full; offload activations; token chunks 3, attention; fetch chunks;", tokens="4Ki"),
 ]
 
 

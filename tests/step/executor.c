@@ -30,6 +30,7 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + next;
     case INDEX_VISIT: return o->visit + next;
+    case INDEX_CHUNK: return o->chunk;
     case INDEX_UNIT: return o->op->embedding ? 0 : next ? visited_unit(m, o->visit + next) : o->unit;
     default: return 0;
     }

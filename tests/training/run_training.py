@@ -11,6 +11,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        schedules  the same of the shipped schedules that the others leave out, 60 steps
        layers     the same of layers of which those of each mask have a schedule of their own; with their passes changed it shows
        offload    losses and gradient norms with activations staged to a second arena and without: the same bits
+       fetch      the same where they come back by chunks of the tokens
        optimizer  the same with parameters and moments in that arena
        bf16       gradients kept in bf16: of every weight against float64, and losses beside those of fp32
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
@@ -60,6 +61,7 @@ class Layout(typing.NamedTuple):
     queries: bool = False  # attention too goes through the chunks of the tokens
     gradients: str = ""
     overlap: str = ""
+    fetch: str = ""
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -72,6 +74,7 @@ class Layout(typing.NamedTuple):
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
         text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
         text += f"_overlap{self.overlap}" if self.overlap else ""
+        text += f"_fetch{self.fetch}" if self.fetch else ""
         text += self.gradients
         return re.sub(r"[(), ]+", "", text)
 
@@ -96,6 +99,7 @@ class Layout(typing.NamedTuple):
         more += f" token chunks {self.token_chunks}{', attention' if self.queries else ''};" if self.token_chunks > 1 else ""
         more += f" gradients {self.gradients};" if self.gradients else ""
         more += f" overlap {self.overlap};" if self.overlap else ""
+        more += f" fetch {self.fetch};" if self.fetch else ""
         return text.replace(" }", more + " }")
 
 
@@ -217,6 +221,8 @@ GRADIENTS = [
     (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True),
      Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
     (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries=True, offload="optimizer"), Shape(sinks=True)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True, offload="activations", fetch="chunks"),
+     Shape(part=NORM, masks=("document", "window(17)"), tied="yes")),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),
@@ -261,6 +267,8 @@ LAYERED_TEXT = Shape(vocab=256, masks=ALTERNATING)
 DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
+FETCHED = [ONE._replace(token_chunks=3, queries=True), Layout("ring", "keys", "striped", lanes=2, token_chunks=5, queries=True),
+           Layout("ulysses", "keys", "contiguous", nodes=2, lanes=2, token_chunks=2, queries=True), Layout("near", "keys", "contiguous", nodes=2, lanes=4, token_chunks=4, queries=True)]
 UPDATED = [Layout("ring", "keys", "zigzag", data=2, lanes=2, weights="zero1"), Layout("ring", "queries", "striped", lanes=2, weights="zero2", recompute="full"),
            Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"), Layout("ring", "keys", "zigzag", lanes=2, weights="zero2 within 1"),
            Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero1 within 2", gradients="bf16")]
@@ -513,6 +521,17 @@ class Training:
                 require(rows[1] == rows[0] and rows[2] == rows[0], f"{plain}: losses or norms depend on what is staged\n{rows}")
                 print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some}, and with all", flush=True)
 
+    def fetch(self):
+        """A chunk at a time comes back what a layer at a time did; the program itself compares the bytes of both with the plan's."""
+        for layout in FETCHED:
+            for rule, some in (("full", "activations, optimizer"), ("selective", "activations"), ("none", "activations(x, q, gate_up)")):
+                plain = layout._replace(recompute=rule)
+                shape = DEEP._replace(tied="yes" if rule == "selective" else "no")
+                runs = [self.train(self.program(plain._replace(offload=o, fetch=f), NEAR_STEPS, shape)) for o, f in (("none", ""), (some, "chunks"))]
+                rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
+                require(len(set(rows[0])) == NEAR_STEPS and rows[1] == rows[0], f"{plain}: losses or norms depend on what is fetched\n{rows}")
+                print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some} by chunks", flush=True)
+
     def optimizer(self):
         """Updated in the host's memory: the same losses and norms, of one sequence a step and of several, tied and untied."""
         for layout, tied in [(ONE, "no"), (ONE._replace(recompute="full"), "yes")] + list(zip(UPDATED, ("yes", "no", "yes", "no", "yes"))):
@@ -622,7 +641,7 @@ class Training:
             require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "optimizer", "bf16", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
 
 
 def main():
