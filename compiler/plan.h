@@ -465,9 +465,10 @@ typedef struct Found {
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
 Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
-/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT: always. The choice is the same. */
+/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT: always. The choice is the same.
+ * other: seconds of a step that another program takes, INFINITY: there is none; what is left out then need not take less. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
-Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort);
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 /* ---- search_tensor.c ---- */
 /* The same where it may be open over how many ranks layers are split, and what lies in the host's memory: in is what p was made of. The
  * plan's program then says both. */

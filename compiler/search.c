@@ -141,13 +141,19 @@ static bool works(const Candidate *x)
     return x->tried && !x->why_not;
 }
 
-static double fastest(const Searcher *s)
+static double fastest_here(const Searcher *s)
 {
     double least = INFINITY;
     for (int i = 0; i < s->all.n; i++)
         if (works(&s->all.at[i]))
             least = fmin(least, s->all.at[i].cost.step);
     return least;
+}
+
+/* What a candidate is to undercut: another program's step too, but where few candidates are all tried for the table's sake. */
+static double fastest(const Searcher *s)
+{
+    return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
 }
 
 /* Of those whose layers all attend alike. */
@@ -336,7 +342,7 @@ static void try_by_need(Searcher *s, Candidate x)
 /* The first within a tie of the fastest: what is simpler comes first. */
 static Candidate *best_of(Searcher *s)
 {
-    const double most = fastest(s) / (1 - tie);
+    const double most = fastest_here(s) / (1 - tie);
     for (int i = 0; i < s->all.n; i++)
         if (works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
             return &s->all.at[i];
@@ -415,7 +421,7 @@ static const char *remarks(Searcher *s, const Draft *d)
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
         text_printf(&t, "layers of different masks attend by schedules of their own: %.1f %% faster than the best layout with one for all\n",
-                    100 * (fastest_alike(s) / fastest(s) - 1));
+                    100 * (fastest_alike(s) / fastest_here(s) - 1));
     if (d->choice.ranges)
         text_printf(&t, "attention's transfers carry the tiles that are read further along, or were added to: %.0f %% less than whole "
                     "chunks\n", 100 * cost_ranges_save(s->arena, d));
@@ -559,10 +565,23 @@ static bool any_too_large(const Searcher *s)
     return any;
 }
 
-Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort)
+/* Whether any candidate was left out for what it takes at least. */
+static bool any_too_slow(const Searcher *s)
 {
-    Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .maps = make_maps(a, p)};
+    bool any = s->cut || s->skipped.n;
+    for (int i = 0; i < s->all.n; i++)
+        any |= s->all.at[i].too_slow;
+    return any;
+}
+
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+{
+    Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
     Candidate *best = find_best(&s);
+    if (!best && any_too_slow(&s)) {
+        diag_error(d, p->sequence_span, "no layout takes less than %.3f ms", other * 1e3);
+        return (Found){0};
+    }
     if (!best) {
         search_refuse(&s);
         return (Found){.too_large = any_too_large(&s)};
@@ -578,7 +597,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort)
 
 Found search(Arena *a, Diags *d, const Program *p)
 {
-    return search_with(a, d, p, SEARCH_USUAL);
+    return search_with(a, d, p, SEARCH_USUAL, INFINITY);
 }
 
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)

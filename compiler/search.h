@@ -29,6 +29,7 @@ typedef struct Searcher {
     Diags *diags;
     const Program *program;
     SearchEffort effort;
+    double other; /* seconds that a step of another program takes, which this one's is to undercut; INFINITY: there is none */
     MaskMap **maps;
     Vec(Parted) parted;
     Vec(Room) rooms;

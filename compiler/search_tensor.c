@@ -9,6 +9,7 @@
 
 #include "burst_rt.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- what was tried ---- */
@@ -86,18 +87,6 @@ static bool may_split(const Program *p, int tensor)
     return may;
 }
 
-static Try try_split(Arena *a, const FrontEnd *in, int tensor)
-{
-    FrontEnd with = *in;
-    Diags *d = diags_new(a);
-    with.tensor = tensor;
-    Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
-    if (s.program)
-        s.found = search(a, d, s.program);
-    s.why_not = s.found.plan ? NULL : diags_first(d);
-    return s;
-}
-
 /* Seconds of a sequence: where context is given, data and with it the batch follow from the number. */
 static double split_seconds(const Try *s)
 {
@@ -112,6 +101,19 @@ static const Try *best_split(const Try *s, int n)
         if (s[i].found.plan && (!best || split_seconds(&s[i]) < split_seconds(best) * (1 - SEARCH_TIE)))
             best = &s[i];
     return best;
+}
+
+/* best: of those before, which it is to undercut; or NULL. */
+static Try try_split(Arena *a, const FrontEnd *in, int tensor, const Try *best)
+{
+    FrontEnd with = *in;
+    Diags *d = diags_new(a);
+    with.tensor = tensor;
+    Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
+    if (s.program)
+        s.found = search_with(a, d, s.program, SEARCH_USUAL, best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch : INFINITY);
+    s.why_not = s.found.plan ? NULL : diags_first(d);
+    return s;
 }
 
 /* What is wrong, of the number that needs least memory. */
@@ -170,8 +172,10 @@ static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program
     if (!p->layout.tensor.is_auto)
         return search(a, d, p);
     for (int tensor = 1; tensor <= p->cluster.world; tensor++)
-        if (may_split(p, tensor))
-            *vec_push(a, &all) = try_split(a, in, tensor);
+        if (may_split(p, tensor)) {
+            const Try split = try_split(a, in, tensor, best_split(all.at, all.n));
+            *vec_push(a, &all) = split;
+        }
     const Try *best = best_split(all.at, all.n);
     if (!best)
         return report_split(a, d, in, all.at, all.n);

@@ -329,7 +329,7 @@ static void cutting_chooses_the_same(void **state)
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &k);
         assert_non_null(p);
-        const Found whole = search_with(a, d, p, SEARCH_WHOLE), cut = search_with(a, d, p, SEARCH_CUT);
+        const Found whole = search_with(a, d, p, SEARCH_WHOLE, INFINITY), cut = search_with(a, d, p, SEARCH_CUT, INFINITY);
         printf("%d: %d x %d, %s, %s, %s %s %d GB: %d tried, %d cut: %s\n", i, k.nodes, k.gpus, k.sequence, k.mask, layout, train, k.memory, whole.tried_count,
                cut.tried_count, whole.plan ? choice_text(a, chosen(&whole)) : "-");
         assert_int_equal(whole.plan != NULL, cut.plan != NULL);
