@@ -170,10 +170,10 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     char text[512];
     const int rank = place_rank();
     int status = options_read(&o, p, argc, argv, text, sizeof text);
-    if (rank == 0 && status != BURST_OK)
-        fprintf(stderr, "burst: %s\n", text);
-    if (status != BURST_OK)
+    if (status != BURST_OK) {
+        fprintf(stderr, "burst: %s\n", text); /* by every rank: mpirun kills the others as soon as one has failed */
         return exit_code(status);
+    }
     if (o.help || o.version)
         return rank == 0 ? say(p, &o, argc > 0 ? argv[0] : "program") : 0;
     signal(SIGXFSZ, SIG_IGN); /* a file too large for this user is an error like a full disk */

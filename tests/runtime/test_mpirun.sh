@@ -32,6 +32,14 @@ check "going on alone" 0 "resumed after step 20" "$mini" --resume --checkpoint c
 MINI="4 1 0 4 500 -1"
 check "wrong number of ranks" 2 "the plan (mini) is for 4 ranks, and mpirun started 3: use mpirun -n 4" ./run 3 "$mini"
 check "usage" 2 "unknown option '--what'" ./run 4 "$mini" --what
+# Rank 0 may be killed before it has read its options.
+cat >late <<'LATE'
+#!/bin/sh
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-1}}" != 0 ] || sleep 2
+exec "$@"
+LATE
+chmod +x late
+check "usage, rank 0 late" 2 "unknown option '--what'" ./run 4 ./late "$mini" --what
 export MINI_FAULT="kill 2 100"
 check "a killed rank" any "lost rank 2, step 100 (step): its process" ./run 4 "$mini" --quiet
 MINI_FAULT="nan 0 3"
