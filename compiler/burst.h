@@ -289,6 +289,7 @@ typedef struct Saving { const char *lower, *upper; int from; double tail; } Savi
 Saving saving_by(Recompute rule, double tail); /* in all layers */
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* choices.c */
+enum { LEAST_LOSS_TILE = 16, MOST_LOSS_TILE = 65536 }; /* tokens */
 enum { MAX_COORDS = 8 };
 typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
 /* How the tokens of a sequence are shared out to ranks of different speed. */
@@ -315,6 +316,7 @@ typedef struct Layout {
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
+    Setting loss_tile;     /* tokens; 0: as many as suit the vocabulary */
     Setting overlap;       /* of what tensor ranks do among them with products */
     Setting fetch;         /* of what was staged, index of fetch_names */
     Setting gradients;     /* of weights, index of gradient_names */

@@ -1,5 +1,6 @@
 /* choices.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
 #include "burst.h"
+#include "burst_sizes.h"
 
 const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"}, *const fetch_names[2] = {"layers", "chunks"};
 const char *const sharding_names[SHARDINGS] = {
@@ -7,6 +8,12 @@ const char *const sharding_names[SHARDINGS] = {
     SHARDING_ROWS(X)
 #undef X
 };
+
+int64_t choice_loss_tile(const Program *p, const Choice *c)
+{
+    const int vocab = p->model.vocab;
+    return c->loss_tile ? c->loss_tile : p->target->device_memory ? burst_gpu_loss_tile(vocab) : burst_loss_tile(vocab);
+}
 
 int program_tensor(const Program *p)
 {

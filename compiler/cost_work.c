@@ -85,7 +85,7 @@ static double product_flops(const Step *s, const Op *o, const Block *b)
 static double loss_bytes(const Step *s)
 {
     const Model *m = &s->program->model;
-    const double d = m->hidden, tile = (double)burst_gpu_loss_tile(m->vocab);
+    const double d = m->hidden, tile = (double)s->loss_tile;
     const Target *t = s->program->target;
     return t->activation_bytes * 4 * d + (t->device_memory ? m->vocab * (4 + 4 + 2 + 8 * d / tile) : 0);
 }

@@ -175,6 +175,7 @@ static void emit_sizes(Emit *e)
         {"PLAN_HEAD_DIM", m->head_dim, NULL},
         {"PLAN_FFN", m->ffn, NULL},
         {"PLAN_VOCAB", m->vocab, NULL},
+        {"PLAN_LOSS_TILE", choice_loss_tile(e->draft->program, &e->draft->choice), "tokens whose logits are there at once"},
         {"PLAN_MASKS", e->draft->program->mask_count, NULL},
         {"PLAN_TABLES", e->draft->program->table_count, "per-token tables"},
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},

@@ -52,7 +52,7 @@ static const Call calls[] = {
     {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0 =&s->tensor"},
     {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0 =&s->tensor"},
     {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
-    {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB x0 w x1 x2 =s->scale =s->loss y0 g s"},
+    {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB =PLAN_LOSS_TILE x0 w x1 x2 =s->scale =s->loss y0 g s"},
 };
 
 /* ---- names ---- */

@@ -451,6 +451,8 @@ const Dimension dimensions[DIMENSIONS] = {
      .take = token_chunks_take, .other = token_chunks_other, .fits_each = token_chunks_open, .why_not = token_chunks_why_not, .text = token_chunks_text, .frees = token_chunks_frees},
     {.name = "fetch", .column = 6, .if_several = true, .by_need = true, .count = fetch_count, .take = fetch_take, .other = fetch_other,
      .fits_each = fetch_open, .why_not = fetch_why_not, .text = fetch_text, .frees = fetch_frees},
+    {.name = "loss tile", .column = 9, .if_several = true, .by_need = true, .need_first = true, .count = loss_tile_count,
+     .take = loss_tile_take, .other = loss_tile_other, .fits_each = loss_tile_open, .text = loss_tile_text, .frees = loss_tile_frees},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},

@@ -1,9 +1,9 @@
 /* layout_chunks.c: the rows `ffn chunks` and `token chunks` of layout.c: 1, 2, 4, ... of at least so many tokens. Chunks of the tokens
- * cut the feed-forward network too, which then has none of its own.
+ * cut the feed-forward network too, which then has none of its own. The row `loss tile`: tokens whose logits are there at once.
  */
 #include "burst.h"
 
-enum { LEAST_CHUNK = 1024, MOST_FFN_CHUNKS = 8, MOST_TOKEN_CHUNKS = 64, OTHER_TOKEN_CHUNKS = 4 };
+enum { LEAST_CHUNK = 1024, MOST_FFN_CHUNKS = 8, MOST_TOKEN_CHUNKS = 64, OTHER_TOKEN_CHUNKS = 4, LOSS_HALVINGS = 3 };
 
 /* How many of 1, 2, 4, ... most. */
 static int doublings(const Program *p, int most)
@@ -166,4 +166,44 @@ const char *fetch_text(Arena *a, const Choice *c)
 const char *fetch_frees(const Choice *c)
 {
     return !c->fetch_chunks && can_fetch_chunks(c) ? "`fetch chunks` brings back what layers staged a chunk of the tokens at a time" : NULL;
+}
+
+/* ---- loss tile: as many tokens as suit the vocabulary; by need a half, a quarter, an eighth of them ---- */
+
+bool loss_tile_open(const Program *p)
+{
+    return p->layout.loss_tile.is_auto;
+}
+
+int loss_tile_count(const Program *p)
+{
+    return loss_tile_open(p) ? LOSS_HALVINGS + 1 : 1;
+}
+
+static int64_t tile_at(const Program *p, int halvings)
+{
+    const int64_t tile = choice_loss_tile(p, &(Choice){0}) >> halvings;
+    return halvings == 0 ? 0 : tile < LEAST_LOSS_TILE ? LEAST_LOSS_TILE : tile;
+}
+
+bool loss_tile_take(const Program *p, Choice *c, int n)
+{
+    c->loss_tile = loss_tile_open(p) ? tile_at(p, n) : p->layout.loss_tile.value;
+    return true;
+}
+
+bool loss_tile_other(const Program *p, Choice *c, int n)
+{
+    c->loss_tile = tile_at(p, n);
+    return n <= LOSS_HALVINGS;
+}
+
+const char *loss_tile_text(Arena *a, const Choice *c)
+{
+    return c->loss_tile ? arena_printf(a, "%lld", (long long)c->loss_tile) : NULL;
+}
+
+const char *loss_tile_frees(const Choice *c)
+{
+    return c->loss_tile ? NULL : "`loss tile auto` holds the logits of fewer tokens at once";
 }

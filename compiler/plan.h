@@ -43,6 +43,7 @@ typedef struct Choice {
     int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: all that `none` saves */
+    int64_t loss_tile; /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
@@ -59,6 +60,7 @@ bool choice_chunks_queries(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
 int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
 bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
+int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
 int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
 int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
@@ -83,7 +85,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 19 };
+enum { DIMENSIONS = 20 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */
@@ -139,7 +141,7 @@ const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
 const char *saving_frees(const Choice *c);
 
-/* ---- layout_chunks.c: the rows `ffn chunks`, `token chunks` and `fetch`, their functions as in Dimension ---- */
+/* ---- layout_chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their functions as in Dimension ---- */
 bool ffn_chunks_open(const Program *p);
 int ffn_chunks_count(const Program *p);
 bool ffn_chunks_take(const Program *p, Choice *c, int n);
@@ -160,6 +162,13 @@ bool fetch_other(const Program *p, Choice *c, int n);
 const char *fetch_why_not(Arena *a, const Program *p, const Choice *c);
 const char *fetch_text(Arena *a, const Choice *c);
 const char *fetch_frees(const Choice *c);
+
+bool loss_tile_open(const Program *p);
+int loss_tile_count(const Program *p);
+bool loss_tile_take(const Program *p, Choice *c, int n);
+bool loss_tile_other(const Program *p, Choice *c, int n);
+const char *loss_tile_text(Arena *a, const Choice *c);
+const char *loss_tile_frees(const Choice *c);
 
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);

@@ -202,7 +202,6 @@ static void take_recompute(Checker *c, const Ast *s, const Field *f, void *to)
 /* What the language has but only one value of is planned so far: anything else is refused, never ignored. */
 typedef struct Planned { const char *setting, *accepted, *others[5]; } Planned;
 static const Planned choices[] = {
-    {"loss", "fused", {"full"}},
     {"accumulate", "fp32", {"bf16", "fp16"}},
 };
 
@@ -249,22 +248,36 @@ static void take_weights(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `ffn chunks 4;` `head chunks 4;` */
-static bool take_count(Cursor *u, const Ast *s, const Field *f, Setting *setting)
+static void take_count(Cursor *u, const Ast *s, const Field *f, Setting *setting)
 {
-    if (!cursor_word(u, "chunks"))
-        return false;
     *setting = (Setting){.value = 1, .span = s->span, .given = true, .is_auto = cursor_try(u, "auto")};
     if (!setting->is_auto)
         cursor_whole(u, (int64_t)f->lo, (int64_t)f->hi, &setting->value);
-    return true;
 }
 
+/* `loss fused;` `loss tile 512;` */
+static void take_loss(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const ways[] = {"fused", "tile"};
+    const Ast *value = s->args.first;
+    if (value && strcmp(value->text, "full") == 0) {
+        not_planned(c, value->span, "loss full", "loss fused");
+        return;
+    }
+    Cursor u = cursor_of(c, s);
+    if (cursor_choice(&u, ways, countof(ways)) == 1)
+        take_count(&u, s, f, &((Layout *)to)->loss_tile);
+    cursor_end(&u);
+}
+
+/* `ffn chunks 4;` `head chunks 4;` */
 static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Cursor u = cursor_of(c, s);
-    if (take_count(&u, s, f, to))
-        cursor_end(&u);
+    if (!cursor_word(&u, "chunks"))
+        return;
+    take_count(&u, s, f, to);
+    cursor_end(&u);
 }
 
 /* `token chunks 4;` `token chunks auto, attention;` */
@@ -272,8 +285,9 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
 {
     Layout *l = to;
     Cursor u = cursor_of(c, s);
-    if (!take_count(&u, s, f, &l->token_chunks))
+    if (!cursor_word(&u, "chunks"))
         return;
+    take_count(&u, s, f, &l->token_chunks);
     l->chunk_queries = cursor_try(&u, ",") && cursor_word(&u, "attention");
     if (cursor_end(&u) && l->chunk_queries && !l->token_chunks.is_auto && l->token_chunks.value < 2)
         diag_error(c->diags, s->span, "attention needs two chunks of the tokens at least; use `token chunks auto, attention`");
@@ -293,7 +307,7 @@ static const Field layout_fields[] = {
     {"ranges", take_ranges, 0, 0},
     {"weights", take_weights, 0, 0, UNIT_NONE, 1, 1 << 20},
     {"recompute", take_recompute, 0, 0},
-    {"loss", take_choice, 0, 0},
+    {"loss", take_loss, 0, 0, UNIT_NONE, LEAST_LOSS_TILE, MOST_LOSS_TILE},
     {"ffn", take_chunks, AT(ffn_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10},
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},

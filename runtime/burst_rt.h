@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 14 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 15 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -189,9 +189,9 @@ void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table
 void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable);
 /* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss, dlogits, dx and dw;
  * nothing of size n x vocab is stored. loss_sum += sum of weight * (lse - logit[label]); dx = and dw += gradients of
- * scale * that sum. Labels < 0 and weights 0 add nothing. scratch: burst_loss_scratch(vocab) floats. */
-int64_t burst_loss_scratch(int vocab);
-void burst_loss(int64_t n, int hidden, int vocab, const float *x, const float *w, const int32_t *label,
+ * scale * that sum. Labels < 0 and weights 0 add nothing. tile: tokens; scratch: burst_loss_scratch(tile, vocab) floats. */
+int64_t burst_loss_scratch(int64_t tile, int vocab);
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
                 const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch);
 typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /* from 1 */ double grad_scale; } BurstAdamW;
 /* param, m, v updated in place from grad * grad_scale; decoupled decay where decays. */

@@ -18,17 +18,17 @@ static inline int64_t burst_attend_floats(int head_dim)
     return BURST_ATTEND_HEADS * head + 2 * packed + 2 * lanes * lanes + lanes + 64 / (int64_t)sizeof(float);
 }
 
-/* Tokens of a tile of the fused loss: enough for an efficient product, few enough that tile x vocab stays at some tens of
- * megabytes. */
+/* Tokens of a tile of the fused loss, where the layout leaves it open: enough for an efficient product, few enough that
+ * tile x vocab stays at some tens of megabytes. */
 static inline int64_t burst_loss_tile(int vocab)
 {
     const int64_t least = 64, most = 256, tokens = (8 << 20) / vocab;
     return tokens < least ? least : tokens > most ? most : tokens;
 }
 
-static inline int64_t burst_loss_floats(int vocab)
+static inline int64_t burst_loss_floats(int64_t tile, int vocab)
 {
-    return burst_loss_tile(vocab) * vocab;
+    return tile * vocab;
 }
 
 /* CUDA: partial sums of a norm's weight gradient, a row a block; floats. Three blocks on each of 108 multiprocessors. */
@@ -44,8 +44,8 @@ static inline int64_t burst_gpu_loss_row(int vocab)
     return ((int64_t)vocab + 7) / 8 * 8;
 }
 
-/* CUDA: tokens of a tile of the fused loss, large enough that dw, read and written whole for each tile, costs less than its
- * product, in half a gigabyte. */
+/* CUDA: tokens of a tile of the fused loss, where the layout leaves it open: large enough that dw, read and written whole for
+ * each tile, costs less than its product, in half a gigabyte. */
 static inline int64_t burst_gpu_loss_tile(int vocab)
 {
     const int64_t least = 128, most = 4096, bytes = 512 << 20;
@@ -54,9 +54,9 @@ static inline int64_t burst_gpu_loss_tile(int vocab)
 }
 
 /* CUDA: a tile's logits in fp32, then a double for each token. */
-static inline int64_t burst_gpu_loss_bytes(int vocab)
+static inline int64_t burst_gpu_loss_bytes(int64_t tile, int vocab)
 {
-    return burst_gpu_loss_tile(vocab) * (burst_gpu_loss_row(vocab) * 4 + 8);
+    return tile * (burst_gpu_loss_row(vocab) * 4 + 8);
 }
 
 /* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others are what drivers and

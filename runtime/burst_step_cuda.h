@@ -191,11 +191,11 @@ static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
     return burst_gpu_after(e, burst_gpu_compute(e), &o->here);
 }
 
-static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
 {
-    return burst_gpu_loss(e, n, hidden, vocab, x, w, label, weight, scale, loss, dx, dw, scratch);
+    return burst_gpu_loss(e, n, hidden, vocab, tile, x, w, label, weight, scale, loss, dx, dw, scratch);
 }
 
 static inline int burst_op_zero(BurstExec *e, float *x, int64_t count)

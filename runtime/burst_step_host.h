@@ -259,12 +259,12 @@ static inline int burst_op_tensor_done(BurstExec *e, BurstOrder *o)
     return BURST_OK;
 }
 
-static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, const BurstAct *x, const BurstAct *w,
+static inline int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, const BurstAct *x, const BurstAct *w,
                                 const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx, float *dw,
                                 void *scratch)
 {
     (void)e;
-    burst_loss(n, hidden, vocab, x, w, label, weight, scale, loss, dx, dw, (float *)scratch);
+    burst_loss(n, hidden, vocab, tile, x, w, label, weight, scale, loss, dx, dw, (float *)scratch);
     return BURST_OK;
 }
 

@@ -373,6 +373,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_fetches = c->fetch_chunks;
+    s->loss_tile = choice_loss_tile(p, c);
     step_tensor(s);
     step_queries(s);
     step_backward(s);
@@ -387,7 +388,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "attention_scratch", DIM_ONE, attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     add_scratch(s, "attention_keys", DIM_KEY, keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
     const bool device = p->target->device_memory;
-    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(m->vocab) : burst_loss_floats(m->vocab) * 4, KIND(LOSS));
+    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) : burst_loss_floats(s->loss_tile, m->vocab) * 4, KIND(LOSS));
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
     return s;

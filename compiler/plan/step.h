@@ -139,6 +139,7 @@ typedef struct Step {
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
     bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
+    int64_t loss_tile; /* tokens whose logits are there at once */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
     bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them */

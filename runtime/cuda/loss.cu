@@ -7,10 +7,9 @@
 
 enum { THREADS = 512 };
 
-int64_t burst_gpu_loss_scratch(int vocab, int hidden)
+int64_t burst_gpu_loss_scratch(int64_t tile, int vocab)
 {
-    (void)hidden;
-    return burst_gpu_loss_bytes(vocab);
+    return burst_gpu_loss_bytes(tile, vocab);
 }
 
 /* ---- one token ---- */
@@ -146,14 +145,14 @@ static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const Burst
     return gpu_product(g, &to_w, x, h->logits, h->dw, h->dw);
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
                    const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
 {
-    const int64_t step = burst_gpu_loss_tile(vocab), row = burst_gpu_loss_row(vocab);
-    Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + step * row)};
+    const int64_t row = burst_gpu_loss_row(vocab);
+    Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + tile * row)};
     BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
-    for (int64_t i = 0; i < n; i += step) {
-        const int64_t tokens = n - i < step ? n - i : step;
+    for (int64_t i = 0; i < n; i += tile) {
+        const int64_t tokens = n - i < tile ? n - i : tile;
         BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
         loss_kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(vocab, row, label + i, weight + i, (float)scale, h.logits, h.loss);
         BURST_TRY(gpu_launched(g, "loss"));

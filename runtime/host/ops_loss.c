@@ -6,9 +6,9 @@
 #include "burst_sizes.h"
 #include "vec.h"
 
-int64_t burst_loss_scratch(int vocab)
+int64_t burst_loss_scratch(int64_t tile, int vocab)
 {
-    return burst_loss_floats(vocab);
+    return burst_loss_floats(tile, vocab);
 }
 
 static float greatest(int n, const float *x)
@@ -75,12 +75,11 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
     return false;
 }
 
-void burst_loss(int64_t n, int hidden, int vocab, const float *x, const float *w, const int32_t *label,
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
                 const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
 {
-    int64_t step = burst_loss_tile(vocab);
-    for (int64_t i = 0; i < n; i += step) {
-        int64_t tokens = n - i < step ? n - i : step;
+    for (int64_t i = 0; i < n; i += tile) {
+        int64_t tokens = n - i < tile ? n - i : tile;
         const float *xi = x + i * hidden;
         float *dxi = dx + i * hidden;
         if (!any_counts(tokens, label + i, weight + i)) {

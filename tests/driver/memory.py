@@ -31,6 +31,7 @@ CASES = [
     dict(layout="data 1; schedule ulysses; token chunks 3, attention;", tokens="4Ki"),
     dict(layout="data 1; schedule ulysses; token chunks 4, attention;", tokens="4Ki", device="h200"),
     dict(layout="data 1; schedule ring; travel keys; recompute full; offload activations; token chunks 3, attention; fetch chunks;", tokens="4Ki"),
+    dict(layout="data 1; schedule ring; recompute full; loss tile 64;", device="h200"),
 ]
 
 
@@ -68,7 +69,7 @@ def check_spaces(text, plan, step):
 
 
 def with_choice(layout, choice):
-    choice = {"no ffn chunks": "ffn chunks 1", "no head chunks": "head chunks 1", "no token chunks": "token chunks 1", "no offload": "offload none"}.get(choice, choice)
+    choice = {"no ffn chunks": "ffn chunks 1", "no head chunks": "head chunks 1", "no token chunks": "token chunks 1", "no offload": "offload none", "no loss tile": "loss fused"}.get(choice, choice)
     name = choice.split(" chunks ")[0] + " chunks" if " chunks " in choice else choice.split()[0]
     name = ("ffn chunks", name) if name == "token chunks" else (name,)  # they cut the feed-forward network too
     kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith((*name, "ranges"))]  # ranges: decided anew

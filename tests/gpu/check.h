@@ -3,6 +3,7 @@
 #define GPU_CHECK_H
 
 #include "burst_gpu.h"
+#include "burst_sizes.h"
 
 #include <vector>
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { N = 4300, HIDDEN = 64, VOCAB = 1003 };
+enum { N = 4300, HIDDEN = 64, VOCAB = 1003, TILE = 4096 };
 static const double loss_scale = 1.0 / 4000;
 
 typedef struct Reference { double loss; Doubles dx, dw; } Reference;
@@ -38,8 +38,8 @@ static Result on_device(Check *k, const Floats &x, const Floats &w, const std::v
     double *sum = (double *)up(k, Floats(2)); /* zero */
     BurstBf16 *dx = (BurstBf16 *)poisoned(k, x.size() * sizeof *dx);
     float *dw = up(k, dw0);
-    void *scratch = poisoned(k, (size_t)burst_gpu_loss_scratch(VOCAB, HIDDEN));
-    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, up_bf16(k, x), up_bf16(k, w), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
+    void *scratch = poisoned(k, (size_t)burst_gpu_loss_scratch(TILE, VOCAB));
+    MUST(k, burst_gpu_loss(k->g, N, HIDDEN, VOCAB, TILE, up_bf16(k, x), up_bf16(k, w), up(k, label), up(k, weight), loss_scale, sum, dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());

@@ -53,7 +53,7 @@ static Arrays arrays(Check *k)
     a.dw = (float *)burst_gpu_take(k->g, (size_t)VOCAB * HIDDEN * sizeof(float));
     a.fp32 = (float *)burst_gpu_take(k->g, count * sizeof(float));
     a.rstd = up(k, random_floats(N, 8, 1));
-    a.scratch = (float *)burst_gpu_take(k->g, (size_t)burst_gpu_loss_scratch(VOCAB, HIDDEN));
+    a.scratch = (float *)burst_gpu_take(k->g, (size_t)burst_gpu_loss_scratch(burst_gpu_loss_tile(VOCAB), VOCAB));
     a.ints = up(k, random_ints(N, 9, 32000));
     MUST(k, a.dw && a.fp32 && a.scratch ? BURST_OK : BURST_E_MEMORY);
     return a;
@@ -87,7 +87,7 @@ static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
     double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
     float *weight = up(k, Floats(LOSS_TOKENS, 1.0f));
     timed(k, "loss", s, {6.0 * LOSS_TOKENS * HIDDEN * VOCAB, 0}, [&] {
-        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch); });
+        return burst_gpu_loss(k->g, LOSS_TOKENS, HIDDEN, VOCAB, burst_gpu_loss_tile(VOCAB), a.x, a.w, a.ints, weight, 1e-4, sum, a.y, a.dw, a.scratch); });
 }
 
 /* One tensor of 64 Mi elements a rank; the norm's pass over the gradients and the host's wait for it included. */

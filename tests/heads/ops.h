@@ -217,7 +217,7 @@ int burst_gpu_swiglu_back(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, 
     });
 }
 
-int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
                    const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
 {
     return compute(g, [=] {

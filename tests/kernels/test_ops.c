@@ -302,7 +302,7 @@ static void embedding(void **state)
 
 /* ---- loss ---- */
 typedef struct LossCase {
-    int64_t n;
+    int64_t n, tile;
     int hidden, vocab;
     const float *x, *w, *weight;
     const int32_t *label;
@@ -347,10 +347,10 @@ static void check_loss(const LossCase *c, double tolerance)
 {
     Random r = {21};
     int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
-    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->vocab));
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->tile, c->vocab));
     double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true), got = 1000;
     double want = naive_loss(c, want_dx, want_dw);
-    burst_loss(c->n, c->hidden, c->vocab, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
+    burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
@@ -371,7 +371,8 @@ static void random_loss(int64_t n, int hidden, int vocab, int ignore, float spre
         label[i] = i % ignore == 0 ? (i % 2 ? -1 : -100) : (int32_t)(random_bits(&r) % (uint32_t)vocab);
         weight[i] = i % 7 == 3 ? 0 : fabsf(weight[i]);
     }
-    check_loss(&(LossCase){n, hidden, vocab, x, w, weight, label, 0.37}, tolerance);
+    for (int64_t tile = 16; tile < 16 + 4 * n; tile = 5 * tile + 3) /* some of the tokens, more than there are */
+        check_loss(&(LossCase){n, tile, hidden, vocab, x, w, weight, label, 0.37}, tolerance);
     free(x), free(w), free(weight), free(label);
 }
 
@@ -380,8 +381,8 @@ static void loss(void **state)
     (void)state;
     for (int i = 0; i < COUNTS; i++)
         random_loss(counts[i], 20, 37, 5, 1, 1e-6);
-    random_loss(600, 12, 50, 4, 1, 1e-6); /* more than two tiles of tokens */
-    random_loss(150, 4, 70001, 3, 1, 1e-6); /* a vocabulary that shortens the tiles */
+    random_loss(600, 12, 50, 4, 1, 1e-6);
+    random_loss(150, 4, 70001, 3, 1, 1e-6);
     random_loss(40, 8, 1, 3, 1, 1e-6);      /* one word: no loss, no gradient */
 }
 
@@ -405,9 +406,9 @@ static void loss_gradient_near_certainty(void **state)
     const int32_t label[1] = {0};
     float dx[1], dw[2] = {0};
     double sum = 0, p = 1 / (1 + exp(-12.0));
-    float *scratch = malloc((size_t)burst_loss_scratch(2) * sizeof *scratch);
+    float *scratch = malloc((size_t)burst_loss_scratch(1, 2) * sizeof *scratch);
     assert_non_null(scratch);
-    burst_loss(1, 1, 2, x, w, label, weight, 1, &sum, dx, dw, scratch);
+    burst_loss(1, 1, 2, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
     assert_true(fabs(sum / -log(p) - 1) < 1e-6);
     assert_true(fabs(dw[0] / (p - 1) - 1) < 1e-6);
     free(scratch);

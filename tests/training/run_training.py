@@ -62,6 +62,7 @@ class Layout(typing.NamedTuple):
     gradients: str = ""
     overlap: str = ""
     fetch: str = ""
+    loss: str = ""
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -75,7 +76,7 @@ class Layout(typing.NamedTuple):
         text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
         text += f"_overlap{self.overlap}" if self.overlap else ""
         text += f"_fetch{self.fetch}" if self.fetch else ""
-        text += self.gradients
+        text += self.gradients + self.loss
         return re.sub(r"[(), ]+", "", text)
 
     def topology(self):
@@ -100,6 +101,7 @@ class Layout(typing.NamedTuple):
         more += f" gradients {self.gradients};" if self.gradients else ""
         more += f" overlap {self.overlap};" if self.overlap else ""
         more += f" fetch {self.fetch};" if self.fetch else ""
+        more += f" loss {self.loss};" if self.loss else ""
         return text.replace(" }", more + " }")
 
 
@@ -174,6 +176,7 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", 2, 2, 2, "selective", "zero3_no_sync", 3), Shape(tied="yes", masks=("document", "causal"))),
     (Layout("ring", "keys", "zigzag", lanes=4, recompute="tail(0.5)"), Shape(masks=("document", "causal", "window(17)"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="tail(0.9)", weights="zero1", chunks=3), Shape(part=NORM, sinks=True)),
+    (Layout("ring", "keys", "zigzag", lanes=2, loss="tile 16"), Shape()),
     (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(masks=("document", "causal"), tied="yes")),
     (Layout("ring", "queries", "striped", 2, 2, 4, "selective", "zero2", 3, tensor=2), Shape(part=BIAS)),
@@ -278,6 +281,7 @@ TAILED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "querie
           Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2"), Layout("burst", "queries", "zigzag", nodes=2, lanes=2),
           Layout("ring", "keys", "blocks(8)", nodes=2, lanes=2, data=2)]
 TAILS = ["tail(0.25)", "tail(0.5)", "tail(0.9)"]
+TILES = [16, 48, 1000]
 SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
@@ -288,6 +292,7 @@ QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys"
            Layout("usp", "keys", "striped", nodes=2, lanes=4, mesh=(4, 2)), Layout("bidirectional", "keys", "zigzag", lanes=4),
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
 SAMPLE = 11
+WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 MASKS = Shape(vocab=256, kv_heads=8, masks=("causal", "window(17)", "document", "bigbird(8, 1, 2, 4)"))
 TAIL_STEPS, TAIL_TEXT = 10, Shape(vocab=256, masks=("causal", "document", "window(150)"), sequence=533)  # several tiles a rank
@@ -385,9 +390,9 @@ class Training:
             require(all(row == rows[0] for row in rows), f"{layout}: losses or norms depend on recomputation\n{rows}")
             print(f"{layout.name()}: {steps} losses and norms are the same bits with {', '.join(again)}")
 
-    def needs(self, layout):
+    def needs(self, layout, shape=SCARCE_TEXT):
         """Bytes that a rank needs, as the compiler counts them."""
-        source = self.tools.emit(self.folder, f"needs_{layout.name()}", layout.topology(), model_text(layout, SCARCE_TEXT, "train { batch 2; }\n"))
+        source = self.tools.emit(self.folder, f"needs_{layout.name()}", layout.topology(), model_text(layout, shape, "train { batch 2; }\n"))
         texts = [source.with_suffix(suffix) for suffix in (".topo", ".burst")]
         text = run([self.tools.burstc, *texts, "--emit=memory"], 60).stdout
         number, unit = re.search(r"a rank needs ([0-9.]+) (\w+)", text).groups()
@@ -413,6 +418,15 @@ class Training:
             apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in right)
             print(f"{layout.name()}: losses differ by {apart:.2e} in {len(is_)} steps", flush=True)
             require(len(is_) == NEAR_STEPS and apart <= NEAR, f"{layout}: losses part from those of one rank that saves all")
+
+    def tiles(self):
+        """Of the loss: losses of each size, and the first that fits a device that has too little for those that suit the vocabulary."""
+        self.agree([ONE._replace(loss=f"tile {n}") for n in TILES] + [Layout("ring", "keys", "zigzag", lanes=2, loss="tile 16")])
+        needs = [self.needs(ONE._replace(loss=f"tile {n}"), WORDS) for n in (200, 100, 50)]
+        require(abs(needs[0] - needs[1] - 100 * WORDS.vocab * 4) < 1e5, f"a rank needs {needs} bytes")
+        found = ONE._replace(loss="tile auto", memory=int(needs[1] + 1e5))
+        text = self.tools.emit(self.folder, "tile", found.topology(), model_text(found, WORDS)).read_text()
+        require("loss tile 100;" in text, "auto does not take the first tile that fits")
 
     def agree(self, layouts, steps=NEAR_STEPS, norms=NEAR, shape=None):
         right = self.train(self.program(ONE, steps, shape))
@@ -641,7 +655,7 @@ class Training:
             require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
 
-PARTS = ["gradients", "curve", "recompute", "memory", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
+PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "layers", "offload", "fetch", "optimizer", "bf16", "equality", "failure", "mpi"]
 
 
 def main():
