@@ -95,7 +95,7 @@ static int64_t tiles(int64_t tokens, int tile)
 /* As burst_lists_ints in templates/cuda_attention.cuh. */
 static int64_t ints(int64_t own, int64_t other)
 {
-    return own * (other + 5) + 1;
+    return own * (other + 5) + 2;
 }
 
 /* Keys of a launch: one chunk, or its pieces, each with a last tile of its own. */

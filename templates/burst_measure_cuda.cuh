@@ -37,9 +37,9 @@ typedef struct MeasureKernels {
     int d, tokens, heads, kv_heads, tile[4], keys; /* queries and keys, forward and backward; keys: BURST_KEYS_* */
     unsigned tables;
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(BurstTokens, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
-    cudaError_t (*forward)(const BurstForward *, int, int, cudaStream_t);
-    cudaError_t (*backward)(const BurstBackward *, int, int, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
+    cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
+    cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     cudaError_t (*delta)(BurstRows, BurstRows, int, int, float *, cudaStream_t);
     cudaError_t (*finish)(const float *, int, int, float, BurstRows, cudaStream_t);
     void (*pairs)(BurstTokens, unsigned long long *, cudaStream_t);
@@ -246,7 +246,7 @@ static int measure_lists(Measure *m, const MeasureKernels *k, int direction, Bur
     const BurstTokens tokens = measure_side(m, k);
     *out = burst_lists_place(direction ? tiles_k : tiles_q, direction ? tiles_q : tiles_k, PLAN_DETERMINISTIC && direction,
                              m->lists[direction]);
-    MEASURE_CUDA(k->lists(tokens, &tokens, 1, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
+    MEASURE_CUDA(k->lists(&tokens, 1, &tokens, 1, t[0], t[1], !direction, m->sides, *out, burst_gpu_compute(m->g)));
     return BURST_OK;
 }
 
@@ -262,7 +262,7 @@ static int measure_forward(Measure *m, const MeasureKernels *k)
     p.flags = BURST_FIRST | BURST_LAST;
     p.scale = 1 / sqrtf((float)k->d);
     BURST_TRY(measure_lists(m, k, MEASURE_FORWARD, &p.lists));
-    MEASURE_CUDA(k->forward(&p, 1, m->multiprocessors, burst_gpu_compute(m->g)));
+    MEASURE_CUDA(k->forward(&p, 1, 1, m->multiprocessors, burst_gpu_compute(m->g)));
     return BURST_OK;
 }
 
@@ -283,7 +283,7 @@ static int measure_backward(Measure *m, const MeasureKernels *k)
     BURST_TRY(burst_gpu_zero(m->g, m->dk, measure_keys(k) * 4));
     BURST_TRY(burst_gpu_zero(m->g, m->dv, measure_keys(k) * 4));
     BURST_TRY(measure_lists(m, k, MEASURE_BACKWARD, &p.lists));
-    MEASURE_CUDA(k->backward(&p, 1, m->multiprocessors, stream));
+    MEASURE_CUDA(k->backward(&p, 1, 1, m->multiprocessors, stream));
     MEASURE_CUDA(k->finish(m->dq, k->tokens, k->heads, scale, measure_view(m->out, k, k->heads), stream));
     return BURST_OK;
 }

@@ -24,8 +24,8 @@ template <class MASK> static inline cudaError_t plan_forward_pairs(PlanState *s,
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(burst_tiles(q.n, Q), keys.tiles, false, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(q, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides, pair->lists, stream);
-    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(pair, pairs, s->multiprocessors, stream);
+    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, true, s->buffer.tile_sides, pair->lists, stream);
+    return e != cudaSuccess ? e : burst_forward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class MASK> static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
@@ -35,8 +35,8 @@ template <class MASK> static inline cudaError_t plan_backward_pairs(PlanState *s
     const BurstTokens q = pair->q_tokens;
     cudaStream_t stream = burst_gpu_compute(s->exec);
     pair->lists = burst_lists_place(keys.tiles, burst_tiles(q.n, Q), PLAN_DETERMINISTIC, s->buffer.lists);
-    const cudaError_t e = burst_make_lists<MASK>(q, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides, pair->lists, stream);
-    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(pair, pairs, s->multiprocessors, stream);
+    const cudaError_t e = burst_make_lists<MASK>(&q, 1, keys.tokens, pairs, Q, K, false, s->buffer.tile_sides, pair->lists, stream);
+    return e != cudaSuccess ? e : burst_backward<PLAN_HEAD_DIM, MASK>(pair, 1, pairs, s->multiprocessors, stream);
 }
 
 template <class... MASK> static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)

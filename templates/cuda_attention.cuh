@@ -42,15 +42,15 @@ typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other side, of which some part of r
- * (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2 p) | not all of it << (27 + 2 p) | its chunk of keys << 23 |
- * its place in the chunk << 1 | whether some part does not see all, chunk 0 where the other side has queries; the sm_80 form, whose lists are
- * of one chunk and one part, has the last two alone, as it has no register for a mask of bits. order: the tiles of this side, longest list
- * first. rows = tiles of this side; stride = tiles of the other; of keys those of all chunks, one chunk after the other. */
+ * (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2 p) | not all of it << (27 + 2 p) | its chunk << 23 |
+ * its place in the chunk << 1 | whether some part does not see all; the sm_80 form, whose lists are of one chunk and one part, has the last
+ * two alone, as it has no register for a mask of bits. order: the tiles of this side, longest list first. rows = tiles of this side; stride =
+ * tiles of the other; of either those of all its chunks, one chunk after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
     BurstTileList *order; /* [rows] */
     int32_t *count, *list;
-    int32_t *taken; /* how many tiles the blocks of a persistent grid have asked for; 0 between launches */
+    int32_t *taken; /* how many tiles the blocks of a persistent grid have asked for, 0 between launches; entries of all lists */
     /* With PLAN_DETERMINISTIC and rows of keys: how many rows come before row r at query tile i, [r * stride + i] where i is in r's
      * list; how many have added to query tile i of head h, [h * stride + i]. Else NULL. */
     int32_t *turn, *added;
@@ -60,7 +60,7 @@ typedef struct BurstTileLists {
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
-/* Chunks of keys that one launch may take: at most, and in a form. */
+/* Chunks of queries or of keys that one launch may take: at most, and in a form. */
 enum {
     BURST_MOST_CHUNKS = 8,
     BURST_FORWARD_CHUNKS = BURST_FORM == 90 ? BURST_MOST_CHUNKS : 1,
@@ -82,8 +82,8 @@ template <int D, class MASK> struct BurstTiles {
 /* ---- what the kernels take ---- */
 enum { BURST_FIRST = 1, BURST_LAST = 2 };
 
-/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. Pairs of one launch differ in
- * k, v and k_tokens alone. */
+/* One pair. Lengths may be any; q, k, v are bf16 rows of D elements, out is written with BURST_LAST only. A launch takes every pair of some
+ * chunks of queries (q, out, o, lse, q_tokens) with some of keys (k, v, k_tokens), all else of which is the first pair's. */
 typedef struct BurstForward {
     BurstRows q, k, v, out;
     float *o;   /* [q_heads][q_tokens.n][D]: normalised so far. Unread with BURST_FIRST, unwritten with BURST_LAST */
@@ -95,8 +95,8 @@ typedef struct BurstForward {
     float scale;
 } BurstForward;
 
-/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. Pairs of one launch differ in
- * k, v, k_tokens, dk and dv alone. */
+/* One pair. dq is in the kernels' own order of columns, without the factor scale, until burst_finish_dq. A launch takes every pair of some
+ * chunks of queries (q, d_o, lse, delta, dq, q_tokens) with some of keys (k, v, dk, dv, k_tokens), all else of which is the first pair's. */
 typedef struct BurstBackward {
     BurstRows q, k, v, d_o;
     const float *lse, *delta; /* [q_heads][q_tokens.n] */
@@ -376,16 +376,29 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
 }
 
 /* ---- which (tile, head) a block works on ---- */
-/* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache. The last `tail` tiles of all heads
- * come after all sections, again longest first: short ones, that fill what the long ones leave. */
+/* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache. */
 typedef struct Place { int tile, head; } Place;
-static __device__ __forceinline__ Place place_of(int block, int rows, int heads, int section, int tail = 0)
+static __device__ __forceinline__ Place place_of(int block, int rows, int heads, int section)
 {
-    const int long_rows = rows - tail, rest = block - long_rows * heads;
-    if (rest >= 0)
-        return {long_rows + rest / heads, rest % heads};
-    const int first = block / (long_rows * section) * section, in = block - first * long_rows, width = min(section, heads - first);
+    const int first = block / (rows * section) * section, in = block - first * rows, width = min(section, heads - first);
     return {in / width, first + in % width};
+}
+
+/* The same, but the last `late` heads are one section, however many: see late_heads. */
+static __device__ __forceinline__ Place place_late(int number, int rows, int heads, int section, int late)
+{
+    const int rest = number - rows * (heads - late);
+    if (rest < 0)
+        return place_of(number, rows, heads - late, section);
+    return {rest / late, heads - late + rest % late};
+}
+
+/* So many heads that their lists take all blocks of the grid `factor` times as long as the longest list takes one: worked on longest first,
+ * they end together. Else a long list of the last head would begin when nothing is left beside it. */
+static __device__ __forceinline__ int late_heads(const BurstTileLists &lists, int heads, int factor)
+{
+    const float longest = (float)lists.order[0].count, entries = (float)lists.taken[1];
+    return min(heads, (int)ceilf(__fdividef((float)(factor * (int)gridDim.x) * longest, fmaxf(entries, 1))));
 }
 
 /* One load of 16 bytes. tile_again: asked anew, like thread_number. */

@@ -443,11 +443,12 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
 
 /* Adds the gradients of the pair, the only one of a launch of this form. Where there are few key tiles, the heads of a group are split over several blocks, so that
  * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. */
-template <int D, class MASK> static cudaError_t burst_backward(const BurstBackward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+template <int D, class MASK>
+static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
     BurstBackward p = *pair;
     const int tiles = p.lists.rows * p.kv_heads;
-    (void)pairs;
+    (void)queries, (void)keys;
     if (tiles == 0 || p.q_heads == 0)
         return cudaSuccess;
     p.splits = 1;

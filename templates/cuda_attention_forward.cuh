@@ -327,11 +327,12 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
 
 /* Folds the pair, the only one of a launch of this form, into (o, lse), or, with BURST_LAST, finishes it into out. An EMPTY pair needs no launch unless it is the
  * first or the last of its query chunk. */
-template <int D, class MASK> static cudaError_t burst_forward(const BurstForward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+template <int D, class MASK>
+static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
     BurstForward p = *pair;
     const int blocks = p.lists.rows * p.q_heads;
-    (void)pairs, (void)multiprocessors;
+    (void)queries, (void)keys, (void)multiprocessors;
     p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * p.k_tokens.n);
     if (blocks == 0)
         return cudaSuccess;

@@ -1,4 +1,4 @@
-/* cuda_hopper_backward.cuh: attention backward of one chunk of queries with one or more of keys, sm_90a form (FlashAttention-3).
+/* cuda_hopper_backward.cuh: attention backward of some chunks of queries with some of keys, sm_90a form (FlashAttention-3).
  *
  * A block owns a multiprocessor and takes works, longest list first, until none is left: a tile of 128 keys and the query tiles of its
  * list, for every query head that reads the key head. The next work's queries and keys are loaded while dK and dV of the last are added. Two
@@ -335,39 +335,49 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
                                 BurstBackwardLayout<D, MASK>::BYTES);
 }
 
-/* Adds the gradients of 1 to BURST_MOST_CHUNKS pairs; lists are those of the first. Where there are few key tiles, the heads of a group are split over several blocks, so that
- * the multiprocessors have a few blocks each; the sums' order then varies from run to run, as dQ's always does. Not so with
- * PLAN_DETERMINISTIC: a block has all heads of its group, and dQ's additions take turns. */
-template <int D, class MASK> static cudaError_t burst_backward(const BurstBackward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+/* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and
+ * j; lists are those of the first. Where there are few key tiles, the heads of a group are split over several blocks, so that the
+ * multiprocessors have some works each; the sums' order then varies from run to run, as dQ's always does. Not so with PLAN_DETERMINISTIC: a
+ * block has all heads of its group, and dQ's additions take turns. */
+template <int D, class MASK>
+static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
     using L = BurstBackwardLayout<D, MASK>;
-    BurstBackward p = *pair;
-    const int tiles = p.lists.rows * p.kv_heads, n = p.q_tokens.n;
     BurstBackwardLaunch a;
     memset(&a, 0, sizeof a);
-    if (tiles == 0 || p.q_heads == 0 || n == 0)
-        return cudaSuccess;
-    p.splits = 1;
-    while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
-        p.splits++;
-    p.section = burst_section(p.kv_heads * p.splits, 4.0 * D * n * p.group / p.splits);
-    a.p = p;
-    a.chunks = pairs;
-    cudaError_t e = burst_rows_map(&a.q, p.q, D, n, p.q_heads, L::BM);
-    e = e != cudaSuccess ? e : burst_rows_map(&a.d_o, p.d_o, D, n, p.q_heads, L::BM);
-    for (int row = 0, i = 0; i < pairs; row += burst_tiles(pair[i].k_tokens.n, L::BN), i++) {
-        a.keys[i] = {pair[i].k_tokens, pair[i].dk, pair[i].dv, row};
-        e = e != cudaSuccess ? e : burst_rows_map(&a.k[i], pair[i].k, D, pair[i].k_tokens.n, p.kv_heads, L::BN);
-        e = e != cudaSuccess ? e : burst_rows_map(&a.v[i], pair[i].v, D, pair[i].k_tokens.n, p.kv_heads, L::BN);
+    a.p = *pair, a.chunks = keys;
+    BurstBackward &p = a.p;
+    const int tiles = p.lists.rows * p.kv_heads;
+    double tokens = 0;
+    cudaError_t e = cudaSuccess;
+    for (int first = 0, i = 0; i < queries; first += burst_tiles(pair[i * keys].q_tokens.n, L::BM), i++) {
+        const BurstBackward &from = pair[i * keys];
+        const int n = from.q_tokens.n;
+        BurstBackwardQueries &of = a.queries[i];
+        of.lse = from.lse, of.delta = from.delta, of.added = from.dq, of.tokens = from.q_tokens, of.first = first, tokens += n;
+        e = e != cudaSuccess ? e : burst_rows_map(&of.q, from.q, D, n, p.q_heads, L::BM);
+        e = e != cudaSuccess ? e : burst_rows_map(&of.d_o, from.d_o, D, n, p.q_heads, L::BM);
+        if (!L::APART)
+            e = e != cudaSuccess ? e : burst_tensor_map(&of.dq, from.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
     }
-    if (!L::APART)
-        e = e != cudaSuccess ? e : burst_tensor_map(&a.dq, p.dq, 4, D, n, p.q_heads, D * 4, (int64_t)n * D * 4, 64, 2);
-    if (e != cudaSuccess)
-        return e;
-    if (PLAN_DETERMINISTIC)
+    if (tiles == 0 || p.q_heads == 0 || tokens == 0)
+        return cudaSuccess;
+    for (int first = 0, j = 0; j < keys; first += burst_tiles(pair[j].k_tokens.n, L::BN), j++) {
+        const BurstBackward &from = pair[j];
+        const int n = from.k_tokens.n;
+        BurstBackwardKeys &of = a.keys[j];
+        of.tokens = from.k_tokens, of.dk = from.dk, of.dv = from.dv, of.first = first;
+        e = e != cudaSuccess ? e : burst_rows_map(&of.k, from.k, D, n, p.kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&of.v, from.v, D, n, p.kv_heads, L::BN);
+    }
+    if (PLAN_DETERMINISTIC && e == cudaSuccess)
         e = cudaMemsetAsync(p.lists.added, 0, (size_t)p.q_heads * (size_t)p.lists.stride * sizeof(int32_t), stream);
     if (e != cudaSuccess)
         return e;
+    p.splits = 1;
+    while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 12 * multiprocessors)
+        p.splits++;
+    p.section = burst_section(p.kv_heads * p.splits, 4.0 * D * tokens * p.group / p.splits);
     burst_backward_kernel<D, MASK><<<tiles * p.splits < multiprocessors ? tiles * p.splits : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

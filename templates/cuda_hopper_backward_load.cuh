@@ -3,18 +3,27 @@
  */
 #include "cuda_hopper.cuh"
 
-/* A chunk of keys of a launch: its tokens, its gradients, and which row of the lists its first tile is. */
+/* Chunks of a launch: their tokens, what of them the copy engine reads and adds to, what else is read and added to, and the number of the
+ * first tile among those of all chunks. */
+typedef struct BurstBackwardQueries {
+    CUtensorMap q, d_o, dq;
+    const float *lse, *delta;
+    float *added; /* dq */
+    BurstTokens tokens;
+    int first;
+} BurstBackwardQueries;
 typedef struct BurstBackwardKeys {
+    CUtensorMap k, v;
     BurstTokens tokens;
     float *dk, *dv;
-    int row;
+    int first;
 } BurstBackwardKeys;
 
-/* A launch: what its first pair is, the chunks of keys of all, and tensors as the copy engine sees them. */
+/* A launch: its chunks, and all else that its first pair has. */
 typedef struct BurstBackwardLaunch {
-    CUtensorMap q, d_o, dq, k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
+    BurstBackwardQueries queries[BURST_MOST_CHUNKS];
     BurstBackwardKeys keys[BURST_MOST_CHUNKS];
-    int chunks;
+    int chunks; /* of keys */
     BurstBackward p;
 } BurstBackwardLaunch;
 
@@ -51,7 +60,8 @@ struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head
 static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows, volatile BackwardWork &w)
 {
     const BurstBackward &p = a.p;
-    const Place place = place_of(number, rows, p.kv_heads * p.splits, p.section);
+    const int heads_here = p.kv_heads * p.splits, late = late_heads(p.lists, heads_here, 1); /* docs/performance.md */
+    const Place place = place_late(number, rows, heads_here, p.section, late);
     const int kv = place.head / p.splits, split = place.head % p.splits;
     /* The query heads of this key head that are here, and of those this split's share. */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
@@ -60,9 +70,9 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
     const BurstTileList of = list_of(p.lists, place.tile);
     w.row = of.tile, w.count = of.count, w.first = of.first;
     int chunk = 0;
-    while (chunk + 1 < a.chunks && of.tile >= a.keys[chunk + 1].row)
+    while (chunk + 1 < a.chunks && of.tile >= a.keys[chunk + 1].first)
         chunk++;
-    w.chunk = chunk, w.tile = of.tile - a.keys[chunk].row;
+    w.chunk = chunk, w.tile = of.tile - a.keys[chunk].first;
     return w.count > 0 && w.head < w.head_end;
 }
 
@@ -71,13 +81,16 @@ template <class L>
 static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared, const Stage<L::STAGES> &works, bool begun)
 {
     const uint32_t base = shared_address(shared);
-    const int rows = a.p.lists.turn ? a.p.lists.rows : list_of(a.p.lists, 0).live, total = rows * a.p.kv_heads * a.p.splits;
+    const int heads = a.p.kv_heads * a.p.splits;
+    int rows = a.p.lists.turn ? a.p.lists.rows : list_of(a.p.lists, 0).live;
     volatile BackwardWork &w = *(volatile BackwardWork *)(shared + L::WORK + works.at * 32);
     barrier_wait(base + L::WORK_EMPTY + works.at * 8, works.parity ^ 1);
-    int number = begun ? ask_number(a.p.lists, total) : block_number();
-    while (number < total && !backward_work(a, number, rows, w))
-        number = ask_number(a.p.lists, total);
-    if (number >= total)
+    int number = begun ? ask_number(a.p.lists, rows * heads) : block_number();
+    while (number < rows * heads && !backward_work(a, number, rows, w)) {
+        forget(rows);
+        number = ask_number(a.p.lists, rows * heads);
+    }
+    if (number >= rows * heads)
         w.count = -1;
     barrier_arrive(base + L::WORK_FULL + works.at * 8);
 }
@@ -113,8 +126,8 @@ static __device__ __forceinline__ void backward_load_keys(const BurstBackwardLau
 {
     barrier_wait(base + L::KV_EMPTY, parity ^ 1);
     barrier_expect(base + L::KV_FULL, 2 * L::K_BYTES);
-    tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.k[w.chunk], w.tile * L::BN, w.kv, base + L::KV_FULL);
-    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.v[w.chunk], w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::K, &a.keys[w.chunk].k, w.tile * L::BN, w.kv, base + L::KV_FULL);
+    tensor_load<L::BN, L::COLUMNS>(base + L::V, &a.keys[w.chunk].v, w.tile * L::BN, w.kv, base + L::KV_FULL);
 }
 
 /* The rows of dK and dV that the work adds to, to the cache: additions to rows that are not there hold up others. */
@@ -145,10 +158,11 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
     int head = w.head;
     for (int left = w.count * (w.head_end - head), i = 0; left > 0; left--, s.next()) {
-        const int row = entry_tile(i ? __ldg(list + i) : w.first) * L::BM;
+        const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
+        const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
         const uint32_t at = base + s.at * 8, stage = (uint32_t)(s.at * L::Q_BYTES);
-        backward_load_tile<L>(base + L::Q + stage, &a.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY, s.parity);
-        backward_load_tile<L>(base + L::DO + stage, &a.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY, s.parity);
+        backward_load_tile<L>(base + L::Q + stage, &of.q, row, head, at + L::Q_FULL, at + L::Q_EMPTY, s.parity);
+        backward_load_tile<L>(base + L::DO + stage, &of.d_o, row, head, at + L::DO_FULL, at + L::DO_EMPTY, s.parity);
         if (i == 0 && head == w.head)
             backward_load_keys<L>(a, base, w, parity);
         if (++i == w.count)
@@ -159,16 +173,16 @@ static __device__ __forceinline__ void backward_load(const BurstBackwardLaunch &
 /* ---- the warp of what belongs to queries ---- */
 /* lse * log2 e and delta of a lane's queries; +inf where there is no key or no query, so that p = 0. */
 template <int BM>
-static __device__ __forceinline__ void backward_rows(const BurstBackward &p, int head, int first, int lane, float (&lse)[BM / 32],
+static __device__ __forceinline__ void backward_rows(const BurstBackwardQueries &of, int head, int first, int lane, float (&lse)[BM / 32],
                                                      float (&delta)[BM / 32])
 {
 #pragma unroll
     for (int i = 0; i < BM / 32; i++) {
         const int row = first + i * 32 + lane;
-        const int64_t at = (int64_t)head * p.q_tokens.n + row;
-        const float x = row < p.q_tokens.n ? p.lse[at] : -CUDART_INF_F;
+        const int64_t at = (int64_t)head * of.tokens.n + row;
+        const float x = row < of.tokens.n ? of.lse[at] : -CUDART_INF_F;
         lse[i] = x == -CUDART_INF_F ? CUDART_INF_F : x * 1.44269504f;
-        delta[i] = row < p.q_tokens.n ? p.delta[at] : 0.0f;
+        delta[i] = row < of.tokens.n ? of.delta[at] : 0.0f;
     }
 }
 
@@ -183,7 +197,7 @@ static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLau
         for (int i = 0; i < w.count; i++, s.next()) {
             const int entry = i ? __ldg(list + i) : w.first;
             float lse[L::BM / 32], delta[L::BM / 32], *const rows = (float *)(shared + L::ROWS + s.at * L::ROWS_BYTES);
-            backward_rows<L::BM>(a.p, head, entry_tile(entry) * L::BM, lane, lse, delta);
+            backward_rows<L::BM>(a.queries[entry_chunk(entry)], head, entry_tile(entry) * L::BM, lane, lse, delta);
             barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
 #pragma unroll
             for (int j = 0; j < L::BM / 32; j++) {
@@ -219,7 +233,8 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
             i = 0;
         barrier_wait(base + L::Q_EMPTY + s.at * 8, s.parity ^ 1);
         if (!MASK::ALL && entry & 1) {
-            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4, a.p.q_tokens, entry_tile(entry) * L::BM, lane);
+            copy_tokens_warp<L::BM, MASK>(base + L::ROWS + s.at * L::ROWS_BYTES + 2 * L::BM * 4, a.queries[entry_chunk(entry)].tokens,
+                                        entry_tile(entry) * L::BM, lane);
             barrier_copies(base + L::Q_FULL + s.at * 8);
         }
         __syncwarp();
@@ -256,7 +271,9 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
     const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
     for (int head = w.head; head < w.head_end; head++)
         for (int i = 0; i < w.count; i++) {
-            const int tile = entry_tile(i ? __ldg(list + i) : w.first), row = tile * L::BM;
+            const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
+            const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
+            const int tile = of.first + entry_tile(entry); /* of all chunks */
             if (PLAN_DETERMINISTIC && first)
                 backward_await_turn(a.p.lists, w, head, tile);
             __syncwarp();
@@ -264,7 +281,7 @@ static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch
             for (int half = 0; half < 2; half++) {
                 named_sync(DQ_FULL + half, 160);
                 if (first)
-                    tensor_add(&a.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2,
+                    tensor_add(&of.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2,
                                head);
             }
 #pragma unroll

@@ -159,11 +159,12 @@ template <class L, int D, class TILE>
 static __device__ __forceinline__ void wide_walk(const BurstBackwardLaunch &a, const BackwardWork &work, Stage<L::STAGES> &s, const TILE &tile)
 {
     const int32_t *const list = a.p.lists.list + (int64_t)work.row * a.p.lists.stride;
-    const int n = a.p.q_tokens.n, count = work.count;
+    const int count = work.count;
     int head = work.head, i = 0;
     for (int left = count * (work.head_end - head); left > 0; left--, s.next()) {
-        const int row = entry_tile(i ? __ldg(list + i) : work.first) * L::BM;
-        tile(a.p.dq + ((int64_t)head * n + row) * D, n - row);
+        const int entry = i ? __ldg(list + i) : work.first, row = entry_tile(entry) * L::BM;
+        const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
+        tile(of.added + ((int64_t)head * of.tokens.n + row) * D, of.tokens.n - row);
         if (++i == count)
             i = 0, head++;
     }

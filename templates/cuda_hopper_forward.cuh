@@ -1,4 +1,4 @@
-/* cuda_hopper_forward.cuh: attention forward of one chunk of queries with one or more of keys, sm_90a form (FlashAttention-3).
+/* cuda_hopper_forward.cuh: attention forward of some chunks of queries with some of keys, sm_90a form (FlashAttention-3).
  *
  * A block owns a multiprocessor and takes tiles of queries, longest list first, until none is left. Of its warpgroups the first loads, by the
  * copy engine, and the others compute, 64 queries each: scores and output are in registers, and so are the probabilities as the left side of
@@ -9,10 +9,21 @@
  */
 #include "cuda_hopper.cuh"
 
-/* A launch: what its first pair is, the chunks of keys of all, and tensors as the copy engine sees them. */
+/* A chunk of queries of a launch: q as the copy engine sees it, what is made of it, and which row of the lists its first tile is. */
+typedef struct BurstForwardQueries {
+    CUtensorMap q;
+    BurstRows out;
+    float *o, *lse;
+    BurstTokens tokens;
+    int row;
+} BurstForwardQueries;
+
+/* A launch: its chunks, and all else that its first pair has. */
 typedef struct BurstForwardLaunch {
-    CUtensorMap q, k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
+    CUtensorMap k[BURST_MOST_CHUNKS], v[BURST_MOST_CHUNKS];
+    BurstForwardQueries queries[BURST_MOST_CHUNKS];
     BurstTokens keys[BURST_MOST_CHUNKS];
+    int chunks; /* of queries */
     BurstForward p;
 } BurstForwardLaunch;
 
@@ -31,7 +42,7 @@ template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int Q_STAGES = KEYS + 2 * QUERIES <= 232448 ? 2 : 1;
     static constexpr int Q = 0, K = Q + Q_STAGES * Q_BYTES, V = K + STAGES * K_BYTES;
     static constexpr int Q_INTS = V + STAGES * K_BYTES, K_INTS = Q_INTS + Q_STAGES * Q_TOKENS;
-    static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* tile, head, count of a query tile; tile -1: no more */
+    static constexpr int TILE = K_INTS + STAGES * K_TOKENS; /* ForwardWork of a query tile */
     static constexpr int ENTRY = TILE + Q_STAGES * 16;
     static constexpr int Q_FULL = ENTRY + STAGES * 4, Q_EMPTY = Q_FULL + Q_STAGES * 8;
     static constexpr int K_FULL = Q_EMPTY + Q_STAGES * 8, K_EMPTY = K_FULL + STAGES * 8;
@@ -39,6 +50,9 @@ template <int D, class MASK> struct BurstForwardLayout {
 };
 
 namespace burst {
+
+/* A tile of queries: its place in its chunk, its head, and how many entries its list has. tile -1: there are no more. */
+struct __align__(16) ForwardWork { int tile, head, count, chunk; };
 
 /* ---- the producer: one warp; its first lane asks for copies ---- */
 template <class L> struct ForwardProducer {
@@ -82,50 +96,52 @@ static __device__ __forceinline__ void forward_load_v(const BurstForwardLaunch &
 }
 
 template <class L, class MASK>
-static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w, int tile,
-                                                      int head, int count)
+static __device__ __forceinline__ void forward_load_q(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
+                                                      const ForwardWork &of)
 {
     const uint32_t base = shared_address(shared), full = base + L::Q_FULL + w.q.at * 8;
     barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
     if (!MASK::ALL) {
-        copy_tokens_warp<L::BM, MASK>(base + L::Q_INTS + w.q.at * L::Q_TOKENS, a.p.q_tokens, tile * L::BM, w.lane);
+        copy_tokens_warp<L::BM, MASK>(base + L::Q_INTS + w.q.at * L::Q_TOKENS, a.queries[of.chunk].tokens, of.tile * L::BM, w.lane);
         barrier_copies(full);
     }
     __syncwarp();
     if (w.lane == 0) {
-        volatile int32_t *const of = (volatile int32_t *)(shared + L::TILE) + w.q.at * 4;
-        of[0] = tile, of[1] = head, of[2] = count;
+        volatile ForwardWork &to = *(volatile ForwardWork *)(shared + L::TILE + w.q.at * 16);
+        to.tile = of.tile, to.head = of.head, to.count = of.count, to.chunk = of.chunk;
         barrier_expect(full, L::Q_BYTES);
-        tensor_load<L::BM, L::COLUMNS>(base + L::Q + w.q.at * L::Q_BYTES, &a.q, tile * L::BM, head, full);
+        tensor_load<L::BM, L::COLUMNS>(base + L::Q + w.q.at * L::Q_BYTES, &a.queries[of.chunk].q, of.tile * L::BM, of.head, full);
     }
     w.q.next();
 }
 
 /* The running state of the tile to the cache: consumers read it while nothing else is computed. */
-template <class L> static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, int tile, int head)
+template <class L> static __device__ __forceinline__ void forward_bring_state(const BurstForwardLaunch &a, const ForwardWork &of)
 {
-    const int first = tile * L::BM, rows = min(L::BM, a.p.q_tokens.n - first);
+    const int n = a.queries[of.chunk].tokens.n, first = of.tile * L::BM, rows = min(L::BM, n - first);
     if (!(a.p.flags & BURST_FIRST))
-        bring_near(a.p.o + ((int64_t)head * a.p.q_tokens.n + first) * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
+        bring_near(a.queries[of.chunk].o + ((int64_t)of.head * n + first) * L::COLUMNS, (uint32_t)(rows * L::COLUMNS * 4));
 }
 
 /* One tile of queries and its list. The next tile is asked for with the last keys: asked earlier, a block would hold a long
  * tile while others are free. */
 template <class L, class MASK>
 static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLaunch &a, unsigned char *shared, ForwardProducer<L> &w,
-                                                           int number, int rows)
+                                                           int number, int rows, int late)
 {
-    const int tail = min(rows, (4 * (int)gridDim.x + a.p.q_heads - 1) / a.p.q_heads); /* four tiles of a multiprocessor, docs/performance.md */
-    const Place place = place_of(number, rows, a.p.q_heads, a.p.section, tail);
+    const Place place = place_late(number, rows, a.p.q_heads, a.p.section, late);
     const BurstTileList of = list_of(a.p.lists, place.tile);
     const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
     const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
-    int entry = of.first, next = 0;
+    int entry = of.first, next = 0, chunk = 0;
+    while (chunk + 1 < a.chunks && of.tile >= a.queries[chunk + 1].row)
+        chunk++;
+    const ForwardWork work = {of.tile - a.queries[chunk].row, place.head, of.count, chunk};
     if (w.lane == 0)
-        forward_bring_state<L>(a, of.tile, place.head);
+        forward_bring_state<L>(a, work);
     if (L::Q_STAGES == 1 && of.count) /* K needs not wait for the last tile's Q */
         forward_load_k<L, MASK>(a, shared, w, entry, kv);
-    forward_load_q<L, MASK>(a, shared, w, of.tile, place.head, of.count);
+    forward_load_q<L, MASK>(a, shared, w, work);
     if (L::Q_STAGES == 2 && of.count)
         forward_load_k<L, MASK>(a, shared, w, entry, kv);
     for (int i = 1; i < of.count; i++) {
@@ -148,12 +164,13 @@ template <class L, class MASK> static __device__ __forceinline__ void forward_pr
 {
     const uint32_t base = shared_address(shared);
     const int rows = a.p.flags & (BURST_FIRST | BURST_LAST) ? a.p.lists.rows : list_of(a.p.lists, 0).live;
+    const int late = late_heads(a.p.lists, a.p.q_heads, 2); /* docs/performance.md */
     ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
     for (int number = (int)blockIdx.x; number < rows * a.p.q_heads;)
-        number = forward_produce_tile<L, MASK>(a, shared, w, number, rows);
+        number = forward_produce_tile<L, MASK>(a, shared, w, number, rows, late);
     barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
     if (w.lane == 0) {
-        ((volatile int32_t *)(shared + L::TILE))[w.q.at * 4] = -1;
+        ((volatile ForwardWork *)(shared + L::TILE + w.q.at * 16))->tile = -1;
         barrier_arrive(base + L::Q_FULL + w.q.at * 8);
     }
 }
@@ -174,20 +191,21 @@ template <class L> struct ForwardConsumer {
 
 /* The running state of rows first + row and + 8. */
 template <int D, int BN>
-static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, int head, int row, int lane)
+static __device__ __forceinline__ void forward_seed(ForwardState<D, BN> &w, const BurstForward &p, const BurstForwardQueries &of, int head,
+                                                    int row, int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const bool there = !(p.flags & BURST_FIRST) && row + half * 8 < p.q_tokens.n;
-        const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
-        const float lse = there ? p.lse[at] : -CUDART_INF_F;
+        const bool there = !(p.flags & BURST_FIRST) && row + half * 8 < of.tokens.n;
+        const int64_t at = (int64_t)head * of.tokens.n + row + half * 8;
+        const float lse = there ? of.lse[at] : -CUDART_INF_F;
         w.m[half] = __fdividef(lse, score_scale(p.scale));
         w.l[half] = lse != -CUDART_INF_F && lane % 4 == 0 ? 1.0f : 0.0f;
 #pragma unroll
         for (int j = 0; j < D / 8; j++)
             w.o[j * 4 + half * 2] = w.o[j * 4 + half * 2 + 1] = 0;
         if (there) {
-            const float *const from = p.o + at * D + lane % 4 * 2;
+            const float *const from = of.o + at * D + lane % 4 * 2;
 #pragma unroll
             for (int j = 0; j < D / 8; j++) {
                 const float2 x = *(const float2 *)(from + j * 8);
@@ -312,17 +330,18 @@ template <int D, int BN> static __device__ __forceinline__ void forward_pack(For
 
 /* The state, or with BURST_LAST the result, of rows first + row and + 8. */
 template <int D, int BN>
-static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, int head, int row, int lane)
+static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, const BurstForward &p, const BurstForwardQueries &of, int head,
+                                                     int row, int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float l = quad_sum(w.l[half]), part = l == 0 ? 0.0f : __fdividef(1.0f, l);
-        const bool there = row + half * 8 < p.q_tokens.n;
-        const int64_t at = (int64_t)head * p.q_tokens.n + row + half * 8;
+        const bool there = row + half * 8 < of.tokens.n;
+        const int64_t at = (int64_t)head * of.tokens.n + row + half * 8;
         if (there && lane % 4 == 0)
-            p.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * score_scale(p.scale) + logf(l);
+            of.lse[at] = l == 0 ? -CUDART_INF_F : w.m[half] * score_scale(p.scale) + logf(l);
         if (p.flags & BURST_LAST) {
-            __nv_bfloat16 *const out = p.out.at + head * p.out.head + (row + half * 8) * p.out.row + lane % 4 * 8;
+            __nv_bfloat16 *const out = of.out.at + head * of.out.head + (row + half * 8) * of.out.row + lane % 4 * 8;
 #pragma unroll
             for (int j = 0; j < D / 8; j += 4) {
                 uint32_t x[4];
@@ -334,7 +353,7 @@ static __device__ __forceinline__ void forward_write(ForwardState<D, BN> &w, con
                     *(uint4 *)(out + j * 8) = make_uint4(x[0], x[1], x[2], x[3]);
             }
         } else if (there) {
-            float *const o = p.o + at * D + lane % 4 * 2;
+            float *const o = of.o + at * D + lane % 4 * 2;
 #pragma unroll
             for (int j = 0; j < D / 8; j++)
                 *(float2 *)(o + j * 8) = make_float2(w.o[j * 4 + half * 2] * part, w.o[j * 4 + half * 2 + 1] * part);
@@ -509,19 +528,19 @@ static __device__ __forceinline__ void forward_consume(const BurstForwardLaunch 
         named_arrive(1, 256);
     for (;; c.q.next()) {
         barrier_wait(base + L::Q_FULL + c.q.at * 8, c.q.parity);
-        const volatile int32_t *const of = (const volatile int32_t *)(shared + L::TILE) + c.q.at * 4;
-        const int tile = of[0], head = of[1], count = of[2];
+        const volatile ForwardWork &work = *(const volatile ForwardWork *)(shared + L::TILE + c.q.at * 16);
+        const int tile = work.tile, head = work.head, count = work.count, chunk = work.chunk;
         if (tile < 0)
             return;
         ForwardState<D, L::BN> w;
-        forward_seed(w, a.p, head, tile * L::BM + c.row, lane);
+        forward_seed(w, a.p, a.queries[chunk], head, tile * L::BM + c.row, lane);
         bool seen = true;
         if constexpr (L::BLOCKS)
             seen = forward_walk_blocks<L, MASK>(w, a, shared, c, count);
         else if (count)
             forward_walk<L, MASK>(w, a, shared, c, count);
         forward_finish<L>(w, base, c, count, seen);
-        forward_write(w, a.p, head, tile * L::BM + c.row, lane);
+        forward_write(w, a.p, a.queries[chunk], head, tile * L::BM + c.row, lane);
     }
 }
 
@@ -570,31 +589,36 @@ template <int D, class MASK> static cudaError_t burst_forward_setup(void)
                                 BurstForwardLayout<D, MASK>::BYTES);
 }
 
-/* Folds 1 to BURST_MOST_CHUNKS pairs into (o, lse), or, with BURST_LAST, finishes them into out. An EMPTY pair needs no launch unless it
- * is the first or the last of its query chunk. lists are those of the first pair. */
-template <int D, class MASK> static cudaError_t burst_forward(const BurstForward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+/* Folds the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and j, into (o, lse)
+ * of the queries, or, with BURST_LAST, finishes them into out. EMPTY pairs need no launch unless they are the first or the last of their
+ * queries. lists are those of the first pair. */
+template <int D, class MASK>
+static cudaError_t burst_forward(const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
     using L = BurstForwardLayout<D, MASK>;
     BurstForwardLaunch a;
-    BurstForward p = *pair;
-    double keys = 0;
     memset(&a, 0, sizeof a);
-    for (int i = 0; i < pairs; i++)
-        keys += pair[i].k_tokens.n;
-    p.section = p.group * burst_section((p.q_heads + p.group - 1) / p.group, 4.0 * D * keys);
-    a.p = p;
-    const int total = p.lists.rows * p.q_heads;
-    const int kv_heads = (p.q_head0 + p.q_heads - 1) / p.group - p.kv_head0 + 1;
+    a.p = *pair, a.chunks = queries;
+    const int total = a.p.lists.rows * a.p.q_heads;
+    const int kv_heads = (a.p.q_head0 + a.p.q_heads - 1) / a.p.group - a.p.kv_head0 + 1;
+    double tokens = 0;
+    cudaError_t e = cudaSuccess;
     if (total == 0)
-        return cudaSuccess;
-    cudaError_t e = burst_rows_map(&a.q, p.q, D, p.q_tokens.n, p.q_heads, L::BM);
-    for (int i = 0; i < pairs; i++) {
-        a.keys[i] = pair[i].k_tokens;
-        e = e != cudaSuccess ? e : burst_rows_map(&a.k[i], pair[i].k, D, a.keys[i].n, kv_heads, L::BN);
-        e = e != cudaSuccess ? e : burst_rows_map(&a.v[i], pair[i].v, D, a.keys[i].n, kv_heads, L::BN);
+        return e;
+    for (int row = 0, i = 0; i < queries; row += burst_tiles(pair[i * keys].q_tokens.n, L::BM), i++) {
+        const BurstForward &p = pair[i * keys];
+        BurstForwardQueries &of = a.queries[i];
+        of.out = p.out, of.o = p.o, of.lse = p.lse, of.tokens = p.q_tokens, of.row = row;
+        e = e != cudaSuccess ? e : burst_rows_map(&of.q, p.q, D, p.q_tokens.n, p.q_heads, L::BM);
+    }
+    for (int j = 0; j < keys; j++) {
+        a.keys[j] = pair[j].k_tokens, tokens += pair[j].k_tokens.n;
+        e = e != cudaSuccess ? e : burst_rows_map(&a.k[j], pair[j].k, D, a.keys[j].n, kv_heads, L::BN);
+        e = e != cudaSuccess ? e : burst_rows_map(&a.v[j], pair[j].v, D, a.keys[j].n, kv_heads, L::BN);
     }
     if (e != cudaSuccess)
         return e;
+    a.p.section = a.p.group * burst_section((a.p.q_heads + a.p.group - 1) / a.p.group, 4.0 * D * tokens);
     burst_forward_kernel<D, MASK><<<total < multiprocessors ? total : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

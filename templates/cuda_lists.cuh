@@ -112,14 +112,16 @@ static __global__ void burst_order_kernel(BurstTileLists lists)
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (row >= lists.rows)
         return;
-    if (row == 0)
-        *lists.taken = 0;
     const int mine = lists.count[row];
     int before = 0, live = 0;
+    int64_t entries = 0;
     for (int i = 0; i < lists.rows; i++) {
         before += lists.count[i] > mine || (lists.count[i] == mine && i < row);
         live += lists.count[i] > 0;
+        entries += lists.count[i];
     }
+    if (row == 0)
+        lists.taken[0] = 0, lists.taken[1] = entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
     lists.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine, mine ? lists.list[(int64_t)row * lists.stride] : 0, live};
 }
 
@@ -133,11 +135,11 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* Ints that the lists of one pair of chunks take: order, count, list and taken; and with turns of so many heads, turn and added. */
+/* Ints that the lists of one launch take: order, count, list and taken; and with turns of so many heads, turn and added. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns)
 {
     const size_t own = (size_t)own_tiles, other = (size_t)other_tiles;
-    return own * (sizeof(BurstTileList) / 4 + 1 + other) + 1 + (turns ? (own + (size_t)turns) * other : 0);
+    return own * (sizeof(BurstTileList) / 4 + 1 + other) + 2 + (turns ? (own + (size_t)turns) * other : 0);
 }
 
 /* memory: aligned to 16 bytes. */
@@ -145,7 +147,7 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
 {
     int32_t *const count = memory + (size_t)own_tiles * (sizeof(BurstTileList) / 4), *const list = count + own_tiles;
     const size_t pairs = (size_t)own_tiles * (size_t)other_tiles;
-    int32_t *const taken = list + pairs, *const turn = turns ? taken + 1 : NULL;
+    int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 : NULL;
     BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory, count, list, taken, turn, turns ? turn + pairs : NULL};
     return l;
 }
@@ -169,15 +171,15 @@ static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int til
     return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
 }
 
-/* Makes the lists of a chunk of queries and one or more of keys. sides: room for burst_lists_sides; it may be reused when the stream
+/* Makes the lists of so many chunks of queries with so many of keys. sides: room for burst_lists_sides; it may be reused when the stream
  * is done. */
 template <class MASK>
-static cudaError_t burst_make_lists(BurstTokens q, const BurstTokens *k, int chunks, int tile_q, int tile_k, bool rows_are_q,
-                                    BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
+static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const BurstTokens *k, int keys, int tile_q, int tile_k,
+                                    bool rows_are_q, BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
 {
-    const BurstTiled side_q = burst_tiled(&q, 1, tile_q, rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
-    const BurstTiled side_k = burst_tiled(k, chunks, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
-    const int tiles_q = side_q.begin[1], parts = burst_parts(side_q) + burst_parts(side_k);
+    const BurstTiled side_q = burst_tiled(q, queries, tile_q, rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
+    const BurstTiled side_k = burst_tiled(k, keys, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
+    const int tiles_q = side_q.begin[queries], parts = burst_parts(side_q) + burst_parts(side_k);
     BurstSide *const of_k = sides + burst_parts(side_q);
     if (!lists.rows)
         return cudaSuccess;

@@ -1,7 +1,7 @@
 """attention.py: the attention kernels called on torch tensors, through the library that attention_lib.cu is built into.
 
-A Ring holds the chunks of one sequence on one GPU and folds the pairs in ring order, as ranks would, `fold` of them in a launch where
-the form of the kernels takes so many.
+A Ring holds the chunks of one sequence on one GPU and folds the pairs in ring order, as ranks would, where the form of the kernels takes so
+many `fold` chunks of keys in a launch, and `together` chunks of queries.
 """
 import ctypes as C
 import os
@@ -85,7 +85,7 @@ class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
     def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False, fold=1,
-                 library=None):
+                 together=1, library=None):
         """mask: a name of MASKS; or its number in `library`, the path of one built for other masks."""
         self.mask, self.d, self.group = mask if library else MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
@@ -98,6 +98,7 @@ class Ring:
         most = (C.c_int * 2)()
         self.lib.test_chunks(most)
         self.fold = [min(fold, m) for m in most]
+        self.together = [min(together, m) for m in most]
         self.parts = [p.cuda() for p in parts]
         self.index = [p.long() for p in self.parts]
         self.values = [torch.zeros(MAX_TABLES, max(len(p), 1), dtype=torch.int32, device="cuda") for p in self.parts]
@@ -113,59 +114,66 @@ class Ring:
                 call(self.lib.test_gather, len(p), C.c_void_p(p.data_ptr()), C.c_void_p(table.data_ptr()), C.c_void_p(v.data_ptr()))
         self.keep = []
         for backward in (0, 1):
-            for i in range(len(self.parts)):
-                for js in self.launches(backward, i):
-                    self.make_lists(backward, i, js)
+            for qs in self.queries(backward):
+                for ks in self.launches(backward, qs):
+                    self.make_lists(backward, qs, ks)
 
-    def make_lists(self, backward, i, js):
-        q, ks = self.tokens[i], (Tokens * len(js))(*(self.tokens[j] for j in js))
-        tq, tk = -(-q.n // self.tiles[2 * backward]), sum(-(-k.n // self.tiles[2 * backward + 1]) for k in ks)
+    def make_lists(self, backward, qs, ks):
+        q, k = ((Tokens * len(of))(*(self.tokens[j] for j in of)) for of in (qs, ks))
+        tq, tk = (sum(-(-t.n // self.tiles[2 * backward + side]) for t in of) for side, of in enumerate((q, k)))
         own, other = (tk, tq) if backward else (tq, tk)
-        memory = torch.full((own * (2 * other + 5) + 1 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
+        memory = torch.full((own * (2 * other + 5) + 2 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
         sides = torch.empty(48 * (3 * own + other), dtype=torch.uint8, device="cuda")
-        lists = self.lists[backward, i, js] = Lists()
-        call(self.lib.test_lists, self.mask, C.byref(q), ks, len(js), backward, C.c_void_p(sides.data_ptr()),
+        lists = self.lists[backward, qs, ks] = Lists()
+        call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, C.c_void_p(sides.data_ptr()),
              C.c_void_p(memory.data_ptr()), C.byref(lists))
         self.keep += [memory, sides]
 
-    def launches(self, backward, i):
-        """Chunks of keys that chunk i of queries meets, as a ring hands them on, by launch."""
+    def queries(self, backward):
+        """Chunks of queries by launch."""
+        ranks, together = len(self.parts), self.together[backward]
+        return [tuple(range(i, min(i + together, ranks))) for i in range(0, ranks, together)]
+
+    def launches(self, backward, qs):
+        """Chunks of keys that these chunks of queries meet, as a ring hands them to the first of them, by launch."""
         ranks, fold = len(self.parts), self.fold[backward]
-        order = [(i - s) % ranks for s in range(ranks)]
+        order = [(qs[0] - s) % ranks for s in range(ranks)]
         return [tuple(order[s:s + fold]) for s in range(0, ranks, fold)]
 
-    def tiles_of(self, backward, i, *js):
+    def tiles_of(self, backward, qs, ks):
         """(tiles with work, partial ones) of a launch."""
-        lists = self.lists[backward, i, js]
+        lists = self.lists[backward, qs, ks]
         memory = next(m for m in self.keep if m.data_ptr() == lists.order)
         count, entries = memory[4 * lists.rows:5 * lists.rows], memory[5 * lists.rows:(5 + lists.stride) * lists.rows]
         used = torch.arange(lists.stride, device="cuda")[None] < count[:, None]
         entries = entries.view(lists.rows, lists.stride)[used]
         return len(entries), int((entries & 1).sum())
 
-    def forward_pairs(self, i, js, q, ks, vs, out, o, lse, flags):
-        """ks, vs, and the like below: of all chunks."""
+    def forward_pairs(self, qs, ks, q, k, v, out, o, lse, flags):
+        """One launch: chunks qs of queries with chunks ks of keys. q, k, and the like: of all chunks."""
         qh, _, q0, k0 = self.heads
-        pairs = [Forward(rows(q), rows(ks[j]), rows(vs[j]), rows(out), o.data_ptr(), lse.data_ptr(), self.tokens[i], self.tokens[j],
-                         self.lists[0, i, js], qh, q0, k0, self.group, flags, 0, self.scale) for j in js]
-        call(self.lib.test_forward, self.mask, (Forward * len(js))(*pairs), len(js), self.multiprocessors)
+        pairs = [Forward(rows(q[i]), rows(k[j]), rows(v[j]), rows(out[i]), o[i].data_ptr(), lse[i].data_ptr(), self.tokens[i],
+                         self.tokens[j], self.lists[0, qs, ks], qh, q0, k0, self.group, flags, 0, self.scale) for i in qs for j in ks]
+        call(self.lib.test_forward, self.mask, (Forward * len(pairs))(*pairs), len(qs), len(ks), self.multiprocessors)
 
-    def backward_pairs(self, i, js, q, ks, vs, d_o, lse, delta, dq, dks, dvs):
+    def backward_pairs(self, qs, ks, q, k, v, d_o, lse, delta, dq, dk, dv):
         qh, kh, q0, k0 = self.heads
-        pairs = [Backward(rows(q), rows(ks[j]), rows(vs[j]), rows(d_o), lse.data_ptr(), delta.data_ptr(), dq.data_ptr(),
-                          dks[j].data_ptr(), dvs[j].data_ptr(), self.tokens[i], self.tokens[j], self.lists[1, i, js], qh, kh, q0, k0,
-                          self.group, 0, 0, self.scale) for j in js]
-        call(self.lib.test_backward, self.mask, (Backward * len(js))(*pairs), len(js), self.multiprocessors)
+        pairs = [Backward(rows(q[i]), rows(k[j]), rows(v[j]), rows(d_o[i]), lse[i].data_ptr(), delta[i].data_ptr(), dq[i].data_ptr(),
+                          dk[j].data_ptr(), dv[j].data_ptr(), self.tokens[i], self.tokens[j], self.lists[1, qs, ks], qh, kh, q0, k0,
+                          self.group, 0, 0, self.scale) for i in qs for j in ks]
+        call(self.lib.test_backward, self.mask, (Backward * len(pairs))(*pairs), len(qs), len(ks), self.multiprocessors)
 
-    def forward(self, i, q, ks, vs, out, o, lse):
-        """Attention of chunk i of queries to all keys."""
-        launches = self.launches(0, i)
-        for s, js in enumerate(launches):
-            self.forward_pairs(i, js, q, ks, vs, out, o, lse, (FIRST if s == 0 else 0) | (LAST if s == len(launches) - 1 else 0))
+    def forward(self, q, k, v, out, o, lse):
+        """Attention of all queries to all keys."""
+        for qs in self.queries(0):
+            launches = self.launches(0, qs)
+            for s, ks in enumerate(launches):
+                self.forward_pairs(qs, ks, q, k, v, out, o, lse, (FIRST if s == 0 else 0) | (LAST if s == len(launches) - 1 else 0))
 
-    def backward(self, i, q, ks, vs, d_o, lse, delta, dq, dks, dvs):
-        for js in self.launches(1, i):
-            self.backward_pairs(i, js, q, ks, vs, d_o, lse, delta, dq, dks, dvs)
+    def backward(self, q, k, v, d_o, lse, delta, dq, dk, dv):
+        for qs in self.queries(1):
+            for ks in self.launches(1, qs):
+                self.backward_pairs(qs, ks, q, k, v, d_o, lse, delta, dq, dk, dv)
 
     def delta(self, out, d_o, delta):
         call(self.lib.test_delta, C.byref(rows(out)), C.byref(rows(d_o)), out.shape[1], out.shape[0], C.c_void_p(delta.data_ptr()))
@@ -181,25 +189,23 @@ class Ring:
 
     def run(self, q, k, v, d_o, token_major=False):
         """(out, lse, dq, dk, dv) of the whole sequence; out and dq bf16, the rest fp32. Outputs start as NaN."""
-        ranks, d = len(self.parts), self.d
+        ranks, nan = len(self.parts), float("nan")
         qs, ds = ([self.chunk(x, i, token_major) for i in range(ranks)] for x in (q, d_o))
         ks, vs = ([self.chunk(x, i, not token_major) for i in range(ranks)] for x in (k, v))
-        nan = float("nan")
         out, dq_out = torch.full_like(q, nan), torch.full_like(q, nan)
         lse = torch.full(q.shape[:2], nan, device="cuda")
         dk, dv = torch.full(k.shape, nan, device="cuda"), torch.full(k.shape, nan, device="cuda")
         dks, dvs = ([torch.zeros(c.shape, device="cuda") for c in ks] for _ in range(2))
+        bf, done = ([torch.full_like(c, nan) for c in qs] for _ in range(2))
+        of, le, dl = ([torch.full(shape, nan, device="cuda") for shape in shapes]
+                      for shapes in ([c.shape for c in qs], [c.shape[:2] for c in qs], [c.shape[:2] for c in qs]))
+        dqs = [torch.zeros_like(x) for x in of]
+        self.forward(qs, ks, vs, bf, of, le)
         for i in range(ranks):
-            n = len(self.parts[i])
-            bf, of = torch.full_like(qs[i], nan), torch.full((q.shape[0], n, d), nan, device="cuda")
-            le, dl = torch.full(of.shape[:2], nan, device="cuda"), torch.full(of.shape[:2], nan, device="cuda")
-            self.forward(i, qs[i], ks, vs, bf, of, le)
-            self.delta(bf, ds[i], dl)
-            dq = torch.zeros_like(of)
-            self.backward(i, qs[i], ks, vs, ds[i], le, dl, dq, dks, dvs)
-            done = torch.full_like(bf, nan)
-            self.finish_dq(dq, done)
-            out[:, self.index[i]], lse[:, self.index[i]], dq_out[:, self.index[i]] = bf, le, done
+            self.delta(bf[i], ds[i], dl[i])
+        self.backward(qs, ks, vs, ds, le, dl, dqs, dks, dvs)
         for i in range(ranks):
+            self.finish_dq(dqs[i], done[i])
+            out[:, self.index[i]], lse[:, self.index[i]], dq_out[:, self.index[i]] = bf[i], le[i], done[i]
             dk[:, self.index[i]], dv[:, self.index[i]] = dks[i], dvs[i]
         return out, lse, dq_out, dk, dv

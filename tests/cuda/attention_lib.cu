@@ -22,9 +22,9 @@
 
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
-    cudaError_t (*lists)(BurstTokens, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
-    cudaError_t (*forward)(const BurstForward *, int, int, cudaStream_t);
-    cudaError_t (*backward)(const BurstBackward *, int, int, cudaStream_t);
+    cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
+    cudaError_t (*forward)(const BurstForward *, int, int, int, cudaStream_t);
+    cudaError_t (*backward)(const BurstBackward *, int, int, int, cudaStream_t);
     int tile[4]; /* queries and keys, forward and backward */
 } Kernels;
 
@@ -50,16 +50,17 @@ int test_setup(int mask)
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
 /* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile of all chunks. */
-int test_lists(int mask, const BurstTokens *q, const BurstTokens *k, int chunks, int backward, void *sides, int32_t *memory,
+int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward, void *sides, int32_t *memory,
                BurstTileLists *lists, cudaStream_t stream)
 {
     const int *const tile = kernels[mask].tile;
-    const int tiles_q = burst_tiles(q->n, tile[2 * backward]);
-    int tiles_k = 0;
-    for (int c = 0; c < chunks; c++)
+    int tiles_q = 0, tiles_k = 0;
+    for (int c = 0; c < queries; c++)
+        tiles_q += burst_tiles(q[c].n, tile[2 * backward]);
+    for (int c = 0; c < keys; c++)
         tiles_k += burst_tiles(k[c].n, tile[2 * backward + 1]);
     *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k, PLAN_DETERMINISTIC && backward, memory);
-    return kernels[mask].lists(*q, k, chunks, tile[2 * backward], tile[2 * backward + 1], !backward, (BurstSide *)sides, *lists, stream);
+    return kernels[mask].lists(q, queries, k, keys, tile[2 * backward], tile[2 * backward + 1], !backward, (BurstSide *)sides, *lists, stream);
 }
 
 int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *value, cudaStream_t stream)
@@ -69,17 +70,17 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
     return cudaGetLastError();
 }
 
-/* Chunks of keys that a launch may take. */
+/* Chunks of queries, and as many of keys, that a launch may take. */
 void test_chunks(int chunks[2]) { chunks[0] = BURST_FORWARD_CHUNKS, chunks[1] = BURST_BACKWARD_CHUNKS; }
 
-int test_forward(int mask, const BurstForward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+int test_forward(int mask, const BurstForward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
-    return kernels[mask].forward(pair, pairs, multiprocessors, stream);
+    return kernels[mask].forward(pair, queries, keys, multiprocessors, stream);
 }
 
-int test_backward(int mask, const BurstBackward *pair, int pairs, int multiprocessors, cudaStream_t stream)
+int test_backward(int mask, const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
-    return kernels[mask].backward(pair, pairs, multiprocessors, stream);
+    return kernels[mask].backward(pair, queries, keys, multiprocessors, stream);
 }
 
 int test_delta(const BurstRows *o, const BurstRows *d_o, int n, int heads, float *delta, cudaStream_t stream)

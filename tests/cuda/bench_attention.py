@@ -2,7 +2,8 @@
 
 Medians of CUDA event times on random data, bf16, batch 1. Only unmasked pairs count: 4 pairs d operations forward, 2.5 times
 that backward. Backward includes what a step needs besides the kernel: delta, zeroing and finishing dQ. `tiles`: the rate of the
-kernel alone that counts every pair of the tiles that were not skipped. ring: chunks folded in ring order, not at once.
+kernel alone that counts every pair of the tiles that were not skipped. ring R by Q x K: R chunks in ring order, not at once, so many of
+queries and of keys in a launch.
 """
 import pathlib
 import sys
@@ -49,7 +50,7 @@ def pair_count(mask, n):
 
 def show(name, mask, n, h, hk, d, forward, backward, extra=""):
     flops = 4e-9 * pair_count(mask, n) * d * h
-    print(f"{name:14s} {mask:12s} n{n:6d} h{h}/{hk} d{d:3d}  forward {forward:8.3f} ms {flops / forward:6.1f}  "
+    print(f"{name:18s} {mask:12s} n{n:6d} h{h}/{hk} d{d:3d}  forward {forward:8.3f} ms {flops / forward:6.1f}  "
           f"backward {backward:8.3f} ms {2.5 * flops / backward:6.1f} TFLOP/s {extra}", flush=True)
 
 
@@ -59,42 +60,36 @@ def tensors(n, h, hk, d):
     return make(h), make(hk), make(hk), make(h)
 
 
-def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag", fold=1):
-    q, k, v, d_o = data
-    ring = Ring(mask, d, split(partition, n, ranks) if ranks > 1 else split("contiguous", n, 1), h, hk, h // hk, fold=fold)
+def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag", fold=1, together=1):
+    ring = Ring(mask, d, split(partition, n, ranks) if ranks > 1 else split("contiguous", n, 1), h, hk, h // hk, fold=fold,
+                together=together)
     table = torch.repeat_interleave(torch.arange(len(DOCUMENTS)), torch.tensor(DOCUMENTS)).int().cuda() if mask == "document" else None
     ring.prepare(table)
     cut = [[ring.chunk(x, i, False) for i in range(ranks)] for x in data]
     m = len(ring.parts[0])
-    o, lse, delta = torch.empty(h, m, d, device="cuda"), torch.empty(h, m, device="cuda"), torch.empty(h, m, device="cuda")
-    out, dq, dq_out = torch.empty_like(cut[0][0]), torch.empty_like(o), torch.empty_like(cut[0][0])
-    dks, dvs = ([torch.zeros(hk, m, d, device="cuda") for _ in range(ranks)] for _ in range(2))
+    empty = lambda *shape, dtype=torch.float32: [torch.empty(*shape, device="cuda", dtype=dtype) for _ in range(ranks)]
+    o, lse, delta, dq, dks, dvs = empty(h, m, d), empty(h, m), empty(h, m), empty(h, m, d), empty(hk, m, d), empty(hk, m, d)
+    out, dq_out = (empty(h, m, d, dtype=torch.bfloat16) for _ in range(2))
 
     def forward():
-        for i in range(ranks):
-            ring.forward(i, cut[0][i], cut[1], cut[2], out, o, lse)
+        ring.forward(*cut[:3], out, o, lse)
 
-    def backward_pairs(i):
-        ring.backward(i, cut[0][i], cut[1], cut[2], cut[3][i], lse, delta, dq, dks, dvs)
+    def backward_alone():
+        ring.backward(*cut, lse, delta, dq, dks, dvs)
 
     def backward():
         for i in range(ranks):
-            ring.delta(out, cut[3][i], delta)
-            dq.zero_()
-            backward_pairs(i)
-            ring.finish_dq(dq, dq_out)
-
-    def backward_alone():
+            ring.delta(out[i], cut[3][i], delta[i])
+            dq[i].zero_()
+        backward_alone()
         for i in range(ranks):
-            backward_pairs(i)
+            ring.finish_dq(dq[i], dq_out[i])
 
     f, b, alone = median(forward), median(backward), median(backward_alone)
-    pairs = pair_count(mask, n)
-    tiles = [sum(ring.tiles_of(w, i, *js)[0] for i in range(ranks) for js in ring.launches(w, i)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
+    tiles = [sum(ring.tiles_of(w, qs, ks)[0] for qs in ring.queries(w) for ks in ring.launches(w, qs)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
              for w in (0, 1)]
     rate = [4e-9 * t * d * h * x / time for t, x, time in zip(tiles, (1, 2.5), (f, alone))]
-    show("ours" if ranks == 1 else f"ours ring {ranks}{f' by {fold}' if fold > 1 else ''}", mask, n, h, hk, d, f, b, f"tiles {rate[0]:.1f} {rate[1]:.1f}")
-    return pairs
+    show("ours" if ranks == 1 else f"ours ring {ranks} by {together} x {fold}", mask, n, h, hk, d, f, b, f"tiles {rate[0]:.1f} {rate[1]:.1f}")
 
 
 def autograd(name, mask, n, h, hk, d, data, run):
@@ -105,7 +100,7 @@ def autograd(name, mask, n, h, hk, d, data, run):
         b = median(lambda: torch.autograd.grad(out, (q, k, v), data[3][None], retain_graph=True))
         show(name, mask, n, h, hk, d, f, b)
     except Exception as problem: # a peer that cannot do a case is a line, not the end
-        print(f"{name:14s} {mask:12s} n{n:6d} not run: {str(problem)[:100]}", flush=True)
+        print(f"{name:18s} {mask:12s} n{n:6d} not run: {str(problem)[:100]}", flush=True)
 
 
 def sdpa(name, backend, mask, n, h, hk, d, data):
@@ -148,6 +143,8 @@ def main():
     ours("causal", 16384, 32, 32, 128, data, 2)
     ours("causal", 16384, 32, 32, 128, data, 4)
     ours("causal", 16384, 32, 32, 128, data, 4, fold=4)
+    ours("causal", 16384, 32, 32, 128, data, 4, fold=4, together=4)
+    ours("causal", 16384, 32, 32, 128, data)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
  */
 #include "burst.h"
 
+#include <string.h>
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
@@ -15,7 +17,8 @@ int main(int argc, char **argv)
     if (!p)
         return 1;
     Text out = {0};
-    text_add(&out, "/* Made by emit_masks from masks.burst; `ninja cuda_masks_update` makes it anew. */\n");
+    const char *file = strrchr(argv[2], '/');
+    text_printf(&out, "/* Made by emit_masks from %s; `ninja cuda_masks_update` makes it anew. */\n", file ? file + 1 : argv[2]);
     for (int i = 0; i < p->mask_count; i++)
         mask_emit_cuda(p, i, &out);
     text_add(&out, "#define TEST_MASKS(X)");

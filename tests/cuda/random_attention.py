@@ -3,7 +3,7 @@ float64 on the GPU; prints a line for each failure and ends with 1 after one.
 
 A mask is drawn as a tree, which is written once for burstc and once for torch. BURSTC emits a program with all masks, from which
 their kernels are compiled here into FOLDER (NVCC, ARCH and FORM_FLAG in the environment: scripts/gpu-test), several masks a library.
-Each mask serves CASES_A_MASK cases, which differ in length, heads, position map, chunks and how many of them a launch folds. Of the
+Each mask serves CASES_A_MASK cases, which differ in length, heads, position map, chunks and how many of them a launch takes. Of the
 errors of O, dQ, dK and dV none may be above 1.25 times the peer's (test_attention.py), or what fp32 leaves of differences of far larger
 numbers (where a row has one key, P (dP - delta) is 0). With few pairs the ratio is luck: draws of the inputs are added up until there are
 enough of them.
@@ -197,7 +197,8 @@ def check(mask, place, case, parts):
     """Inputs are drawn again while a result's error is above the limit and there were few pairs or few draws."""
     from attention import Ring
     d, library, number = place
-    ring = Ring(number, d, parts, case["h"], case["hk"], case["h"] // case["hk"], fold=case["fold"], library=library)
+    ring = Ring(number, d, parts, case["h"], case["hk"], case["h"] // case["hk"], fold=case["fold"],
+                together=case["together"], library=library)
     sums, pairs, draws, right = [[0.0] * 4 for _ in NAMES], 0, 0, True
     while True:
         more, fine, kept = measure(ring, case, mask, case["seed"] + draws)
@@ -215,7 +216,7 @@ def check(mask, place, case, parts):
 def draw_case(r):
     ranks, hk = r.choice((1, 1, 2, 3, 4, 5, 9)), r.choice((1, 1, 2, 3))
     return {"n": r.choice((r.randint(1, 300), r.randint(300, 1500))), "h": hk * r.choice((1, 2, 3, 4, 8)), "hk": hk, "ranks": ranks,
-            "map": r.choice(("contiguous", "zigzag", "striped", "blocks", "scattered")), "fold": r.randint(1, ranks),
+            "map": r.choice(("contiguous", "zigzag", "striped", "blocks", "scattered")), "fold": r.randint(1, ranks), "together": r.randint(1, ranks),
             "token_major": r.random() < 0.5, "seed": r.randint(1, 1000)}
 
 

@@ -176,7 +176,7 @@ def program(text, root):
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
     shares, queries = "#define PLAN_SHARES" in text, "#define PLAN_QUERY_CHUNKS" in text
     parts.append(header(root, "burst_heads.h") if shares else "")
-    parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of keys that one launch.*?^\};$", "chunks of a launch"))
+    parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
