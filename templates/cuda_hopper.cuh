@@ -23,6 +23,19 @@ static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* Arrivals of a warp at a barrier: its first lane's, for all that its lanes have read and written before `__syncwarp`. compute-sanitizer's
+ * racecheck takes that for the arriving lane's alone: BURST_RACECHECK has all lanes arrive. */
+#ifndef BURST_RACECHECK
+#define BURST_RACECHECK 0
+#endif
+static constexpr int WARP = BURST_RACECHECK ? 32 : 1;
+
+static __device__ __forceinline__ void warp_arrive(uint32_t barrier, int lane)
+{
+    if (BURST_RACECHECK || lane == 0)
+        barrier_arrive(barrier);
+}
+
 /* Arrives, and has the phase wait for so many bytes of the copy engine. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
 {

@@ -204,13 +204,11 @@ static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const
     float dq[32];
     backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
-    if (c.lane == 0)
-        barrier_arrive(base + L::DO_EMPTY + s.at * 8);
+    warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     products_wait<0>();
     backward_give_dq<L>(dq, base, c);
     __syncwarp();
-    if (c.lane == 0)
-        barrier_arrive(base + L::Q_EMPTY + s.at * 8);
+    warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 }
 
 /* One query tile. dS has two stages, so that one barrier a tile serves both warpgroups. */
@@ -236,14 +234,12 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
     float dq[32];
     backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
     products_wait<1>();
-    if (c.lane == 0)
-        barrier_arrive(base + L::DO_EMPTY + s.at * 8);
+    warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     backward_sum<D, L::BM>(w.dk, w.ds, base + L::Q + s.at * L::Q_BYTES);
     products_wait<1>();
     backward_give_dq<L>(dq, base, c);
     products_wait<0>();
-    if (c.lane == 0)
-        barrier_arrive(base + L::Q_EMPTY + s.at * 8);
+    warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 }
 
 /* Adds dK and dV of a work's keys; of them the thread has two. */
@@ -280,8 +276,7 @@ static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunc
         for (int left = work->count * (work->head_end - work->head); left > 0; left--, s.next())
             backward_tile<L, MASK>(w, a, shared, c, s, keys);
         __syncwarp();
-        if (c.lane == 0)
-            barrier_arrive(base + L::KV_EMPTY);
+        warp_arrive(base + L::KV_EMPTY, c.lane);
         hold(w.dk), hold(w.dv);
         backward_write<L>(w, a, *work);
     }
@@ -289,15 +284,15 @@ static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunc
 
 template <class L> static __device__ __forceinline__ void backward_barriers(uint32_t base)
 {
-    barrier_make(base + L::KV_FULL, 2);
-    barrier_make(base + L::KV_EMPTY, 8);
+    barrier_make(base + L::KV_FULL, 1 + WARP);
+    barrier_make(base + L::KV_EMPTY, 8 * WARP);
     for (int i = 0; i < L::STAGES; i++) {
         barrier_make(base + L::WORK_FULL + i * 8, 1);
-        barrier_make(base + L::WORK_EMPTY + i * 8, 10 + !L::APART);
-        barrier_make(base + L::Q_FULL + i * 8, 3);
-        barrier_make(base + L::Q_EMPTY + i * 8, 8);
+        barrier_make(base + L::WORK_EMPTY + i * 8, (10 + !L::APART) * WARP);
+        barrier_make(base + L::Q_FULL + i * 8, 1 + 2 * WARP);
+        barrier_make(base + L::Q_EMPTY + i * 8, 8 * WARP);
         barrier_make(base + L::DO_FULL + i * 8, 1);
-        barrier_make(base + L::DO_EMPTY + i * 8, 8);
+        barrier_make(base + L::DO_EMPTY + i * 8, 8 * WARP);
     }
     barriers_made();
 }

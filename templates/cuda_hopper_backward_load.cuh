@@ -107,8 +107,7 @@ static __device__ __forceinline__ const BackwardWork *backward_take(unsigned cha
 template <class L> static __device__ __forceinline__ void backward_done(uint32_t base, Stage<L::STAGES> &works)
 {
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(base + L::WORK_EMPTY + works.at * 8);
+    warp_arrive(base + L::WORK_EMPTY + works.at * 8, (int)threadIdx.x % 32);
     works.next();
 }
 
@@ -207,8 +206,7 @@ static __device__ __forceinline__ void backward_load_rows(const BurstBackwardLau
             if (lane == 0)
                 ((volatile int32_t *)(shared + L::ENTRY))[s.at] = entry;
             __syncwarp();
-            if (lane == 0)
-                barrier_arrive(base + L::Q_FULL + s.at * 8);
+            warp_arrive(base + L::Q_FULL + s.at * 8, lane);
         }
 }
 
@@ -225,8 +223,7 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
         barrier_copies(base + L::KV_FULL);
     }
     __syncwarp();
-    if (lane == 0)
-        barrier_arrive(base + L::KV_FULL);
+    warp_arrive(base + L::KV_FULL, lane);
     for (int left = (w.head_end - w.head) * w.count, i = 0; left > 0; left--, s.next()) {
         const int entry = i ? __ldg(list + i) : w.first;
         if (++i == w.count)
@@ -238,8 +235,7 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
             barrier_copies(base + L::Q_FULL + s.at * 8);
         }
         __syncwarp();
-        if (lane == 0)
-            barrier_arrive(base + L::Q_FULL + s.at * 8);
+        warp_arrive(base + L::Q_FULL + s.at * 8, lane);
     }
 }
 

@@ -62,8 +62,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
     else
         backward_exp<L>(w, rows, a.p.scale * 1.44269504f);
     __syncwarp();
-    if (c.lane == 0)
-        barrier_arrive(base + L::Q_EMPTY + s.at * 8);
+    warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 #pragma unroll
     for (int i = 0; i < L::BM / 8; i++)
         asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * 2048), "f"(w.s[i * 4]), "f"(w.s[i * 4 + 1]),
@@ -85,8 +84,7 @@ static __device__ __forceinline__ void wide_values_tile(WideValues<D, L::BM> &w,
     float dq[64];
     wide_dq<128>(dq, base + L::DS, base + L::K);
     products_wait<1>();
-    if (c.lane == 0)
-        barrier_arrive(base + L::DO_EMPTY + s.at * 8);
+    warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     products_wait<0>();
     hold(dq);
     wide_add_dq<128, D>(dq, dq_at, rows);
@@ -126,8 +124,7 @@ static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, uns
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     products_wait<0>();
     hold(w.dp);
-    if (c.lane == 0)
-        barrier_arrive(base + L::DO_EMPTY + s.at * 8);
+    warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     wide_ds<L>(w, shared, c, s);
     float dq[(D - 128) / 2];
     wide_dq<D - 128>(dq, base + L::DS, base + L::K + 2 * 64 * 128);
@@ -136,8 +133,7 @@ static __device__ __forceinline__ void wide_keys_tile(WideKeys<D, L::BM> &w, uns
     hold(dq);
     wide_add_dq<D - 128, D>(dq, dq_at + 128, rows);
     products_wait<0>();
-    if (c.lane == 0)
-        barrier_arrive(base + L::Q_EMPTY + s.at * 8);
+    warp_arrive(base + L::Q_EMPTY + s.at * 8, c.lane);
 }
 
 /* Adds a warpgroup's dK or dV of a work. */
@@ -189,8 +185,7 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
                 w.dv[i] = 0;
             wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) { wide_values_tile<L, MASK>(w, a, shared, c, s, keys, dq, rows); });
             __syncwarp();
-            if (c.lane == 0)
-                barrier_arrive(base + L::KV_EMPTY);
+            warp_arrive(base + L::KV_EMPTY, c.lane);
             wide_write<L, D>(w.dv, of.dv, 1, *work, of.tokens.n);
         } else {
             WideKeys<D, L::BM> w;
@@ -199,8 +194,7 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
                 w.dk[i] = 0;
             wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) { wide_keys_tile<L>(w, shared, c, s, dq, rows); });
             __syncwarp();
-            if (c.lane == 0)
-                barrier_arrive(base + L::KV_EMPTY);
+            warp_arrive(base + L::KV_EMPTY, c.lane);
             wide_write<L, D>(w.dk, of.dk, a.p.scale, *work, of.tokens.n);
         }
     }

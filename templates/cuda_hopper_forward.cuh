@@ -375,8 +375,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
                                          a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN);
         __syncwarp();
     }
-    if (c.lane == 0)
-        barrier_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8);
+    warp_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8, c.lane);
     c.k.next();
     forward_softmax(w, score_scale(a.p.scale) * 1.44269504f);
 }
@@ -387,8 +386,7 @@ static __device__ __forceinline__ void forward_take_values(ForwardState<D, L::BN
 {
     products_wait<0>();
     hold(w.o);
-    if (c.lane == 0)
-        barrier_arrive(base + L::V_EMPTY + c.v.at * 8);
+    warp_arrive(base + L::V_EMPTY + c.v.at * 8, c.lane);
     c.v.next();
 }
 
@@ -454,8 +452,7 @@ static __device__ __forceinline__ void forward_settle(ForwardState<D, L::BN> &w,
         products_wait<0>();
         hold(w.o);
     }
-    if (c.lane == 0)
-        barrier_arrive(base + L::V_EMPTY + c.v.at * 8);
+    warp_arrive(base + L::V_EMPTY + c.v.at * 8, c.lane);
     c.v.next();
 }
 
@@ -475,8 +472,7 @@ static __device__ __forceinline__ void forward_tile_apart(ForwardState<D, L::BN>
     }
     forward_pass_turn(c);
     __syncwarp();
-    if (c.lane == 0)
-        barrier_arrive(base + L::K_EMPTY + c.k.at * 8);
+    warp_arrive(base + L::K_EMPTY + c.k.at * 8, c.lane);
     c.k.next();
 }
 
@@ -511,8 +507,7 @@ template <class L, int D>
 static __device__ __forceinline__ void forward_finish(ForwardState<D, L::BN> &w, uint32_t base, ForwardConsumer<L> &c, int count, bool seen)
 {
     __syncwarp();
-    if (c.lane == 0)
-        barrier_arrive(base + L::Q_EMPTY + c.q.at * 8);
+    warp_arrive(base + L::Q_EMPTY + c.q.at * 8, c.lane);
     if (count)
         forward_settle<L>(w, base, c, seen);
 }
@@ -548,13 +543,13 @@ template <class L> static __device__ __forceinline__ void forward_barriers(uint3
 {
     for (int i = 0; i < L::Q_STAGES; i++) {
         barrier_make(base + L::Q_FULL + i * 8, 1);
-        barrier_make(base + L::Q_EMPTY + i * 8, L::CONSUMERS * 4);
+        barrier_make(base + L::Q_EMPTY + i * 8, L::CONSUMERS * 4 * WARP);
     }
     for (int i = 0; i < L::STAGES; i++) {
         barrier_make(base + L::K_FULL + i * 8, 1);
-        barrier_make(base + L::K_EMPTY + i * 8, L::CONSUMERS * 4);
+        barrier_make(base + L::K_EMPTY + i * 8, L::CONSUMERS * 4 * WARP);
         barrier_make(base + L::V_FULL + i * 8, 1);
-        barrier_make(base + L::V_EMPTY + i * 8, L::CONSUMERS * 4);
+        barrier_make(base + L::V_EMPTY + i * 8, L::CONSUMERS * 4 * WARP);
     }
     barriers_made();
 }

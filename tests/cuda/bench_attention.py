@@ -1,6 +1,6 @@
 """bench_attention.py [--quick]: our kernels beside torch SDPA (FlashAttention-2, cuDNN) and FlexAttention, in one process.
 
-Medians of CUDA event times on random data, bf16, batch 1. Only unmasked pairs count: 4 pairs d operations forward, 2.5 times
+Medians of nine samples of at least 15 ms each, by CUDA events, on random data, bf16, batch 1. Only unmasked pairs count: 4 pairs d operations forward, 2.5 times
 that backward. Backward includes what a step needs besides the kernel: delta, zeroing and finishing dQ. `tiles`: the rate of the
 kernel alone that counts every pair of the tiles that were not skipped. ring R by Q x K: R chunks in ring order, not at once, so many of
 queries and of keys in a launch.
@@ -21,19 +21,26 @@ BIGBIRD = "bigbird(64, 1, 3, 5)"
 DOCUMENTS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
 
 
-def median(function, repeat=9, warm=3):
-    for _ in range(warm):
+def timed(function, times=1):
+    """Milliseconds of one call, of so many after one another: what the host does for a launch is beside the launch before."""
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    for _ in range(times):
         function()
+    b.record()
     torch.cuda.synchronize()
+    return a.elapsed_time(b) / times
+
+
+def medians(functions, rounds=9, least=15):
+    """Of rounds in which all run in turn, each for at least so many milliseconds."""
     times = []
-    for _ in range(repeat):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        function()
-        b.record()
+    for one in functions:
+        one(), one()
         torch.cuda.synchronize()
-        times.append(a.elapsed_time(b))
-    return sorted(times)[repeat // 2]
+        times.append(max(1, round(least / timed(one, 2))))
+    sample = [[timed(one, n) for one, n in zip(functions, times)] for _ in range(rounds)]
+    return [sorted(column)[rounds // 2] for column in zip(*sample)]
 
 
 def pair_count(mask, n):
@@ -85,7 +92,7 @@ def ours(mask, n, h, hk, d, data, ranks=1, partition="zigzag", fold=1, together=
         for i in range(ranks):
             ring.finish_dq(dq[i], dq_out[i])
 
-    f, b, alone = median(forward), median(backward), median(backward_alone)
+    f, b, alone = medians([forward, backward, backward_alone])
     tiles = [sum(ring.tiles_of(w, qs, ks)[0] for qs in ring.queries(w) for ks in ring.launches(w, qs)) * ring.tiles[2 * w] * ring.tiles[2 * w + 1]
              for w in (0, 1)]
     rate = [4e-9 * t * d * h * x / time for t, x, time in zip(tiles, (1, 2.5), (f, alone))]
@@ -96,8 +103,7 @@ def autograd(name, mask, n, h, hk, d, data, run):
     try:
         q, k, v = (x[None].detach().requires_grad_() for x in data[:3])
         out = run(q, k, v)
-        f = median(lambda: run(q, k, v))
-        b = median(lambda: torch.autograd.grad(out, (q, k, v), data[3][None], retain_graph=True))
+        f, b = medians([lambda: run(q, k, v), lambda: torch.autograd.grad(out, (q, k, v), data[3][None], retain_graph=True)])
         show(name, mask, n, h, hk, d, f, b)
     except Exception as problem: # a peer that cannot do a case is a line, not the end
         print(f"{name:18s} {mask:12s} n{n:6d} not run: {str(problem)[:100]}", flush=True)

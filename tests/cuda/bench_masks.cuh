@@ -193,12 +193,12 @@ struct PlanMask6 {
 };
 
 /* mask landmarks:
- *   k <= q and (q - k < 1024 or k mod 512 < 64) */
+ *   k <= q and (q - k < 2048 or k mod 1024 < 128) */
 static __device__ BURST_MAYBE_UNUSED int plan_mask7_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    const int c1 = burst_negative(burst_affine(1, -1, -1024), q, k); /* q - k < 1024 */
-    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 512, q, k), burst_affine(0, 0, 64)), q, k); /* k mod 512 < 64 */
+    const int c1 = burst_negative(burst_affine(1, -1, -2048), q, k); /* q - k < 2048 */
+    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 1024, q, k), burst_affine(0, 0, 128)), q, k); /* k mod 1024 < 128 */
     return burst_and(c0, burst_or(c1, c2));
 }
 
@@ -207,8 +207,8 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
-    const int c1 = (q - k) < 1024; /* q - k < 1024 */
-    const int c2 = burst_floor_mod32(k, 512) < 64; /* k mod 512 < 64 */
+    const int c1 = (q - k) < 2048; /* q - k < 2048 */
+    const int c2 = burst_floor_mod32(k, 1024) < 128; /* k mod 1024 < 128 */
     return (c0 & (c1 | c2));
 }
 
@@ -221,4 +221,33 @@ struct PlanMask7 {
     }
 };
 
-#define TEST_MASKS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+/* mask halves:
+ *   k <= q and (q - k < 1024 or k mod 512 < 64) */
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_tile(const BurstSide *q, const BurstSide *k)
+{
+    const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
+    const int c1 = burst_negative(burst_affine(1, -1, -1024), q, k); /* q - k < 1024 */
+    const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 512, q, k), burst_affine(0, 0, 64)), q, k); /* k mod 512 < 64 */
+    return burst_and(c0, burst_or(c1, c2));
+}
+
+/* tq[t], tk[t]: the value of table t at q, at k. */
+static __device__ BURST_MAYBE_UNUSED int plan_mask8_keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+{
+    (void)tq, (void)tk;
+    const int c0 = k <= q; /* k <= q */
+    const int c1 = (q - k) < 1024; /* q - k < 1024 */
+    const int c2 = burst_floor_mod32(k, 512) < 64; /* k mod 512 < 64 */
+    return (c0 & (c1 | c2));
+}
+
+struct PlanMask8 {
+    enum { TABLES = 0x0, ALL = 0, KEYS = 0 }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */
+    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask8_tile(q, k); }
+    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)
+    {
+        return plan_mask8_keep(q, k, tq, tk);
+    }
+};
+
+#define TEST_MASKS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
