@@ -193,11 +193,11 @@ struct PlanMask6 {
 };
 
 /* mask landmarks:
- *   k <= q and (q - k < 2048 or k mod 1024 < 128) */
+ *   k <= q and (q - k < 4096 or k mod 1024 < 128) */
 static __device__ BURST_MAYBE_UNUSED int plan_mask7_tile(const BurstSide *q, const BurstSide *k)
 {
     const int c0 = burst_negative(burst_affine(-1, 1, -1), q, k); /* k <= q */
-    const int c1 = burst_negative(burst_affine(1, -1, -2048), q, k); /* q - k < 2048 */
+    const int c1 = burst_negative(burst_affine(1, -1, -4096), q, k); /* q - k < 4096 */
     const int c2 = burst_negative(burst_form_sub(burst_form_mod(burst_affine(0, 1, 0), 1024, q, k), burst_affine(0, 0, 128)), q, k); /* k mod 1024 < 128 */
     return burst_and(c0, burst_or(c1, c2));
 }
@@ -207,7 +207,7 @@ static __device__ BURST_MAYBE_UNUSED int plan_mask7_keep(int32_t q, int32_t k, c
 {
     (void)tq, (void)tk;
     const int c0 = k <= q; /* k <= q */
-    const int c1 = (q - k) < 2048; /* q - k < 2048 */
+    const int c1 = (q - k) < 4096; /* q - k < 4096 */
     const int c2 = burst_floor_mod32(k, 1024) < 128; /* k mod 1024 < 128 */
     return (c0 & (c1 | c2));
 }
