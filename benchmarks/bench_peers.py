@@ -2,13 +2,17 @@
 
 MASK is an expression of q and k in the language of .burst, with stock masks spelled out; tables are documents, as in
 burst_measure_cuda.cuh. cuDNN and FlashAttention-2 (torch SDPA) where it is `k <= q` or `true`, FlexAttention for any mask without
-hash or a pattern file. bf16, random data, medians of CUDA event times. One line each: `peer NAME FORWARD BACKWARD` in seconds, or `none NAME: why`.
+hash or a pattern file. bf16, random data, medians of CUDA event times; as there all run in turn, round by round, after the products of a layer and
+without a rest: a chip that is held by its power gives each less than alone. One line each: `peer NAME FORWARD BACKWARD` in seconds, or
+`none NAME: why`.
 """
 import ast
 import sys
+import time
 
 LENGTHS = [8192, 1024, 512, 12000, 3000, 4096, 3944]
-ROUNDS, WARM = 9, 3
+SECONDS, LEAST_ROUNDS, SHORT = 4, 9, 4e-3 # of all rounds; what takes less than SHORT is timed several times at once
+PRODUCTS, TOKENS = ((4096, 4096), (4096, 28672), (14336, 4096)), 16384 # in burst_measure_cuda.cuh: MEASURE_N, measure_shapes
 FUNCTIONS = {"abs": "absolute", "min": "lowest", "max": "highest"} # of the language, and here
 
 
@@ -62,29 +66,65 @@ def expression(text):
     return ast.unparse(ast.fix_missing_locations(ToTensors().visit(ast.parse(words, mode="eval"))))
 
 
-def median(torch, function):
-    for _ in range(WARM):
+def products(torch):
+    """Those of a layer, forward, to x and to the weight, as a function."""
+    made = [(torch.randn(TOKENS, i, device="cuda").bfloat16(), torch.randn(i, o, device="cuda").bfloat16(),
+             torch.randn(TOKENS, o, device="cuda").bfloat16()) for i, o in PRODUCTS]
+
+    def run():
+        for x, w, y in made:
+            x @ w, y @ w.T, x.T @ y
+    return run
+
+
+def queued(torch, function, times):
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(times):
         function()
-    times = []
-    for _ in range(ROUNDS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        function()
-        end.record()
+    end.record()
+    return begin, end
+
+
+def seconds(torch, span, times):
+    return 1e-3 * span[0].elapsed_time(span[1]) / times
+
+
+def medians(torch, functions):
+    product, times = products(torch), []
+    product()
+    for one in functions:
+        one()
+        span = queued(torch, one, 1)
         torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return 1e-3 * sorted(times)[ROUNDS // 2]
+        times.append(1 + int(SHORT / seconds(torch, span, 1)))
+    rounds, until = [], time.monotonic() + SECONDS
+    while len(rounds) < LEAST_ROUNDS or time.monotonic() < until:
+        spans = []
+        for one, n in zip(functions, times):
+            product()
+            spans.append(queued(torch, one, n))
+        torch.cuda.synchronize()
+        rounds.append([seconds(torch, span, n) for span, n in zip(spans, times)])
+    return [sorted(column)[len(rounds) // 2] for column in zip(*rounds)]
 
 
-def peer(torch, name, data, run):
+def none(name, problem):
+    print(f"none {name}: {' '.join(str(problem).split())[:100]}", flush=True)
+
+
+def prepared(torch, name, data, make):
+    """Forward and backward as functions, run once; nothing where the peer cannot do the case, which is a line, not the end."""
     try:
+        run = make()
         q, k, v = (x.detach().requires_grad_() for x in data[:3])
         out = run(q, k, v)
-        forward = median(torch, lambda: run(q, k, v))
-        backward = median(torch, lambda: torch.autograd.grad(out, (q, k, v), data[3], retain_graph=True))
-        print(f"peer {name} {forward:.9g} {backward:.9g}", flush=True)
-    except Exception as problem:  # a peer that cannot do a case is a line, not the end
-        print(f"none {name}: {' '.join(str(problem).split())[:100]}", flush=True)
+        pair = lambda: run(q, k, v), lambda: torch.autograd.grad(out, (q, k, v), data[3], retain_graph=True)
+        pair[1]()
+        return [(name, pair)]
+    except Exception as problem:
+        none(name, problem)
+        return []
 
 
 def flex(torch, text, n, heads, kv_heads):
@@ -112,15 +152,19 @@ def main():
                 return F.scaled_dot_product_attention(q, k, v, is_causal=text == "k <= q", enable_gqa=heads != kv_heads)
         return run
 
+    peers = []
     if text in ("k <= q", "true"):
-        peer(torch, "cuDNN", data, sdpa(SDPBackend.CUDNN_ATTENTION))
-        peer(torch, "FlashAttention-2", data, sdpa(SDPBackend.FLASH_ATTENTION))
+        peers += prepared(torch, "cuDNN", data, lambda: sdpa(SDPBackend.CUDNN_ATTENTION))
+        peers += prepared(torch, "FlashAttention-2", data, lambda: sdpa(SDPBackend.FLASH_ATTENTION))
+    peers += prepared(torch, "FlexAttention", data, lambda: flex(torch, text, n, heads, kv_heads))
     try:
-        run = flex(torch, text, n, heads, kv_heads)
+        took = medians(torch, [one for _, pair in peers for one in pair])
     except Exception as problem:
-        print(f"none FlexAttention: {' '.join(str(problem).split())[:100]}", flush=True)
+        for name, _ in peers:
+            none(name, problem)
         return
-    peer(torch, "FlexAttention", data, run)
+    for i, (name, _) in enumerate(peers):
+        print(f"peer {name} {took[2 * i]:.9g} {took[2 * i + 1]:.9g}", flush=True)
 
 
 if __name__ == "__main__":
