@@ -1,4 +1,4 @@
-"""random_attention.py BURSTC FOLDER [CASES [SEED]]: the attention kernels with masks drawn at random from the mask language, against
+"""random_attention.py BURSTC FOLDER [CASES [SEED]]: the attention kernels with stock masks and masks drawn at random from the mask language, against
 float64 on the GPU; prints a line for each failure and ends with 1 after one.
 
 A mask is drawn as a tree, which is written once for burstc and once for torch. BURSTC emits a program with all masks, from which
@@ -73,6 +73,17 @@ def likely(r):
         (f"hash(q / {b}, k / {b}) mod {n} == 0", lambda q, k, _, hashed: hashed(q // b, k // b) % n == 0)))
 
 
+# Stock masks that test_attention.py does not have, at lengths of these cases.
+STOCK = [
+    ("strided(40, 7)", lambda q, k, *_: (k <= q) & ((q - k < 40) | ((q - k) % 7 == 0))),
+    ("block_local(100)", lambda q, k, *_: q // 100 == k // 100),
+    ("block_causal(96)", lambda q, k, *_: k // 96 <= q // 96),
+    ("shared_question(70, 130)", lambda q, k, *_: (k <= q) & ((k < 70) | ((q - 70) // 130 == (k - 70) // 130))),
+    ("longnet(64, 4)", lambda q, k, *_: (k <= q) & ((q // 64 == k // 64) | (q // 256 == k // 256) & ((q - k) % 4 == 0) |
+                                                  (q // 1024 == k // 1024) & ((q - k) % 16 == 0))),
+]
+
+
 def condition(r, depth):
     kind = r.random()
     if depth == 0 or kind < 0.25:
@@ -102,7 +113,7 @@ def emit(burstc, folder, masks, r):
     lines = [f"mask m{i} = {text};" for i, (text, _) in enumerate(masks)]
     layers = [f"layers {i}: m{i};" for i in range(len(masks))]
     (folder / "random.burst").write_text("\n".join(
-        ["table doc per token;", *lines, f"model random {{ layers {len(masks)}; hidden 64; heads 1; head_dim 64; ffn swiglu 64; vocab 64; }}",
+        ['import "masks";', "table doc per token;", *lines, f"model random {{ layers {len(masks)}; hidden 64; heads 1; head_dim 64; ffn swiglu 64; vocab 64; }}",
          "attention { default m0; " + " ".join(layers[1:]) + " }", "sequence 2Ki;", ""]))
     subprocess.run([burstc, folder / "random.topo", folder / "random.burst", "-o", folder / "random.cu"], check=True)
     text = (folder / "random.cu").read_text()
@@ -225,7 +236,8 @@ def main():
     cases, seed = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((3, 1000), (4, 1)))
     r = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    masks = [condition(r, r.randint(0, 3)) for _ in range(-(-cases // CASES_A_MASK))]
+    count = -(-cases // CASES_A_MASK)
+    masks = [*STOCK, *(condition(r, r.randint(0, 3)) for _ in range(count - len(STOCK)))][:count]
     place = libraries(burstc, folder, masks, r)
     if "--build" in sys.argv:
         return
