@@ -197,3 +197,18 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->host += device ? mirror_bytes(&units, f->step->host_optimizer) : (size_t)(f->packed + f->host);
     m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
+
+static int64_t at_least_zero(double bytes)
+{
+    return bytes > 0 ? (int64_t)bytes : 0;
+}
+
+PackRoom memory_room(const Draft *t)
+{
+    const Cluster *c = &t->program->cluster;
+    const Memory *m = &t->memory;
+    if (!t->program->target->device_memory)
+        return (PackRoom){0};
+    const double device = (double)m->total + (double)m->beside, host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.host_optimizer);
+    return (PackRoom){at_least_zero(cluster_least_memory(c)->memory - device), at_least_zero(c->host_memory / cluster_most_ranks(c) - host)};
+}

@@ -383,6 +383,10 @@ struct Plan;
 struct Draft;
 Memory memory_make(Arena *a, const struct Draft *d);
 void memory_add_step(Memory *m, const Program *p, const struct Flow *f, Units units);
+/* Bytes of a memory that are little enough, so that no better packing of it is looked for; 0: as little as can be. */
+typedef struct PackRoom { int64_t device, host; } PackRoom;
+/* What the step's values may take beside what is there before memory_add_step. */
+PackRoom memory_room(const struct Draft *d);
 
 /* A memory of a rank. staged: what waits for backward there; rows: buffers outside of arenas are; flow: the step's values, where most of
  * them lie in it, else NULL. */

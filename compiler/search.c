@@ -45,7 +45,7 @@ static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Choice *c = &t.choice;
     if (!attentions_make(a, d, &t))
         return t;
-    c->ranges = ranges_wanted(a, &t);
+    c->ranges = search_ranges(s, a, &t);
     c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
     if (c->spared)
         c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);

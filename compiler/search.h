@@ -19,10 +19,12 @@ typedef struct Candidate {
     size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
+/* Whether attention's transfers carry ranges, by all that it depends on. */
+typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
-/* What the values of a step take, by all that they depend on; unpacked: as of Flow. */
-typedef struct Room { Choice choice; int64_t tokens, scratch, keys, packed, host, state, host_state; bool unpacked; } Room;
+/* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of Flow. */
+typedef struct Room { Choice choice; int64_t tokens, scratch, keys, packed, host, state, host_state; PackRoom fits; bool unpacked; } Room;
 
 typedef struct Searcher {
     Arena *arena;
@@ -33,6 +35,7 @@ typedef struct Searcher {
     MaskMap **maps;
     Vec(Parted) parted;
     Vec(Room) rooms;
+    Vec(Ranged) ranged;
     Speeds *speeds; /* once shares are asked for */
     Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
     Vec(Candidate) open; /* of one of these: what is to be tried */
@@ -52,6 +55,8 @@ struct Flow;
 bool search_same_partition(const Choice *x, const Choice *y);
 /* The partition that the choice wants, with the counts of its pieces: made once. */
 const Parted *search_parted(Searcher *s, const Choice *c);
+/* As ranges_wanted, found once for all that attend alike. */
+bool search_ranges(Searcher *s, Arena *a, const Draft *t);
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */

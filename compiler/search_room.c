@@ -26,19 +26,46 @@ const Parted *search_parted(Searcher *s, const Choice *c)
     return made;
 }
 
+/* All of a choice that its attention depends on, where layers of all masks attend alike. */
+static bool attends_alike(const Choice *x, const Choice *y)
+{
+    return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor && x->block == y->block && x->schedule == y->schedule &&
+           x->travel == y->travel && x->coords == y->coords && memcmp(x->size, y->size, sizeof x->size) == 0 &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
+           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries &&
+           x->head_chunks == y->head_chunks;
+}
+
+bool search_ranges(Searcher *s, Arena *a, const Draft *t)
+{
+    for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
+        if (attends_alike(&s->ranged.at[i].choice, &t->choice))
+            return s->ranged.at[i].ranges;
+    const bool ranges = ranges_wanted(a, t);
+    if (!t->choice.of_mask)
+        *vec_push(s->arena, &s->ranged) = (Ranged){t->choice, ranges};
+    return ranges;
+}
+
 /* Whether what is in use at a time is too much already, wherever it lies. */
 static bool surely_too_large(const Program *p, const Memory *m, int64_t peak)
 {
     return (double)m->total + (double)m->beside + (double)peak > cluster_least_memory(&p->cluster)->memory;
 }
 
+/* A packing that takes no more than it may need not be the best there is: it says as much where the same holds. */
+static bool says_as_much(const Room *r, PackRoom fits)
+{
+    return (r->packed <= r->fits.device) == (r->packed <= fits.device) && (r->host <= r->fits.host) == (r->host <= fits.host);
+}
+
 /* Of the same step; one whose values were not placed serves what is as surely too large. NULL: none was found yet. */
-static const Room *known_room(const Searcher *s, const Draft *t)
+static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
 {
     for (int i = 0; i < s->rooms.n; i++) {
         const Room *r = &s->rooms.at[i];
         if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
-            (!r->unpacked || surely_too_large(s->program, &t->memory, r->packed)))
+            (r->unpacked ? surely_too_large(s->program, &t->memory, r->packed) : says_as_much(r, fits)))
             return r;
     }
     return NULL;
@@ -57,7 +84,8 @@ static Flow *flow_of(Arena *a, const Room *r)
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
 {
     const bool stays = a == s->arena;
-    const Room *known = stays ? NULL : known_room(s, t);
+    const PackRoom fits = s->cuts && !stays ? memory_room(t) : (PackRoom){0};
+    const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
     Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch, t->memory.keys));
@@ -65,8 +93,8 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     if (f->unpacked)
         f->packed = f->live_peak, f->host = f->host_peak;
     else
-        step_pack(a, f, t->program->target->align);
-    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, f->unpacked};
+        step_pack(a, f, t->program->target->align, fits);
+    *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, fits, f->unpacked};
     return f;
 }
 

@@ -274,7 +274,7 @@ bool value_has_place(const Value *v, int index); /* of its own; else the one of 
 bool item_on_host(const Flow *f, const Item *i);
 /* Offsets in the arena of its memory without overlap in time and place, each a multiple of align. Parameters and moments come first,
  * unit by unit. */
-void step_pack(Arena *a, Flow *f, int64_t align);
+void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits);
 
 /* ---- step_alive.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */

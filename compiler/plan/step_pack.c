@@ -260,16 +260,17 @@ static void raise_top(Packer *p)
     p->order[to] = item;
 }
 
-/* The items of one memory: what they take; *state: its begin, of parameters and moments. */
-static int64_t pack(Arena *a, Flow *f, bool host, int64_t *state)
+/* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more than that need not be made less. */
+static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 {
     enum { RULES = 3, MANY = 10000, /* of many items the first is tried, which leaves the fewest runs */
            RAISED = 64, FEW = 1000, SHARE = 64, LEAST = 64 << 20 }; /* of few, so many are raised while that much is lost */
     Packer p = {.arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
-    const int64_t peak = host ? f->host_peak : f->live_peak, share = peak / SHARE, enough = peak + (share > LEAST ? share : LEAST);
-    for (int rule = 0; rule < (f->items < MANY ? RULES : 1); rule++) {
+    const int64_t peak = host ? f->host_peak : f->live_peak, share = peak / SHARE, little = peak + (share > LEAST ? share : LEAST);
+    const int64_t enough = fits > little ? fits : little;
+    for (int rule = 0; rule < (f->items < MANY ? RULES : 1) && (rule == 0 || best.end > fits); rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
         try_order(&p, &best);
@@ -284,9 +285,9 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t *state)
     return p.packed;
 }
 
-void step_pack(Arena *a, Flow *f, int64_t align)
+void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits)
 {
     f->align = align;
-    f->packed = pack(a, f, false, &f->state);
-    f->host = pack(a, f, true, &f->host_state);
+    f->packed = pack(a, f, false, fits.device, &f->state);
+    f->host = pack(a, f, true, fits.host, &f->host_state);
 }

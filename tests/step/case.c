@@ -143,7 +143,7 @@ void set_layout(Case *c, Choice choice)
     c->choice = choice;
     c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), 0, choice_chunks_queries(&c->choice) ? 4096 : 0);
     c->flow = step_flow(c->arena, c->step);
-    step_pack(c->arena, c->flow, 4);
+    step_pack(c->arena, c->flow, 4, (PackRoom){0});
 }
 
 Case *make_case(bool cuda, int i)

@@ -230,7 +230,7 @@ static void places_are_apart(void **state)
             for (int r = draw(3); r >= 0; r--)
                 item_add_range(a, &f.item[i], nested ? (Range){nested, 300 - nested} : (Range){draw(200), 200 + draw(100)});
         }
-        step_pack(a, &f, 64);
+        step_pack(a, &f, 64, (PackRoom){0});
         for (int i = 0; i < f.items; i++)
             for (int j = 0; j < i; j++) {
                 const Item *x = &f.item[i], *y = &f.item[j];
