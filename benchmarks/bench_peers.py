@@ -86,7 +86,7 @@ def queued(torch, function, times):
     return begin, end
 
 
-def seconds(torch, span, times):
+def seconds(span, times):
     return 1e-3 * span[0].elapsed_time(span[1]) / times
 
 
@@ -97,7 +97,7 @@ def medians(torch, functions):
         one()
         span = queued(torch, one, 1)
         torch.cuda.synchronize()
-        times.append(1 + int(SHORT / seconds(torch, span, 1)))
+        times.append(1 + int(SHORT / seconds(span, 1)))
     rounds, until = [], time.monotonic() + SECONDS
     while len(rounds) < LEAST_ROUNDS or time.monotonic() < until:
         spans = []
@@ -105,7 +105,7 @@ def medians(torch, functions):
             product()
             spans.append(queued(torch, one, n))
         torch.cuda.synchronize()
-        rounds.append([seconds(torch, span, n) for span, n in zip(spans, times)])
+        rounds.append([seconds(span, n) for span, n in zip(spans, times)])
     return [sorted(column)[len(rounds) // 2] for column in zip(*rounds)]
 
 

@@ -10,6 +10,7 @@
 #include "burst_rt.h"
 #include "burst_sizes.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- rows ---- */
@@ -198,17 +199,11 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
 
-static int64_t at_least_zero(double bytes)
-{
-    return bytes > 0 ? (int64_t)bytes : 0;
-}
-
 PackRoom memory_room(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
-    if (!t->program->target->device_memory)
-        return (PackRoom){0};
     const double device = (double)m->total + (double)m->beside, host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.host_optimizer);
-    return (PackRoom){at_least_zero(cluster_least_memory(c)->memory - device), at_least_zero(c->host_memory / cluster_most_ranks(c) - host)};
+    return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
+                      t->program->target->device_memory ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host) : 0};
 }

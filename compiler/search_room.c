@@ -30,8 +30,7 @@ const Parted *search_parted(Searcher *s, const Choice *c)
 static bool attends_alike(const Choice *x, const Choice *y)
 {
     return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor && x->block == y->block && x->schedule == y->schedule &&
-           x->travel == y->travel && x->coords == y->coords && memcmp(x->size, y->size, sizeof x->size) == 0 &&
-           memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
+           x->travel == y->travel && sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
            x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries &&
            x->head_chunks == y->head_chunks;
 }
@@ -47,12 +46,6 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t)
     return ranges;
 }
 
-/* Whether what is in use at a time is too much already, wherever it lies. */
-static bool surely_too_large(const Program *p, const Memory *m, int64_t peak)
-{
-    return (double)m->total + (double)m->beside + (double)peak > cluster_least_memory(&p->cluster)->memory;
-}
-
 /* A packing that takes no more than it may need not be the best there is: it says as much where the same holds. */
 static bool says_as_much(const Room *r, PackRoom fits)
 {
@@ -65,7 +58,7 @@ static const Room *known_room(const Searcher *s, const Draft *t, PackRoom fits)
     for (int i = 0; i < s->rooms.n; i++) {
         const Room *r = &s->rooms.at[i];
         if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch && r->keys == t->memory.keys && step_same(&r->choice, &t->choice) &&
-            (r->unpacked ? surely_too_large(s->program, &t->memory, r->packed) : says_as_much(r, fits)))
+            (r->unpacked ? r->packed > fits.device : says_as_much(r, fits)))
             return r;
     }
     return NULL;
@@ -84,12 +77,13 @@ static Flow *flow_of(Arena *a, const Room *r)
 Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
 {
     const bool stays = a == s->arena;
-    const PackRoom fits = s->cuts && !stays ? memory_room(t) : (PackRoom){0};
+    const bool compares = s->cuts && !stays; /* with others: what it takes at least, or that it fits, is enough */
+    const PackRoom fits = compares ? memory_room(t) : (PackRoom){0};
     const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
     Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch, t->memory.keys));
-    f->unpacked = s->cuts && !stays && surely_too_large(s->program, &t->memory, f->live_peak);
+    f->unpacked = compares && f->live_peak > fits.device;
     if (f->unpacked)
         f->packed = f->live_peak, f->host = f->host_peak;
     else

@@ -137,6 +137,15 @@ static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes
 /* What this thread has stored in shared memory may be read by wgmma and the copy engine after the next barrier. */
 static __device__ __forceinline__ void stored_for_engines() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/* Which of a launch's chunks has the tile of that number among those of all. */
+template <class CHUNK> static __device__ __forceinline__ int chunk_of(const CHUNK *of, int chunks, int tile)
+{
+    int chunk = 0;
+    while (chunk + 1 < chunks && tile >= of[chunk + 1].first)
+        chunk++;
+    return chunk;
+}
+
 /* The next number of a persistent grid's work; one lane. The one who asks last leaves the counter as it was. */
 static __device__ __forceinline__ int ask_number(const BurstTileLists &lists, int total)
 {

@@ -69,9 +69,7 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
     w.kv = kv, w.head = low + heads * split / p.splits, w.head_end = low + heads * (split + 1) / p.splits;
     const BurstTileList of = list_of(p.lists, place.tile);
     w.row = of.tile, w.count = of.count, w.first = of.first;
-    int chunk = 0;
-    while (chunk + 1 < a.chunks && of.tile >= a.keys[chunk + 1].first)
-        chunk++;
+    const int chunk = chunk_of(a.keys, a.chunks, of.tile);
     w.chunk = chunk, w.tile = of.tile - a.keys[chunk].first;
     return w.count > 0 && w.head < w.head_end;
 }

@@ -270,7 +270,7 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
     const int64_t peak = host ? f->host_peak : f->live_peak, share = peak / SHARE, little = peak + (share > LEAST ? share : LEAST);
     const int64_t enough = fits > little ? fits : little;
-    for (int rule = 0; rule < (f->items < MANY ? RULES : 1) && (rule == 0 || best.end > fits); rule++) {
+    for (int rule = 0; rule < (f->items < MANY ? RULES : 1) && best.end > fits; rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
         try_order(&p, &best);
