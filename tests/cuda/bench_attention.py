@@ -3,7 +3,7 @@
 Medians of nine rounds, bf16, batch 1, random data: in each round all run in turn, each for 15 ms of launches (CUDA events). Only unmasked
 pairs count: 4 pairs d operations forward, 2.5 times that backward. Backward includes what a step needs besides the kernel: delta, zeroing and
 finishing dQ; `kernel` is without them. ring R by Q x K: R zigzag chunks, so many of queries and of keys in a launch. Libraries: bench_dense.burst
-up to 16Ki tokens, bench_masks.burst above, since key tiles follow the length. bench_masks.py has the other masks.
+up to 16Ki tokens, bench_masks.burst above, since key tiles follow the length. running: with the running state of a ring. bench_masks.py has the other masks.
 """
 import os
 import sys
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attention import Ring, split
+from attention import FIRST, LAST, Ring, split
 
 DENSE = {"causal": 0, "full": 1} # their numbers in bench_dense.burst; causal's also in bench_masks.burst
 
@@ -121,6 +121,19 @@ def ring(n, h, hk, d, ranks):
               f"kernel backward {y:7.3f} ms {b[0] / y:.3f}", flush=True)
 
 
+def running(n, h, hk, d):
+    """One launch that takes and leaves (O, lse) in fp32, as those between a ring's first and last do, beside one that does neither."""
+    data = tensors(n, h, hk, d)
+    ours = Ours(library(d, "dense" if n <= 16384 else "masks"), 0, data)
+    ours.forward()
+
+    def launch(flags):
+        return lambda: ours.ring.forward_pairs((0,), (0,), *ours.cut[:3], ours.out, ours.o, ours.lse, flags)
+    f = medians([launch(flags) for flags in (FIRST | LAST, FIRST, 0, LAST)])
+    print(f"running state causal n{n} h{h}/{hk} d{d}  none {f[0]:.3f} ms   " +
+          "   ".join(f"{name} {f[0] / x:.3f} of its rate" for name, x in zip(("out", "in and out", "in"), f[1:])), flush=True)
+
+
 def main():
     quick = "--quick" in sys.argv
     print(torch.__version__, torch.cuda.get_device_name(), "cuDNN", torch.backends.cudnn.version(), flush=True)
@@ -133,6 +146,8 @@ def main():
         dense(*case)
     for case in [(16384, 32, 32, 128, 4), (16384, 32, 8, 128, 4), (16384, 32, 32, 128, 2)]:
         ring(*case)
+    for n in (8192, 16384, 32768):
+        running(n, 32, 32, 128)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,13 @@ class Point(typing.NamedTuple):
     kv_heads: int = 4
     schedule: str = "" # ring, or ulysses with heads, where nothing is said
     travel: str = "keys"
+    attention: str = "" # more of it
 
     def ranks(self):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}"
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -45,13 +46,15 @@ POINTS = [
     Point(context=2, schedule="near for document, ring", travel="keys for document, queries"),
     Point(context=4, more="recompute full;", schedule="near for causal, biring", travel="queries for causal, keys"),
     Point(context=4, more="recompute selective; head chunks 2;", schedule="gather for document, burst"),
+    Point(attention="sinks learned;"), Point(kv_heads=1, attention="sinks learned; softcap 2;"),
+    Point(context=2, attention="softcap 2; sinks learned;", more="recompute selective;"),
 ]
 
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     return (f'import "masks";\nmodel small {{ layers {len(MASKS)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
-            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {MASKS[0]}; layers 1: {MASKS[1]}; }}\nsequence 509;\n'
+            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {MASKS[0]}; layers 1: {MASKS[1]}; {p.attention} }}\nsequence 509;\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
