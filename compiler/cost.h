@@ -187,6 +187,7 @@ typedef struct StepParts {
     double *rows;         /* [BURST_ROW_COUNT] of the rank that computes most; those of computing and waits add up to the step */
 } StepParts;
 typedef struct Recorder Recorder;
+StepParts cost_attended(Arena *a, const Draft *d); /* attention alone: nothing that cost_stream.c fills */
 StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left out. */
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);

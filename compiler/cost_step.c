@@ -329,17 +329,38 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
     return least.step > enough;
 }
 
+StepParts cost_attended(Arena *a, const Draft *d)
+{
+    StepParts p = parts_make(a, d->program, &d->choice, cost_simulated_ranks(d));
+    for (int k = 0; k < p.kinds; k++)
+        if (p.kind[k].layers)
+            attention_kind(a, &p, d, k);
+    find_busiest(&p);
+    rate_ranks(a, &p, d);
+    return p;
+}
+
+/* Of a draft that attends alike and is gone. */
+static StepParts attended_again(Arena *a, const Draft *d)
+{
+    StepParts p = *d->attended;
+    p.choice = d->attention[0].choice;
+    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    memcpy(p.kind, d->attended->kind, sizeof *p.kind * (size_t)p.kinds);
+    for (int k = 0; k < p.kinds; k++)
+        for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
+            p.kind[k].input[i].cluster = &d->program->cluster;
+            p.kind[k].input[i].schedule = draft_schedule(d, k, i == ATTEND_BACKWARD);
+        }
+    return p;
+}
+
 /* All but the stream's figures. */
 static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
-    const Program *program = d->program;
-    *p = parts_make(a, program, &d->choice, cost_simulated_ranks(d));
-    for (int k = 0; k < p->kinds; k++)
-        if (p->kind[k].layers)
-            attention_kind(a, p, d, k);
-    find_busiest(p);
-    rate_ranks(a, p, d);
-    return model_make(a, program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+    *p = d->attended ? attended_again(a, d) : cost_attended(a, d);
+    return model_make(a, d->program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
 }
 
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)

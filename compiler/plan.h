@@ -406,6 +406,7 @@ typedef struct Draft {
     const int *mask_attention; /* [program->mask_count] which of them layers of a mask have */
     Units units;
     Memory memory;
+    const struct StepParts *attended; /* of another draft that attends alike (cost.h); NULL: attention is simulated */
 } Draft;
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);

@@ -61,6 +61,8 @@ static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Draft t = begin_draft(s, a, d, choice);
     if (t.attentions)
         memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
+    if (t.attentions && a != s->arena)
+        t.attended = search_attended(s, &t);
     return t;
 }
 
@@ -430,17 +432,29 @@ static const char *remarks(Searcher *s, const Draft *d)
 
 /* ---- all of them ---- */
 
-/* The candidates of one number of groups. What few there are is all tried, for the table's sake. */
+/* The first that differs from it in weights alone, which may be itself. */
+static int twin_of(const Searcher *s, const Candidate *x)
+{
+    const int weights = dimension_row("weights");
+    int twin = 0;
+    for (; twin < x->order; twin++) {
+        Candidate y = s->open.at[twin];
+        y.value[weights] = x->value[weights];
+        if (memcmp(y.value, x->value, sizeof y.value) == 0)
+            break;
+    }
+    return twin;
+}
+
+/* The candidates of one number of groups. What few there is is all tried, for the table's sake. */
 static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64 };
-    const int weights = dimension_row("weights");
     s->open.n = 0;
     decide(s, *data, DATA + 1);
     for (int i = 0; i < s->open.n; i++) {
-        Candidate *x = &s->open.at[i];
-        x->order = i;
-        x->twin = i && x->value[weights] > x[-1].value[weights] ? x[-1].twin : i;
+        s->open.at[i].order = i;
+        s->open.at[i].twin = twin_of(s, &s->open.at[i]);
     }
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
@@ -449,7 +463,8 @@ static void think_of(Searcher *s, const Candidate *data)
 static double least_of_twins(Searcher *s, const Candidate *x)
 {
     Arena *a = arena_new();
-    const Draft t = begin_draft(s, a, diags_new(a), &x->choice);
+    Draft t = begin_draft(s, a, diags_new(a), &x->choice);
+    t.attended = t.attentions ? search_attended(s, &t) : NULL;
     const double least = t.attentions ? cost_bound(a, &t).any_weights : 0;
     arena_free(a);
     return least;

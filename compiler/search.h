@@ -21,6 +21,9 @@ typedef struct Candidate {
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 /* Whether attention's transfers carry ranges, by all that it depends on. */
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
+/* Simulated attention, in an arena of its own. */
+typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
+enum { ATTENDED = 16 }; /* the last ones: candidates that attend alike follow each other */
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of Flow. */
@@ -36,6 +39,8 @@ typedef struct Searcher {
     Vec(Parted) parted;
     Vec(Room) rooms;
     Vec(Ranged) ranged;
+    Attended attended[ATTENDED];
+    int attends; /* how many there were */
     Speeds *speeds; /* once shares are asked for */
     Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
     Vec(Candidate) open; /* of one of these: what is to be tried */
@@ -57,6 +62,8 @@ bool search_same_partition(const Choice *x, const Choice *y);
 const Parted *search_parted(Searcher *s, const Choice *c);
 /* As ranges_wanted, found once for all that attend alike. */
 bool search_ranges(Searcher *s, Arena *a, const Draft *t);
+/* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by schedules of their own. */
+const struct StepParts *search_attended(Searcher *s, const Draft *t);
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */

@@ -2,7 +2,7 @@
  * freed again, what they take alone, found once for all that have the same step. */
 #include "search.h"
 
-#include "plan/step.h"
+#include "cost.h"
 
 #include <string.h>
 
@@ -44,6 +44,29 @@ bool search_ranges(Searcher *s, Arena *a, const Draft *t)
     if (!t->choice.of_mask)
         *vec_push(s->arena, &s->ranged) = (Ranged){t->choice, ranges};
     return ranges;
+}
+
+/* What the queries that are attended again take is theirs too. */
+static bool attended_alike(const Choice *x, const Choice *y)
+{
+    return attends_alike(x, y) && choice_keeps_tail(x) == choice_keeps_tail(y) && x->saving.tail == y->saving.tail;
+}
+
+const struct StepParts *search_attended(Searcher *s, const Draft *t)
+{
+    if (t->choice.of_mask)
+        return NULL;
+    for (int i = 0; i < ATTENDED && i < s->attends; i++)
+        if (attended_alike(&s->attended[i].choice, &t->choice))
+            return s->attended[i].parts;
+    Attended *x = &s->attended[s->attends++ % ATTENDED];
+    if (x->arena)
+        arena_free(x->arena);
+    *x = (Attended){.choice = t->choice, .arena = arena_new()};
+    StepParts *parts = NEW(x->arena, StepParts);
+    *parts = cost_attended(x->arena, t);
+    x->parts = parts;
+    return parts;
 }
 
 /* A packing that takes no more than it may need not be the best there is: it says as much where the same holds. */
