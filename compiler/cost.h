@@ -120,6 +120,7 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
+AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs); /* without transfers: bytes are 0 */
 /* Of what attention's transfers of a layer of each mask send with whole chunks, the share that ranges leave away. */
 double cost_ranges_save(Arena *a, const Draft *d);
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */

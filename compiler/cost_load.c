@@ -282,7 +282,13 @@ static void load_transfers(Loader *l)
     }
 }
 
-AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+static Loader loader_of(Arena *a, const Draft *d, AttentionInput *in, int mask, bool backward, double *pairs)
+{
+    return (Loader){.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = backward,
+                    .shares = choice_shares(in->schedule->choice, backward), .sides = schedule_sides(in->schedule), .pairs = pairs};
+}
+
+AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
     AttentionInput in = {.cluster = &d->program->cluster, .schedule = draft_schedule(d, mask, backward),
                          .group = slowest_group(d), .ranks = ranks};
@@ -293,12 +299,18 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.bytes = NEW_ARRAY(a, double, cells);
     in.received = NEW_ARRAY(a, double, cells);
     in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
-    Loader l = {.arena = a, .draft = d, .in = &in, .counts = d->counts[mask], .backward = backward, .shares = choice_shares(in.schedule->choice, backward),
-                .sides = schedule_sides(in.schedule), .pairs = pairs};
+    Loader l = loader_of(a, d, &in, mask, backward, pairs);
     for (int at = 0; at < in.schedule->trace.n; at++)
         if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
             load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks],
                          in.tiles ? &in.tiles[(size_t)at * (size_t)in.ranks] : NULL);
+    return in;
+}
+
+AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+{
+    AttentionInput in = cost_computing(a, d, ranks, mask, backward, pairs);
+    Loader l = loader_of(a, d, &in, mask, backward, NULL);
     load_transfers(&l);
     return in;
 }

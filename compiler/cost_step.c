@@ -219,20 +219,36 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     }
 }
 
-static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask)
+static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs, bool transfers)
+{
+    AttentionInput in = (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
+    if (choice_chunks_queries(&d->choice))
+        share_queries(a, &in, d, mask, backward);
+    return in;
+}
+
+/* As if it waited for no transfer. */
+static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
+{
+    AttentionTime t = {.busy = NEW_ARRAY(a, double, in->ranks)};
+    for (int r = 0; r < in->ranks; r++) {
+        for (int at = 0; at < in->schedule->trace.n; at++)
+            t.busy[r] += in->seconds[at * in->ranks + r];
+        t.seconds = fmax(t.seconds, t.busy[r]);
+    }
+    return t;
+}
+
+static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
 {
     LayerKind *l = &p->kind[mask];
     double *pairs = NEW_ARRAY(a, double, p->ranks);
-    for (int backward = 0; backward < 2; backward++) {
-        l->input[backward] = cost_load(a, d, p->ranks, mask, backward, backward ? NULL : pairs);
-        if (choice_chunks_queries(&d->choice))
-            share_queries(a, &l->input[backward], d, mask, backward);
-        l->time[backward] = attention_simulate(a, &l->input[backward]);
-    }
-    if (p->attends == ATTENDS) {
+    for (int backward = 0; backward < 2; backward++)
+        l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs, transfers);
+    if (p->attends == ATTENDS)
         l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
-        l->time[ATTEND_REST] = attention_simulate(a, &l->input[ATTEND_REST]);
-    }
+    for (int i = 0; i < p->attends; i++)
+        l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
     p->choice = d->attention[0].choice;
@@ -329,15 +345,20 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
     return least.step > enough;
 }
 
-StepParts cost_attended(Arena *a, const Draft *d)
+static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
 {
     StepParts p = parts_make(a, d->program, &d->choice, cost_simulated_ranks(d));
     for (int k = 0; k < p.kinds; k++)
         if (p.kind[k].layers)
-            attention_kind(a, &p, d, k);
+            attention_kind(a, &p, d, k, transfers);
     find_busiest(&p);
     rate_ranks(a, &p, d);
     return p;
+}
+
+StepParts cost_attended(Arena *a, const Draft *d)
+{
+    return attend_all(a, d, true);
 }
 
 /* Of a draft that attends alike and is gone. */
@@ -356,11 +377,16 @@ static StepParts attended_again(Arena *a, const Draft *d)
     return p;
 }
 
+static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
+{
+    return model_make(a, d->program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+}
+
 /* All but the stream's figures. */
 static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
 {
     *p = d->attended ? attended_again(a, d) : cost_attended(a, d);
-    return model_make(a, d->program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+    return model_of(a, d, p);
 }
 
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
@@ -374,15 +400,27 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
     sum_busy(p, d->choice.ranks);
 }
 
+static Bound bound_of(Arena *a, const Draft *d, StepParts *p, const StepModel *m)
+{
+    if (mixed(&d->program->cluster))
+        return (Bound){0};
+    stream_run(a, p, m, false, NULL);
+    const double step = p->step - p->rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - p->weights - p->rows[BURST_ROW_MERGE]};
+}
+
 Bound cost_bound(Arena *a, const Draft *d)
 {
     StepParts p;
     const StepModel m = begin_parts(a, d, &p);
-    if (mixed(&d->program->cluster))
-        return (Bound){0};
-    stream_run(a, &p, &m, false, NULL);
-    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
-    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
+    return bound_of(a, d, &p, &m);
+}
+
+Bound cost_bound_computing(Arena *a, const Draft *d)
+{
+    StepParts p = attend_all(a, d, false);
+    const StepModel m = model_of(a, d, &p);
+    return bound_of(a, d, &p, &m);
 }
 
 StepParts step_parts(Arena *a, const Draft *d)

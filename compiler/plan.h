@@ -444,6 +444,7 @@ bool cost_is_of_program(const Program *p);
  * nor with other values of the row `weights` either. From the simulated attention, with a wire of their own for collectives. */
 typedef struct Bound { double step, any_weights; } Bound;
 Bound cost_bound(Arena *a, const Draft *d);
+Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, int data);

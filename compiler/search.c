@@ -35,7 +35,7 @@ static double pairs_of_rank(const Searcher *s, const Draft *t)
     return pairs / layers / t->choice.ranks;
 }
 
-/* All but the places of the step's values. */
+/* Schedules and what is saved. */
 static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     const Parted *part = search_parted(s, choice);
@@ -45,24 +45,32 @@ static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Choice *c = &t.choice;
     if (!attentions_make(a, d, &t))
         return t;
-    c->ranges = search_ranges(s, a, &t);
-    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
     if (c->spared)
         c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
         c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
-    attentions_decide(&t);
-    t.memory = memory_make(a, &t);
     return t;
+}
+
+/* All but the places of the step's values. */
+static void add_ranges(Searcher *s, Arena *a, Draft *t)
+{
+    Choice *c = &t->choice;
+    c->ranges = search_ranges(s, a, t);
+    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
+    attentions_decide(t);
+    if (a != s->arena)
+        t->attended = search_attended(s, t);
 }
 
 static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     Draft t = begin_draft(s, a, d, choice);
-    if (t.attentions)
-        memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
-    if (t.attentions && a != s->arena)
-        t.attended = search_attended(s, &t);
+    if (!t.attentions)
+        return t;
+    add_ranges(s, a, &t);
+    t.memory = memory_make(a, &t);
+    memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
     return t;
 }
 
@@ -459,13 +467,16 @@ static void think_of(Searcher *s, const Candidate *data)
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
 
-/* What no value of weights falls below: of the first one, before anything that needs less memory. */
+/* What no value of weights falls below: of the first one, before anything that needs less memory. Most lose by their computing alone. */
 static double least_of_twins(Searcher *s, const Candidate *x)
 {
     Arena *a = arena_new();
     Draft t = begin_draft(s, a, diags_new(a), &x->choice);
-    t.attended = t.attentions ? search_attended(s, &t) : NULL;
-    const double least = t.attentions ? cost_bound(a, &t).any_weights : 0;
+    double least = t.attentions ? cost_bound_computing(a, &t).any_weights : 0;
+    if (t.attentions && least <= to_win(s)) {
+        add_ranges(s, a, &t);
+        least = cost_bound(a, &t).any_weights;
+    }
     arena_free(a);
     return least;
 }
