@@ -67,7 +67,7 @@ typedef struct AttentionInput {
     int size[MAX_COORDS], stride[MAX_COORDS]; /* the simulated ranks as the choice's coordinates, of which some may be fewer */
     /* [trace.n][ranks]. COMPUTE: seconds, 0: an empty pair. */
     double *seconds;
-    /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. */
+    /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. NULL: of computing alone. */
     double *bytes;
     double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
     BurstPairTiles *tiles; /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
@@ -120,7 +120,8 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
-AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs); /* without transfers: bytes are 0 */
+/* Seconds alone, of so many ranks from the first to the last. */
+AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
 /* Of what attention's transfers of a layer of each mask send with whole chunks, the share that ranges leave away. */
 double cost_ranges_save(Arena *a, const Draft *d);
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */

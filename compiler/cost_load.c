@@ -282,36 +282,47 @@ static void load_transfers(Loader *l)
     }
 }
 
-static Loader loader_of(Arena *a, const Draft *d, AttentionInput *in, int mask, bool backward, double *pairs)
+static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backward)
 {
-    return (Loader){.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = backward,
-                    .shares = choice_shares(in->schedule->choice, backward), .sides = schedule_sides(in->schedule), .pairs = pairs};
+    return (AttentionInput){.cluster = &d->program->cluster, .schedule = draft_schedule(d, mask, backward), .group = slowest_group(d),
+                            .alike = groups_alike(d), .ranks = ranks};
 }
 
-AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int mask, double *pairs)
 {
-    AttentionInput in = {.cluster = &d->program->cluster, .schedule = draft_schedule(d, mask, backward),
-                         .group = slowest_group(d), .ranks = ranks};
-    in.alike = groups_alike(d);
-    choose_ranks(a, d, &in);
-    size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
-    in.seconds = NEW_ARRAY(a, double, cells);
-    in.bytes = NEW_ARRAY(a, double, cells);
-    in.received = NEW_ARRAY(a, double, cells);
-    in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
-    Loader l = loader_of(a, d, &in, mask, backward, pairs);
-    for (int at = 0; at < in.schedule->trace.n; at++)
-        if (in.schedule->trace.at[at].node->kind == N_COMPUTE)
-            load_compute(&l, &in.schedule->trace.at[at], &in.seconds[(size_t)at * (size_t)in.ranks],
-                         in.tiles ? &in.tiles[(size_t)at * (size_t)in.ranks] : NULL);
-    return in;
+    const Schedule *s = in->schedule;
+    Loader l = {.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = s->backward, .shares = choice_shares(s->choice, s->backward),
+                .sides = schedule_sides(s), .pairs = pairs};
+    in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
+    for (int at = 0; at < s->trace.n; at++) {
+        const size_t row = (size_t)at * (size_t)in->ranks;
+        if (s->trace.at[at].node->kind == N_COMPUTE)
+            load_compute(&l, &s->trace.at[at], &in->seconds[row], in->tiles ? &in->tiles[row] : NULL);
+    }
+    return l;
 }
 
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
-    AttentionInput in = cost_computing(a, d, ranks, mask, backward, pairs);
-    Loader l = loader_of(a, d, &in, mask, backward, NULL);
+    AttentionInput in = begin_load(d, ranks, mask, backward);
+    choose_ranks(a, d, &in);
+    size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
+    in.bytes = NEW_ARRAY(a, double, cells);
+    in.received = NEW_ARRAY(a, double, cells);
+    in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
+    Loader l = load_computing(a, d, &in, mask, pairs);
     load_transfers(&l);
+    return in;
+}
+
+AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+{
+    AttentionInput in = begin_load(d, ranks, mask, backward);
+    int *rank = NEW_ARRAY(a, int, ranks);
+    for (int i = 0; i < ranks; i++)
+        rank[i] = ranks > 1 ? (int)((int64_t)i * (d->choice.ranks - 1) / (ranks - 1)) : 0;
+    in.rank = rank;
+    load_computing(a, d, &in, mask, pairs);
     return in;
 }
 

@@ -214,6 +214,8 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
         const double exchanged = in->schedule->trace.at[i / in->ranks].node->kind == N_EXCHANGE ? chunks : 1;
         in->seconds[i] *= longer / chunks;
+        if (!in->bytes)
+            continue;
         in->bytes[i] /= exchanged;
         in->received[i] /= exchanged;
     }
@@ -345,9 +347,13 @@ static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, doub
     return least.step > enough;
 }
 
+/* Computing alone of these is a lower bound of that of all: the slowest counts. */
+enum { FEW_RANKS = 8 };
+
 static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
 {
-    StepParts p = parts_make(a, d->program, &d->choice, cost_simulated_ranks(d));
+    const int few = d->choice.ranks < FEW_RANKS ? d->choice.ranks : FEW_RANKS;
+    StepParts p = parts_make(a, d->program, &d->choice, transfers ? cost_simulated_ranks(d) : few);
     for (int k = 0; k < p.kinds; k++)
         if (p.kind[k].layers)
             attention_kind(a, &p, d, k, transfers);
