@@ -25,55 +25,6 @@ static MaskMap **make_maps(Arena *a, const Program *p)
     return maps;
 }
 
-/* That a rank attends in a layer, with perfect balance; mean over layers. */
-static double pairs_of_rank(const Searcher *s, const Draft *t)
-{
-    const int layers = s->program->model.layers;
-    double pairs = 0;
-    for (int l = 0; l < layers; l++)
-        pairs += (double)pair_whole(t->counts[s->program->layer_mask[l]]).pairs;
-    return pairs / layers / t->choice.ranks;
-}
-
-/* Schedules and what is saved. */
-static Draft begin_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
-{
-    const Parted *part = search_parted(s, choice);
-    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
-    Draft t = {.program = p, .choice = *choice, .partition = part->partition, .counts = part->counts,
-               .units = units_make(a, s->program, choice->within)};
-    Choice *c = &t.choice;
-    if (!attentions_make(a, d, &t))
-        return t;
-    if (c->spared)
-        c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
-    if (c->staged)
-        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
-    return t;
-}
-
-/* All but the places of the step's values. */
-static void add_ranges(Searcher *s, Arena *a, Draft *t)
-{
-    Choice *c = &t->choice;
-    c->ranges = search_ranges(s, a, t);
-    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
-    attentions_decide(t);
-    if (a != s->arena)
-        t->attended = search_attended(s, t);
-}
-
-static Draft make_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
-{
-    Draft t = begin_draft(s, a, d, choice);
-    if (!t.attentions)
-        return t;
-    add_ranges(s, a, &t);
-    t.memory = memory_make(a, &t);
-    memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
-    return t;
-}
-
 /* Unmasked pairs of the sequence, by mask. */
 static const double *sequence_pairs(Searcher *s)
 {
@@ -95,22 +46,22 @@ static Speeds *speeds_of(Searcher *s)
 
 enum { DATA = 0 };
 
-static bool take(const Searcher *s, Candidate *x, int row, int value)
+bool search_take(const Searcher *s, Candidate *x, int row, int value)
 {
     x->value[row] = value;
     return dimensions[row].take(s->program, &x->choice, value);
 }
 
-static int values(const Searcher *s, int row)
+int search_values(const Searcher *s, int row)
 {
     return dimensions[row].count ? dimensions[row].count(s->program) : 0;
 }
 
 static void choose_data(Searcher *s)
 {
-    for (int n = 0; n < values(s, DATA); n++) {
+    for (int n = 0; n < search_values(s, DATA); n++) {
         Candidate x = {0};
-        if (take(s, &x, DATA, n))
+        if (search_take(s, &x, DATA, n))
             *vec_push(s->arena, &s->data) = x;
     }
 }
@@ -135,8 +86,8 @@ static void decide(Searcher *s, Candidate x, int row)
         decide(s, x, row + 1);
         return;
     }
-    for (int n = 0; n < values(s, row); n++) {
-        if (!take(s, &x, row, n))
+    for (int n = 0; n < search_values(s, row); n++) {
+        if (!search_take(s, &x, row, n))
             continue;
         decide(s, x, row + 1);
         if (dimensions[row].by_need)
@@ -146,7 +97,7 @@ static void decide(Searcher *s, Candidate x, int row)
 
 /* ---- trying them ---- */
 
-static bool works(const Candidate *x)
+bool search_works(const Candidate *x)
 {
     return x->tried && !x->why_not;
 }
@@ -155,7 +106,7 @@ static double fastest_here(const Searcher *s)
 {
     double least = INFINITY;
     for (int i = 0; i < s->all.n; i++)
-        if (works(&s->all.at[i]))
+        if (search_works(&s->all.at[i]))
             least = fmin(least, s->all.at[i].cost.step);
     return least;
 }
@@ -171,7 +122,7 @@ static double fastest_alike(const Searcher *s)
 {
     double least = INFINITY;
     for (int i = 0; i < s->all.n; i++)
-        if (works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
+        if (search_works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
             least = fmin(least, s->all.at[i].cost.step);
     return least;
 }
@@ -198,7 +149,7 @@ static bool may_layers_differ(const Searcher *s)
 }
 
 /* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another order differ by less. */
-static double to_win(const Searcher *s)
+double search_to_win(const Searcher *s)
 {
     return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
 }
@@ -207,14 +158,14 @@ static double to_win(const Searcher *s)
 static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
 {
     const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
-    x->too_slow = step > to_win(s);
+    x->too_slow = step > search_to_win(s);
     if (x->too_slow)
         x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more", step * 1e3);
 }
 
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
-    Draft t = make_draft(s, a, d, &x->choice);
+    Draft t = search_draft(s, a, d, &x->choice);
     x->plan = t.attentions ? verify(a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_simulate(a, x->plan, lost * fastest(s));
@@ -236,16 +187,16 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */
-static void try_candidate(Searcher *s, Candidate *x)
+void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
-    if (s->single) {
+    if (s->single && !s->lean) {
         search_judge(s, s->arena, x, diags_new(s->arena));
         return;
     }
     Arena *a = arena_new();
-    search_judge(s, a, x, diags_new(a));
+    (s->lean ? search_judge_lean : search_judge)(s, a, x, diags_new(a));
     x->plan = NULL;
     x->cost.rows = NULL;
     if (x->cost.critical)
@@ -253,108 +204,12 @@ static void try_candidate(Searcher *s, Candidate *x)
     arena_free(a);
 }
 
-/* The values of a row of one way to need less, from the one that needs most on. */
-typedef struct Way { int first, last; } Way;
-
-static Way way_from(const Searcher *s, const Candidate *from, int row)
-{
-    const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0;
-    return (Way){from->value[row] + 1, (other ? other : values(s, row)) - 1};
-}
-
-/* Without those that do not work here, which come last. */
-static Way other_way(const Searcher *s, const Candidate *from, int row)
-{
-    Way w = {way_from(s, from, row).last + 1, values(s, row) - 1};
-    Candidate x = {.choice = from->choice};
-    while (w.last >= w.first && !take(s, &x, row, w.last))
-        w.last--;
-    return w;
-}
-
-/* Whether the layout leaves the row open to values that need less. */
-static bool may_need_less(const Searcher *s, const Candidate *x, int row)
-{
-    Candidate least = {.choice = x->choice};
-    const Way w = way_from(s, x, row);
-    return dimensions[row].by_need && w.first <= w.last && take(s, &least, row, w.last);
-}
-
-/* With another value of a row. */
-static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
-{
-    Candidate x = {.choice = from->choice, .order = from->order};
-    memcpy(x.value, from->value, sizeof x.value);
-    take(s, &x, row, n);
-    try_candidate(s, &x);
-    return x;
-}
-
-/* Values of a row that is decided by need take less and less memory of a device: the first that fits it, else the last. */
-static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
-{
-    Candidate found = try_value(s, from, row, w.last);
-    while (w.first < w.last && found.fits_device && !found.too_slow) {
-        const int n = (w.first + w.last) / 2;
-        const Candidate x = try_value(s, from, row, n);
-        if (x.too_slow)
-            return x;
-        if (!x.fits_device)
-            w.first = n + 1;
-        else
-            w.last = n, found = x;
-    }
-    return found;
-}
-
-static void try_other_way(Searcher *s, const Candidate *from, int row)
-{
-    const Way w = other_way(s, from, row);
-    if (w.first > w.last)
-        return;
-    const Candidate x = least_need(s, from, row, w);
-    if (works(&x))
-        *vec_push(s->arena, &s->all) = x;
-}
-
-static void try_less(Searcher *s, Candidate *x, int row)
-{
-    if (!x->too_large || x->too_slow || !may_need_less(s, x, row))
-        return;
-    s->all.at[s->all.n - 1].less_tried = true;
-    const Candidate from = *x;
-    *x = least_need(s, &from, row, way_from(s, &from, row));
-    *vec_push(s->arena, &s->all) = *x;
-    if (!x->too_large || dimensions[row].other_needs_less)
-        try_other_way(s, &from, row);
-}
-
-/* Rows that are decided by need go on from their first value where memory is too small, one row after the other; and again with one
- * that is worth to be the first. */
-static void try_by_need(Searcher *s, Candidate x)
-{
-    s->might_fit = x.why_not;
-    try_candidate(s, &x);
-    *vec_push(s->arena, &s->all) = x;
-    Candidate first = x;
-    for (int row = 0; row < DIMENSIONS; row++)
-        try_less(s, &x, row);
-    for (int need = 0; need < DIMENSIONS && first.too_large && !first.too_slow; need++) {
-        if (!dimensions[need].need_first || !may_need_less(s, &first, need))
-            continue;
-        x = first;
-        try_less(s, &x, need);
-        for (int row = 0; row < DIMENSIONS; row++)
-            try_less(s, &x, row);
-    }
-}
-
 /* The first within a tie of the fastest: what is simpler comes first. */
 static Candidate *best_of(Searcher *s)
 {
     const double most = fastest_here(s) / (1 - tie);
     for (int i = 0; i < s->all.n; i++)
-        if (works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
+        if (search_works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
             return &s->all.at[i];
     return NULL;
 }
@@ -378,9 +233,9 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, search_parted(s, &x->choice)->counts};
     if (x == best)
         t.verdict = "chosen";
-    else if (works(x) && x->cost.step < best->cost.step * (1 + tie))
+    else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "as fast";
-    else if (works(x))
+    else if (search_works(x))
         t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
     return t;
 }
@@ -391,7 +246,7 @@ static const Candidate *fastest_of(const Searcher *s, int data)
     const Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *x = &s->all.at[i];
-        if (x->choice.data == data && (!best || !works(best) || (works(x) && x->cost.step < best->cost.step)))
+        if (x->choice.data == data && (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
             best = x;
     }
     return best;
@@ -467,20 +322,6 @@ static void think_of(Searcher *s, const Candidate *data)
     s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
 }
 
-/* What no value of weights falls below: of the first one, before anything that needs less memory. Most lose by their computing alone. */
-static double least_of_twins(Searcher *s, const Candidate *x)
-{
-    Arena *a = arena_new();
-    Draft t = begin_draft(s, a, diags_new(a), &x->choice);
-    double least = t.attentions ? cost_bound_computing(a, &t).any_weights : 0;
-    if (t.attentions && least <= to_win(s)) {
-        add_ranges(s, a, &t);
-        least = cost_bound(a, &t).any_weights;
-    }
-    arena_free(a);
-    return least;
-}
-
 /* Not where none with as many groups fits, nor where no value of weights can win. */
 static void try_open(Searcher *s, Candidate *x)
 {
@@ -490,12 +331,12 @@ static void try_open(Searcher *s, Candidate *x)
         return;
     }
     if (s->cuts && x == first && !x->why_not)
-        x->least = isfinite(fastest(s)) ? least_of_twins(s, x) : 0;
-    if (s->cuts && first->least > to_win(s)) {
+        x->least = isfinite(fastest(s)) ? search_least(s, x) : 0;
+    if (s->cuts && first->least > search_to_win(s)) {
         s->cut++;
         return;
     }
-    try_by_need(s, *x);
+    search_by_need(s, *x);
     s->hopeless = !s->might_fit;
 }
 
@@ -542,11 +383,11 @@ static bool leads(const Searcher *s, int n)
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
-        if (works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) && y->choice.data == x->choice.data &&
+        if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) && y->choice.data == x->choice.data &&
             search_same_partition(&x->choice, &y->choice) && (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
-    return works(x) && !choice_exchanges(&x->choice);
+    return search_works(x) && !choice_exchanges(&x->choice);
 }
 
 /* Of models with several masks: of each partition's best, with layers that attend each as is best for their mask. */
@@ -558,7 +399,7 @@ static void try_layers(Searcher *s)
         if (x.choice.ranks < 2 || !leads(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
             continue;
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
-        try_by_need(s, x);
+        search_by_need(s, x);
     }
 }
 
@@ -629,5 +470,5 @@ Found search(Arena *a, Diags *d, const Program *p)
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
     Searcher s = {.arena = a, .diags = d, .program = p, .maps = make_maps(a, p)};
-    return make_draft(&s, a, d, c);
+    return search_draft(&s, a, d, c);
 }

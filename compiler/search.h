@@ -18,12 +18,15 @@ typedef struct Candidate {
     double least;          /* of that first one: seconds that no other value of weights falls below */
     size_t needs; /* bytes of a rank, where it was tried */
 } Candidate;
+typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 /* Whether attention's transfers carry ranges, by all that it depends on. */
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 enum { ATTENDED = 16 }; /* the last ones: candidates that attend alike follow each other */
+/* Where candidates that need memory alike are by rows that are decided by need, with activations alone: none of them falls below all of these. */
+typedef struct Points { Candidate of; Candidates tried; } Points;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
 /* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of Flow. */
@@ -42,20 +45,39 @@ typedef struct Searcher {
     Attended attended[ATTENDED];
     int attends; /* how many there were */
     Speeds *speeds; /* once shares are asked for */
-    Vec(Candidate) data; /* decided alone: numbers of groups to try, falling */
-    Vec(Candidate) open; /* of one of these: what is to be tried */
-    Vec(Candidate) all;  /* what was tried, what is simpler first */
+    Candidates data; /* decided alone: numbers of groups to try, falling */
+    Candidates open; /* of one of these: what is to be tried */
+    Candidates all;  /* what was tried, what is simpler first */
     Vec(Skipped) skipped;
     bool cuts;      /* what cannot win, or cannot fit, is not tried */
     bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
     bool hopeless;  /* no candidate with as many groups fits */
     int unfit, cut; /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
+    Vec(Points) points;
+    bool lean;   /* candidates are judged by search_judge_lean */
     bool single; /* the layout leaves nothing open but what is decided by need */
 } Searcher;
 
 /* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* As search_judge, of what it takes the figures alone stay, but of a single candidate all. */
+void search_try(Searcher *s, Candidate *x);
+bool search_works(const Candidate *x);
+bool search_take(const Searcher *s, Candidate *x, int row, int value); /* false: the row has no such value here */
+int search_values(const Searcher *s, int row);
+double search_to_win(const Searcher *s); /* seconds that a step may take to win */
+/* ---- search_need.c ---- */
+/* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
+void search_by_need(Searcher *s, Candidate x);
+void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
+/* What the candidate, which has the first values of rows that are decided by need, takes at least with whatever it needs of these, and any
+ * value of weights. */
+double search_least(Searcher *s, const Candidate *x);
 /* ---- search_room.c ---- */
+/* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated before; the memory that it takes. */
+Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
+void search_add_ranges(Searcher *s, Arena *a, Draft *t);
+Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 struct Flow;
 bool search_same_partition(const Choice *x, const Choice *y);
 /* The partition that the choice wants, with the counts of its pieces: made once. */

@@ -122,3 +122,53 @@ bool search_large_with_any(const Program *p, const Draft *t)
     const bool large = (double)least > cluster_least_memory(c)->memory || (double)t->memory.staged * cluster_most_ranks(c) > c->host_memory;
     return large && t->partition->max_tokens == (p->sequence + t->choice.ranks - 1) / t->choice.ranks;
 }
+
+/* ---- drafts ---- */
+
+/* That a rank attends in a layer, with perfect balance; mean over layers. */
+static double pairs_of_rank(const Searcher *s, const Draft *t)
+{
+    const int layers = s->program->model.layers;
+    double pairs = 0;
+    for (int l = 0; l < layers; l++)
+        pairs += (double)pair_whole(t->counts[s->program->layer_mask[l]]).pairs;
+    return pairs / layers / t->choice.ranks;
+}
+
+Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    const Parted *part = search_parted(s, choice);
+    const Program *p = program_chunked(a, s->program, choice->head_chunks > 1 ? choice->head_chunks : 1);
+    Draft t = {.program = p, .choice = *choice, .partition = part->partition, .counts = part->counts,
+               .units = units_make(a, s->program, choice->within)};
+    Choice *c = &t.choice;
+    if (!attentions_make(a, d, &t))
+        return t;
+    if (c->spared)
+        c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
+    if (c->staged)
+        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
+    attentions_decide(&t);
+    return t;
+}
+
+void search_add_ranges(Searcher *s, Arena *a, Draft *t)
+{
+    Choice *c = &t->choice;
+    c->ranges = search_ranges(s, a, t);
+    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
+    attentions_decide(t);
+    if (a != s->arena)
+        t->attended = search_attended(s, t);
+}
+
+Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
+{
+    Draft t = search_begin(s, a, d, choice);
+    if (!t.attentions)
+        return t;
+    search_add_ranges(s, a, &t);
+    t.memory = memory_make(a, &t);
+    memory_add_step(&t.memory, t.program, search_flow(s, a, &t), t.units);
+    return t;
+}

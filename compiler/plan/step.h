@@ -264,6 +264,8 @@ bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit t
 /* Unrolls, and finds of each value where it is in use. Writes of streams beside compute are in use from where they start;
  * what such a stream reads is free when compute has waited for something later of that stream. */
 Flow *step_flow(Arena *a, const Step *s);
+/* Most bytes of activations and their gradients that are in use at any operation, in the host's memory or the device's. */
+int64_t flow_active_peak(Arena *a, const Flow *f, bool host);
 bool item_live(const Item *i, int op);
 void item_add_range(Arena *a, Item *i, Range r); /* among its others, joined with those that it touches */
 int first_range_to(const Item *i, int op); /* the first of its ranges that does not end before op; their number: none */

@@ -284,12 +284,18 @@ static void mark_ends(Flower *f)
 
 bool item_on_host(const Flow *f, const Item *i) { return f->step->values.at[i->value].host; }
 
+static bool is_active(const Flow *f, const Item *i)
+{
+    const ValueKind k = f->step->values.at[i->value].kind;
+    return k == VALUE_ACTIVATION || k == VALUE_GRADIENT;
+}
+
 /* Of one memory: the most bytes in use, and where. */
-static int64_t find_peak(Arena *a, const Flow *f, bool host, int *at)
+static int64_t find_peak(Arena *a, const Flow *f, bool host, bool active, int *at)
 {
     int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0; /* [t]: what comes into use at operation t, less what goes out */
     for (int i = 0; i < f->items; i++)
-        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host; r++) {
+        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host && (!active || is_active(f, &f->item[i])); r++) {
             change[f->item[i].live.at[r].first] += f->item[i].bytes;
             change[f->item[i].live.at[r].last + 1] -= f->item[i].bytes;
         }
@@ -299,6 +305,12 @@ static int64_t find_peak(Arena *a, const Flow *f, bool host, int *at)
             most = bytes, *at = t;
     }
     return most;
+}
+
+int64_t flow_active_peak(Arena *a, const Flow *f, bool host)
+{
+    int at = 0;
+    return find_peak(a, f, host, true, &at);
 }
 
 const Item *flow_item(const Flow *f, int value, int index)
@@ -355,7 +367,7 @@ Flow *step_flow(Arena *a, const Step *s)
     flow->item = f.items.at;
     flow->same = f.same;
     flow->item_of = f.item_of;
-    flow->live_peak = find_peak(a, flow, false, &flow->peak_at);
-    flow->host_peak = find_peak(a, flow, true, &flow->host_peak_at);
+    flow->live_peak = find_peak(a, flow, false, false, &flow->peak_at);
+    flow->host_peak = find_peak(a, flow, true, false, &flow->host_peak_at);
     return flow;
 }
