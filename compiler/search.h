@@ -24,7 +24,7 @@ typedef struct Parted { Choice choice; const Partition *partition; PairCounts **
 typedef struct Ranged { Choice choice; bool ranges; } Ranged;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
-enum { ATTENDED = 16 }; /* the last ones: candidates that attend alike follow each other */
+enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
 /* Where candidates that need memory alike are by rows that are decided by need, with activations alone: none of them falls below all of these. */
 typedef struct Points { Candidate of; Candidates tried; } Points;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
