@@ -366,7 +366,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         /* Which of them ptxas had better not keep is found by trying. */
         forget(dq_row);
 #if __CUDA_ARCH__ >= 900
-        forget(dq_column);
+        if (D != 128)
+            forget(dq_column);
 #else
         if (D == 64) /* which ptxas had better not keep is found by trying */
             forget(w.part);
@@ -384,6 +385,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         copies_commit();
         const uint32_t offset = (uint32_t)(stage * L::STAGE), part = moved<BM>(w.across + offset, w.part * Q, 0);
         const float *const rows = (const float *)(shared + L::ROWS) + stage * 2 * BM + w.part * Q + lane % 4 * 2;
+        BackwardReach<D> reach;
+        backward_reach(reach, w, offset);
         BackwardScores<Q> x;
 #pragma unroll
         for (int e = 0; e < Q; e++)
@@ -404,8 +407,6 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);
         __syncthreads(); /* P and dS are whole */
-        BackwardReach<D> reach;
-        backward_reach(reach, w, offset);
         backward_sum<D, L::P, L::DO>(sums.dv, pa, reach);
         backward_sum<D, L::DS, L::Q>(sums.dk, dsa, reach);
 #pragma unroll 1
