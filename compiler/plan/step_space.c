@@ -121,6 +121,17 @@ static bool loop_reads(const Block *b, int first, int value)
     return reads;
 }
 
+/* A layout that moves nothing, of a chunk: what reads the other value in that loop reads the chunk. */
+static void skip_layout(Block *b, int at, int chunk)
+{
+    const int moved = b->ops.at[at].write[0].value;
+    for (int i = at + 1; i < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[i]); i++)
+        for (int j = 0; j < OP_READS; j++)
+            if (b->ops.at[i].read[j].value == moved)
+                b->ops.at[i].read[j].value = chunk;
+    memmove(&b->ops.at[at], &b->ops.at[at + 1], sizeof *b->ops.at * (size_t)(--b->ops.n - at));
+}
+
 /* Each loop that reads the value has it fetched, and reads that. */
 static void fetch_in_loops(Step *s, Block *b, int value, int host, int chunk)
 {
@@ -136,6 +147,8 @@ static void fetch_in_loops(Step *s, Block *b, int value, int host, int chunk)
         for (int j = 0; j < OP_READS; j++)
             if (b->ops.at[i].read[j].value == value && b->ops.at[i].read[j].next == 0)
                 b->ops.at[i].read[j].value = chunk;
+        if (b->ops.at[i].kind == OP_LAYOUT && b->ops.at[i].read[0].value == chunk && op_in_place(s, OP_LAYOUT))
+            skip_layout(b, i--, chunk);
     }
 }
 
