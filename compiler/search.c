@@ -445,6 +445,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
 {
     Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
     Candidate *best = find_best(&s);
+    search_forget(&s);
     if (!best && any_too_slow(&s)) {
         diag_error(d, p->sequence_span, "no layout takes less than %.3f ms", other * 1e3);
         return (Found){0};

@@ -86,6 +86,7 @@ const Parted *search_parted(Searcher *s, const Choice *c);
 bool search_ranges(Searcher *s, Arena *a, const Draft *t);
 /* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by schedules of their own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
+void search_forget(Searcher *s); /* what search_attended has found */
 /* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */

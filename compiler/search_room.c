@@ -69,6 +69,13 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     return parts;
 }
 
+void search_forget(Searcher *s)
+{
+    for (int i = 0; i < ATTENDED && i < s->attends; i++)
+        arena_free(s->attended[i].arena);
+    s->attends = 0;
+}
+
 /* A packing that takes no more than it may need not be the best there is: it says as much where the same holds. */
 static bool says_as_much(const Room *r, PackRoom fits)
 {
