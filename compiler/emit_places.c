@@ -77,20 +77,27 @@ static bool has_places(const Flow *f, int value)
     return value_has_place(v, value_indices(f->step, v) - 1);
 }
 
+/* The host's memory, and what a sequence copies to and fro. */
+static void emit_copied(Emit *e, const Flow *f)
+{
+    static const struct { const char *name; OpKind kind; Dim tokens; const char *what; } row[] = {
+        {"STAGED", OP_STAGE, DIM_TOKENS, "a sequence stages, for each token of the rank's own"},
+        {"FETCHED", OP_FETCH, DIM_TOKENS, "it fetches: what comes by chunks once for each loop that reads it"},
+        {"STAGED_ALL", OP_STAGE, DIM_ALL_TOKENS, "a sequence stages, for each token that tensor ranks have together"},
+        {"FETCHED_ALL", OP_FETCH, DIM_ALL_TOKENS, "it fetches so"}};
+    text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n", f->host - f->host_state);
+    for (int i = 0; i < countof(row); i++)
+        text_printf(e->out, "#define PLAN_%s INT64_C(%" PRId64 ") /* bytes that %s */\n", row[i].name,
+                    step_copied_bytes(f->step, row[i].kind, row[i].tokens), row[i].what);
+}
+
 void emit_places(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
     text_printf(e->out, "\n/* Offsets of the step's values in a rank's arena, in bytes; i is a layer, a visit of a unit, or a unit. */\n"
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (f->host)
-        text_printf(e->out, "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* of those in the host's memory */\n"
-                            "#define PLAN_COPIED_BYTES INT64_C(%" PRId64 ") /* of them, a layer and token of the rank's own */\n"
-                            "#define PLAN_COPIED_ALL_BYTES INT64_C(%" PRId64 ") /* and token of all that tensor ranks have together */\n",
-                    f->host - f->host_state, step_staged_bytes(f->step, DIM_TOKENS), step_staged_bytes(f->step, DIM_ALL_TOKENS));
-    if (step_copied_bytes(f->step, OP_FETCH))
-        text_printf(e->out, "#define PLAN_CHUNKS_STAGED INT64_C(%" PRId64 ") /* bytes a token of what comes back by chunks: staged in a sequence */\n"
-                            "#define PLAN_CHUNKS_FETCHED INT64_C(%" PRId64 ") /* and fetched, once for each loop that reads it */\n",
-                    step_copied_bytes(f->step, OP_STAGE), step_copied_bytes(f->step, OP_FETCH));
+        emit_copied(e, f);
     if (f->step->chunks > 1 && !f->step->by_queries)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");

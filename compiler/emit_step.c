@@ -429,21 +429,24 @@ static void end_chunks(Printer *p)
     p->part = -1;
 }
 
-/* Of the layer before, which the first has not. */
-static bool is_of_layer(const Op *o) { return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead); }
+/* The first layer of which it copies, of the layer before; -1: no such copy. */
+static int copies_from(const Printer *p, const Op *o)
+{
+    return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead) ? copied_from(p->step, o) : -1;
+}
 
 static void emit_ops(Printer *p)
 {
     const Block *b = p->block;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        const bool copies = is_of_layer(o);
+        const int from = copies_from(p, o);
         if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
             begin_chunks(p, o);
-        if (copies && (i == 0 || !is_of_layer(&o[-1])))
-            emit_line(p->emit, "if (layer > 0) {");
+        if (from >= 0 && (i == 0 || copies_from(p, &o[-1]) != from))
+            emit_line(p->emit, "if (layer > %d) {", from);
         emit_op(p, o);
-        if (copies && (i == b->ops.n - 1 || !is_of_layer(&o[1])))
+        if (from >= 0 && (i == b->ops.n - 1 || copies_from(p, &o[1]) != from))
             emit_line(p->emit, "}");
         if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
             end_chunks(p);

@@ -67,11 +67,11 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
 
 void check_offload(Checker *c, const Layout *l)
 {
-    const char *saved = l->saving.lower;
+    const char *saved = l->saving.upper;
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))
-            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: not every layer saves it; each saves%.*s", name,
+            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: no layer saves it; saved are%.*s", name,
                        (int)strlen(saved) - 1, saved);
     }
 }

@@ -47,16 +47,12 @@ static inline char *plan_staged(PlanState *s, int64_t at)
 }
 #endif
 
-/* A sequence stages what the plan says, and fetches it again: once, or by chunks in each loop that reads it. */
+/* A sequence stages and fetches what the plan says. */
 static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
-    const int64_t bytes = (PLAN_LAYERS - 1) * (PLAN_COPIED_BYTES * s->own + PLAN_COPIED_ALL_BYTES * s->n), staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
-#ifdef PLAN_CHUNKS_STAGED
-    const int64_t down = bytes + PLAN_CHUNKS_STAGED * s->own, up = bytes + PLAN_CHUNKS_FETCHED * s->own;
-#else
-    const int64_t down = bytes, up = bytes;
-#endif
+    const int64_t staged = s->copies.staged_bytes, down = PLAN_STAGED * s->own + PLAN_STAGED_ALL * s->n;
+    const int64_t fetched = s->copies.fetched_bytes, up = PLAN_FETCHED * s->own + PLAN_FETCHED_ALL * s->n;
     s->copies.staged_bytes = s->copies.fetched_bytes = 0;
     if (staged != down || fetched != up)
         return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld and %lld", (long long)staged,

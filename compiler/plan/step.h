@@ -172,10 +172,11 @@ void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o)
 void step_chunks(Step *s, int chunks);
 /* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step_overlap.c. */
 void step_overlap(Step *s);
-/* The values of `set` that every layer saves lie in the host's memory from forward to backward; NULL: none. */
+/* The values of `set` lie in the host's memory from forward to backward, of the layers that save them; NULL: none. */
 void step_space(Step *s, const char *set);
-int64_t step_staged_bytes(const Step *s, Dim tokens); /* a token and layer, of values of DIM_TOKENS or DIM_ALL_TOKENS that are fetched whole */
-int64_t step_copied_bytes(const Step *s, OpKind k); /* a token, of those that are fetched by chunks: what a sequence stages, or fetches */
+/* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches. */
+int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
+int copied_from(const Step *s, const Op *o); /* the first layer whose value the operation copies, or waits for the copy of */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */

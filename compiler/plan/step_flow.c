@@ -59,12 +59,18 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     }
 }
 
-/* Of the layer before the first. */
+int copied_from(const Step *s, const Op *o)
+{
+    const Value *v = &s->values.at[o->read[0].value];
+    return o->kind == OP_STAGE || v->host ? v->saved_from : 0;
+}
+
+/* Of the layer before the first, or before the first that saves what is copied. */
 static bool names_no_layer(const Step *s, const StepOp *o)
 {
     const Operand x = o->op->read[0];
     const Index i = x.value >= 0 ? s->values.at[x.value].index : INDEX_NONE;
-    return (i == INDEX_LAYER || i == INDEX_BOUNDARY) && o->layer + x.next < 0;
+    return (i == INDEX_LAYER || i == INDEX_BOUNDARY) && o->layer + x.next < copied_from(s, o->op);
 }
 
 bool op_follows(const Step *s, const StepOp *o)

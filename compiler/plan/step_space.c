@@ -28,16 +28,15 @@ static bool reads_saved(const Block *b, int value)
 
 static bool has_dim(const Value *v, Dim d) { return v->dim[0] == d || v->dim[1] == d; }
 
-/* Whether every layer saves it, and backward of each reads it. */
+/* Whether layers before the last one save it, and backward of each of these reads it. */
 static bool can_stage(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
-    if (s->program->model.layers == 1)
+    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->program->model.layers - 1)
         return false;
-    return v->kind == VALUE_ACTIVATION && rows && v->saved && v->saved_from == 0 && !v->host &&
-           reads_saved(&s->block[BLOCK_BACKWARD], value) && (!lower->ops.n || reads_saved(lower, value));
+    return reads_saved(&s->block[BLOCK_BACKWARD], value) && (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
 }
 
 /* Of the layer before: forward's, and in backward the one that follows. */
@@ -49,12 +48,20 @@ static Op copy_of(OpKind k, int from, int to)
     return o;
 }
 
+static bool is_staged(const Block *b, int value)
+{
+    bool staged = false;
+    for (int i = 0; i < b->ops.n && b->ops.at[i].kind == OP_STAGE; i++)
+        staged |= b->ops.at[i].read[0].value == value;
+    return staged;
+}
+
 /* Before what writes a staged value of the next layer, with the loop around it: as it begins, the places of the layer before are free. */
 static int before_next(const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++)
-        for (int j = 0; j < OP_WRITES && b->ops.at[0].kind == OP_STAGE; j++)
-            if (b->ops.at[i].write[j].value == b->ops.at[0].read[0].value && b->ops.at[i].write[j].next == 1) {
+        for (int j = 0; j < OP_WRITES && b->ops.at[i].write[j].value >= 0; j++)
+            if (b->ops.at[i].write[j].next == 1 && is_staged(b, b->ops.at[i].write[j].value)) {
                 while (i > 0 && op_same_loop(&b->ops.at[i], &b->ops.at[i - 1]))
                     i--;
                 return i;
@@ -162,27 +169,36 @@ static void fetch(Step *s, Block *b, int at, int value, int host, int chunk)
 
 /* ---- all of it ---- */
 
+/* So far: how many, of these fetched whole; the host's copy of the last one, and of the last that is fetched by chunks. */
+typedef struct Staging { int staged, whole, host, last; } Staging;
+
+static void stage_value(Step *s, Staging *so_far, int value)
+{
+    const bool by_chunks = read_by_chunks(s, value), lower = s->values.at[value].saved_from == 0;
+    const int chunk = by_chunks ? add_chunk(s, value) : -1;
+    so_far->host = add_copy(s, value, by_chunks);
+    op_insert(s, &s->block[BLOCK_FORWARD], so_far->staged, copy_of(OP_STAGE, value, so_far->host));
+    if (by_chunks)
+        op_insert(s, &s->block[BLOCK_HEAD], so_far->staged - so_far->whole, copy_of(OP_STAGE, value, so_far->last = so_far->host));
+    fetch(s, &s->block[BLOCK_BACKWARD], so_far->whole, value, so_far->host, chunk);
+    if (lower)
+        fetch(s, &s->block[BLOCK_BACKWARD_LOWER], 0, value, so_far->host, chunk);
+    so_far->whole += !by_chunks;
+    so_far->staged++;
+}
+
+/* What upper layers alone save comes first: the last one's copy is then of all layers that stage any. */
 void step_space(Step *s, const char *set)
 {
-    int staged = 0, whole = 0, host = -1, last = -1; /* whole: of those staged, what is fetched so; last: of what is not */
-    for (int i = 0, n = s->values.n; i < n; i++) {
-        if (!set || !saves(set, s->values.at[i].name) || !can_stage(s, i))
-            continue;
-        const bool by_chunks = read_by_chunks(s, i);
-        const int chunk = by_chunks ? add_chunk(s, i) : -1;
-        host = add_copy(s, i, by_chunks);
-        op_insert(s, &s->block[BLOCK_FORWARD], staged, copy_of(OP_STAGE, i, host));
-        if (by_chunks)
-            op_insert(s, &s->block[BLOCK_HEAD], staged - whole, copy_of(OP_STAGE, i, last = host));
-        fetch(s, &s->block[BLOCK_BACKWARD], whole, i, host, chunk);
-        fetch(s, &s->block[BLOCK_BACKWARD_LOWER], whole, i, host, chunk);
-        whole += !by_chunks;
-        staged++;
-    }
-    if (staged)
-        add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), host);
-    if (last >= 0)
-        add_wait(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS), last);
+    Staging so_far = {.host = -1, .last = -1};
+    for (int lower = 0, n = s->values.n; lower < 2 && set; lower++)
+        for (int i = 0; i < n; i++)
+            if (saves(set, s->values.at[i].name) && can_stage(s, i) && (s->values.at[i].saved_from == 0) == lower)
+                stage_value(s, &so_far, i);
+    if (so_far.staged)
+        add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), so_far.host);
+    if (so_far.last >= 0)
+        add_wait(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS), so_far.last);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
@@ -208,18 +224,8 @@ const char *offload_at(Arena *a, const Program *p, const Partition *part, Units 
     return set;
 }
 
-int64_t step_staged_bytes(const Step *s, Dim tokens)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < s->values.n; i++) {
-        const Value *v = &s->values.at[i];
-        bytes += v->host && !v->of_last && v->kind == VALUE_ACTIVATION && has_dim(v, tokens) ? step_bytes(s, v, 1) : 0;
-    }
-    return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);
-}
-
 /* Of what a loop fetches, all chunks are as much as the value. */
-int64_t step_copied_bytes(const Step *s, OpKind k)
+int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens)
 {
     Arena *a = arena_new();
     const StepOp *at = NULL;
@@ -227,8 +233,8 @@ int64_t step_copied_bytes(const Step *s, OpKind k)
     for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
         const Op *o = at[i].op;
         const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
-        bytes += v && v->of_last && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
+        bytes += v && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
     }
     arena_free(a);
-    return bytes / s->tokens;
+    return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);
 }

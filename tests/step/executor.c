@@ -324,9 +324,11 @@ static bool skipped(const Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
     const Operand named[] = {o->read[0], o->write[0]};
-    for (int i = 0; i < 2; i++) /* of the layer before the first */
-        if (named[i].value >= 0 && m->step->values.at[named[i].value].host && m->step->values.at[named[i].value].index != INDEX_UNIT && at->layer + named[i].next < 0)
+    for (int i = 0; i < 2; i++) { /* of layers before the first that saves it, as the program says */
+        const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
+        if (v && v->host && v->index != INDEX_UNIT && at->layer + named[i].next < v->saved_from)
             return true;
+    }
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
 }
 

@@ -285,7 +285,8 @@ TILES = [16, 48, 1000]
 SHARDED = ["zero3", "zero2", "zero1", "zero3_no_sync", "zero3 within node"]
 CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
-COPIED = ("x", "o", "lse")
+UPPER = "save(o(1), lse(1))"  # of four layers those from the second on
+COPIED = {"selective": {"x": 3, "o": 3, "lse": 3}, "full": {"x": 3}, UPPER: {"x": 3, "o": 2, "lse": 2}}  # layers of which a sequence stages it
 QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys", "contiguous", lanes=4), Layout("ring", "keys", "striped", lanes=8),
            Layout("ulysses", "keys", "contiguous", lanes=2), Layout("ulysses", "keys", "zigzag", lanes=4), Layout("ulysses", "keys", "striped", lanes=8),
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "keys", "contiguous", lanes=8, mesh=(2, 4)),
@@ -459,25 +460,26 @@ class Training:
                    for o in ("none", "activations") for r in ("none", *AGAIN)]
         layouts += [w._replace(token_chunks=c, queries=True, offload=o, recompute=r) for w in QUERIED for c in TOKEN_CHUNKS
                     for o in ("none", "activations") for r in ("none", "full", "selective")]
+        layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in (False, True)]
         if not self.args.all:
             layouts = layouts[5 :: 31]
         self.agree(layouts, shape=MASKS)
         for world in (ONE, QUERIED[2]):
-            for rule, words in (("selective", COPIED), ("full", ("x",))):
+            for rule in COPIED:
                 for queries in (False, True):
-                    self.copied(world._replace(token_chunks=3, queries=queries, offload="activations", recompute=rule), words)
+                    self.copied(world._replace(token_chunks=3, queries=queries, offload="activations", recompute=rule), COPIED[rule])
 
-    def copied(self, layout, words):
+    def copied(self, layout, layers):
         """A sequence stages and fetches what layers save, in fp32, but the last layer's; a program that plans more of it ends."""
         width = {"x": 24, "o": 8 * MASKS.heads, "lse": MASKS.heads}
         source = self.program(layout, NEAR_STEPS, MASKS).with_suffix(".c")
         wrong = source.with_name("copied_" + source.name)
-        wrong.write_text(re.sub(r"(#define PLAN_COPIED_BYTES INT64_C\()\d+", r"\g<1>1", source.read_text()))
+        wrong.write_text(re.sub(r"(#define PLAN_STAGED INT64_C\()\d+", r"\g<1>1", source.read_text()))
         done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
         said = re.search(r"a sequence staged (\d+) bytes and fetched (\d+); the plan has", done.stderr)
         require(said and done.returncode == 1, f"{layout}: other bytes than the plan's go unnoticed\n{done.stderr}")
         ranks = layout.nodes * layout.lanes
-        right = {(len(MASKS.masks) - 1) * tokens * 4 * sum(width[w] for w in words) for tokens in (SEQUENCE // ranks, -(-SEQUENCE // ranks))}
+        right = {tokens * 4 * sum(width[w] * n for w, n in layers.items()) for tokens in (SEQUENCE // ranks, -(-SEQUENCE // ranks))}
         print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
         require(said[1] == said[2] and int(said[1]) in right, f"{layout}: {said[0]}, not {right}")
 
