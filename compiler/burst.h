@@ -325,6 +325,7 @@ typedef struct Layout {
     Span saving_span;
     Setting offload; /* value: how many of the values that layers save are staged to the host's memory, or MOST_STAGED */
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
+    Setting staged_layers; /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
     bool host_optimizer;   /* `offload optimizer` */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */

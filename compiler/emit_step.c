@@ -429,24 +429,34 @@ static void end_chunks(Printer *p)
     p->part = -1;
 }
 
-/* The first layer of which it copies, of the layer before; -1: no such copy. */
-static int copies_from(const Printer *p, const Op *o)
+/* Which layers copy of the layer before, or wait for such a copy: "layer > 0". */
+const char *copying_layers(const Printer *p, const Op *o)
 {
-    return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead) ? copied_from(p->step, o) : -1;
+    const Range r = copied_layers(p->step, o);
+    const bool to_last = r.last >= p->step->program->model.layers - 2;
+    return arena_printf(p->emit->arena, "layer > %d%s", r.first, to_last ? "" : arena_printf(p->emit->arena, " && layer <= %d", r.last + 1));
 }
+
+/* NULL: no such copy. */
+static const char *copies_if(const Printer *p, const Op *o)
+{
+    return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead) ? copying_layers(p, o) : NULL;
+}
+
+static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 static void emit_ops(Printer *p)
 {
     const Block *b = p->block;
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        const int from = copies_from(p, o);
+        const char *copies = copies_if(p, o);
         if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
             begin_chunks(p, o);
-        if (from >= 0 && (i == 0 || copies_from(p, &o[-1]) != from))
-            emit_line(p->emit, "if (layer > %d) {", from);
+        if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))
+            emit_line(p->emit, "if (%s) {", copies);
         emit_op(p, o);
-        if (from >= 0 && (i == b->ops.n - 1 || copies_from(p, &o[1]) != from))
+        if (copies && (i == b->ops.n - 1 || !same_text(copies_if(p, &o[1]), copies)))
             emit_line(p->emit, "}");
         if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
             end_chunks(p);

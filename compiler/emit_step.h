@@ -22,6 +22,7 @@ typedef struct Printer {
 
 /* ---- emit_step.c: operands as text ---- */
 const char *type_of(const Value *v);
+const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *variable(const Printer *p, const Op *o, Operand x);
 const char *width_text(const Value *v, bool heads);

@@ -217,7 +217,7 @@ bool emit_copies_wait(Printer *p, const Op *o)
     if (o->kind != OP_WAIT || !(v->host || v->kind == VALUE_ROUNDED))
         return false;
     const bool staged = v->kind == VALUE_ACTIVATION;
-    emit_line(p->emit, staged ? arena_printf(p->emit->arena, "if (layer > %d)", copied_from(p->step, o)) : v->host ? "if (s->sequence == PLAN_SEQUENCES - 1)" : "burst_doing(c, \"upload of parameters\");");
+    emit_line(p->emit, staged ? arena_printf(p->emit->arena, "if (%s)", copying_layers(p, o)) : v->host ? "if (s->sequence == PLAN_SEQUENCES - 1)" : "burst_doing(c, \"upload of parameters\");");
     emit_line(p->emit, "%sBURST_TRY(burst_op_%s(e, &s->copies));", v->host ? "    " : "", staged ? "staged" : v->host ? "downloaded" : "uploaded");
     return true;
 }

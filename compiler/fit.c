@@ -50,7 +50,7 @@ static bool find_layout(Fit *f, Diags *d)
     f->program = plan_draft(found.plan)->program;
     f->base = plan_draft(found.plan)->choice;
     f->in.tensor = choice_tensor(&f->base);
-    f->base.spared = f->base.staged = 0;
+    f->base.spared = 0;
     return true;
 }
 

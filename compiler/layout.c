@@ -248,6 +248,7 @@ static bool take_offload(const Program *p, Choice *c, int n)
     const int most = most_staged(p);
     c->staged = !offload_open(p) ? (int)p->layout.offload.value : n < most ? n : most;
     c->offload = p->layout.offloaded;
+    c->staged_layers = (int)p->layout.staged_layers.value;
     c->host_optimizer = offload_open(p) ? n > most : p->layout.host_optimizer;
     return true;
 }
@@ -258,18 +259,19 @@ static bool other_offload(const Program *p, Choice *c, int n)
     const int ways = most_staged(p) ? 2 : 1; /* to stage activations */
     c->staged = n % ways ? MOST_STAGED : 0;
     c->offload = NULL;
+    c->staged_layers = 0;
     c->host_optimizer = n / ways;
     return n < 2 * ways;
 }
 
 static const char *staged_text(Arena *a, const Choice *c)
 {
-    const char *list = NULL;
+    const char *list = NULL, *layers = c->staged_layers ? arena_printf(a, ", layers %d", c->staged_layers) : "";
     if (!c->offload || !*c->offload)
-        return c->staged ? "activations" : NULL;
+        return c->staged ? arena_printf(a, "activations%s", layers) : NULL;
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1)
         list = arena_printf(a, "%s%s%.*s", list ? list : "", list ? ", " : "", (int)strcspn(at, " "), at);
-    return list ? arena_printf(a, "activations(%s)", list) : NULL;
+    return list ? arena_printf(a, "activations(%s)%s", list, layers) : NULL;
 }
 
 static const char *offload_text(Arena *a, const Choice *c)

@@ -133,7 +133,7 @@ int fetch_count(const Program *p)
 /* Chunks, for a loop that attends one at a time, of what is staged. */
 static bool can_fetch_chunks(const Choice *c)
 {
-    return choice_chunks_queries(c) && (c->staged || c->offload);
+    return choice_chunks_queries(c) && (c->staged || c->offload) && !c->staged_layers;
 }
 
 bool fetch_take(const Program *p, Choice *c, int n)
@@ -153,6 +153,7 @@ const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)a, (void)p;
     return !c->fetch_chunks || can_fetch_chunks(c) ? NULL :
+           c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; leave `layers` out of `offload`, or use `fetch layers`" :
            choice_chunks_queries(c) ? "`fetch chunks` is of what layers stage to the host's memory, and nothing is; use `offload activations`, or `fetch layers`" :
            "`fetch chunks` brings back the chunk that a loop over chunks of queries reads; use `token chunks auto, attention`, or `fetch layers`";
 }

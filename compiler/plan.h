@@ -46,6 +46,7 @@ typedef struct Choice {
     int64_t loss_tile; /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
     int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
     const char *offload; /* ... or these; NULL: none */
+    int staged_layers; /* of the first so many; 0: of all but the last */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */

@@ -57,6 +57,12 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
     for (bool first = true; first || cursor_try(&u, ","); first = false) {
         if (is_later(c, u.at))
             return;
+        if (!first && is_word(u.at, A_NAME, "layers")) {
+            l->staged_layers = (Setting){.given = true, .span = u.at->span};
+            u.at = u.at->next;
+            cursor_whole(&u, 1, 100000, &l->staged_layers.value);
+            continue;
+        }
         if (take_item(c, u.at, l))
             u.at = u.at->next;
         else if (cursor_choice(&u, names, first ? countof(names) : 3) == 4)
@@ -65,13 +71,33 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+/* Layers that stage, and the last, which never does, or keeps its values with others. */
+static void check_staged_layers(Checker *c, const Layout *l)
+{
+    const int layers = c->program->model.layers;
+    if (!l->offload.value && !l->offloaded)
+        diag_error(c->diags, l->staged_layers.span, "`layers` says how many of the first layers stage their activations; use `offload activations, layers %lld`",
+                   (long long)l->staged_layers.value);
+    else if (layers && l->staged_layers.value >= layers)
+        diag_error(c->diags, l->staged_layers.span, "layers %lld is not below the model's %d layers: the last one's backward follows its forward, so that there is nothing to stage",
+                   (long long)l->staged_layers.value, layers);
+}
+
+/* What layers that stage save: those from `from` on save more. */
+static const char *saved_where_staged(const Layout *l)
+{
+    return l->staged_layers.given && l->saving.from >= l->staged_layers.value ? l->saving.lower : l->saving.upper;
+}
+
 void check_offload(Checker *c, const Layout *l)
 {
-    const char *saved = l->saving.upper;
+    if (l->staged_layers.given)
+        check_staged_layers(c, l);
+    const char *saved = saved_where_staged(l);
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
         if (!saves(saved, name))
-            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: no layer saves it; saved are%.*s", name,
+            diag_error(c->diags, l->offload.span, "'%s' cannot be staged: no layer that stages saves it; use a value that one saves:%.*s", name,
                        (int)strlen(saved) - 1, saved);
     }
 }

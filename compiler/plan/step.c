@@ -369,6 +369,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
     s->sequences = (int)(p->train.batch / c->data);
+    s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
     s->host_optimizer = c->host_optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
@@ -404,6 +405,6 @@ bool step_same(const Choice *x, const Choice *y)
     const Saving v = saving_of(x), w = saving_of(y);
     return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
            choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
-           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 &&
+           x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

@@ -142,6 +142,7 @@ typedef struct Step {
     int64_t loss_tile; /* tokens whose logits are there at once */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
+    int staged_layers; /* of which activations are staged: the first so many; at most all but the last, which fetches by chunks alone stage */
     bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them */
     Units units;
     Saving saving;
@@ -176,7 +177,6 @@ void step_overlap(Step *s);
 void step_space(Step *s, const char *set);
 /* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches. */
 int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
-int copied_from(const Step *s, const Op *o); /* the first layer whose value the operation copies, or waits for the copy of */
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */
@@ -261,6 +261,8 @@ typedef struct Flow {
 /* All operations of a sequence in their order, and those of the optimizer; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
+/* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */
+Range copied_layers(const Step *s, const Op *o);
 bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come, copies of a layer that is none */
 /* Unrolls, and finds of each value where it is in use. Writes of streams beside compute are in use from where they start;
  * what such a stream reads is free when compute has waited for something later of that stream. */

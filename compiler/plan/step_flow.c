@@ -59,18 +59,21 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     }
 }
 
-int copied_from(const Step *s, const Op *o)
+Range copied_layers(const Step *s, const Op *o)
 {
-    const Value *v = &s->values.at[o->read[0].value];
-    return o->kind == OP_STAGE || v->host ? v->saved_from : 0;
+    const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
+    return host->host ? (Range){host->saved_from, host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1} : (Range){0, s->program->model.layers};
 }
 
-/* Of the layer before the first, or before the first that saves what is copied. */
+/* Of the layer before the first, or one of which nothing is copied. */
 static bool names_no_layer(const Step *s, const StepOp *o)
 {
     const Operand x = o->op->read[0];
     const Index i = x.value >= 0 ? s->values.at[x.value].index : INDEX_NONE;
-    return (i == INDEX_LAYER || i == INDEX_BOUNDARY) && o->layer + x.next < copied_from(s, o->op);
+    if (i != INDEX_LAYER && i != INDEX_BOUNDARY)
+        return false;
+    const Range r = copied_layers(s, o->op);
+    return o->layer + x.next < r.first || o->layer + x.next > r.last;
 }
 
 bool op_follows(const Step *s, const StepOp *o)

@@ -218,7 +218,7 @@ Step *step_model(Arena *a, const Program *p, const Partition *part, Units units)
     Step *s = NEW(a, Step);
     const int tensor = program_tensor(p);
     const int64_t tokens = (part->max_tokens + tensor - 1) / tensor;
-    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .head_chunks = program_head_chunks(p), .units = units};
+    *s = (Step){.arena = a, .program = p, .tokens = tokens, .all_tokens = tokens * tensor, .chunks = 1, .head_chunks = program_head_chunks(p), .staged_layers = p->model.layers - 1, .units = units};
     memcpy(s->block, blocks, sizeof blocks);
     s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);

@@ -3,7 +3,7 @@
  * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before; that has
  * arrived before the layer writes the next one's, or at its end. Backward begins with the fetch of the layer that follows it there. Both run
  * on the stream of copies, one after the other. So two layers' values are on the device at once, in the places that their lifetimes leave
- * them, and the last layer's stay: backward begins with them.
+ * them, and the last layer's stay, or the last few layers' where the first ones alone are staged: backward begins with them.
  *
  * Where attention goes through chunks of queries, what the loops of backward read by rows may come a chunk at a time (`fetch chunks`): a loop
  * begins with the fetch of its first chunk, and each chunk with that of the next, so that two chunks of it are on the device, of no layer all.
@@ -28,13 +28,13 @@ static bool reads_saved(const Block *b, int value)
 
 static bool has_dim(const Value *v, Dim d) { return v->dim[0] == d || v->dim[1] == d; }
 
-/* Whether layers before the last one save it, and backward of each of these reads it. */
+/* Whether a layer that stages saves it, and backward of each that saves it reads it. */
 static bool can_stage(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
     const Block *lower = &s->block[BLOCK_BACKWARD_LOWER];
     const bool rows = has_dim(v, DIM_TOKENS) || has_dim(v, DIM_ALL_TOKENS); /* not of a chunk of them */
-    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->program->model.layers - 1)
+    if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->staged_layers)
         return false;
     return reads_saved(&s->block[BLOCK_BACKWARD], value) && (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
 }

@@ -393,13 +393,14 @@ static bool is_skipped(const Machine *m, const StepOp *o)
     return o->op->kind == OP_GATHER && !o->op->embedding && o->visit + o->op->write[0].next > 2 * m->layers + 1;
 }
 
-/* Copies of layers before the first that saves the value, and waits for them. What is left out is missed where it is read. */
+/* Copies of layers that do not stage the value, and waits for them. What is left out is missed where it is read. */
 static bool is_of_no_layer(const Machine *m, const StepOp *o)
 {
     const Operand *both[] = {&o->op->read[0], &o->op->write[0]};
     for (int i = 0; i < 2; i++) {
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
-        if (v && v->host && v->index != INDEX_UNIT && o->layer + both[i]->next < v->saved_from)
+        const int layer = o->layer + (v ? both[i]->next : 0);
+        if (v && v->host && v->index != INDEX_UNIT && (layer < v->saved_from || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     return false;

@@ -25,12 +25,13 @@ class Point(typing.NamedTuple):
     schedule: str = "" # ring, or ulysses with heads, where nothing is said
     travel: str = "keys"
     attention: str = "" # more of it
+    masks: tuple = MASKS # of the layers
 
     def ranks(self):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}"
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}{len(self.masks)}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -49,6 +50,8 @@ POINTS = [
     Point(more="recompute full; offload activations; token chunks 3, attention; fetch chunks;"), Point(more="recompute selective; token chunks 3, attention;"),
     Point(context=2, more="recompute full; offload activations; token chunks 3, attention; fetch chunks;"),
     Point(heads=2, more="recompute selective; offload activations; token chunks 4, attention; fetch chunks;"),
+    Point(masks=(*MASKS, "document"), more="recompute save(o(1), lse(1)); offload activations;"),
+    Point(masks=(*MASKS, "document"), heads=2, more="recompute save(o(1), lse(1)); offload activations; token chunks 4, attention; fetch chunks;"),
     Point(attention="sinks learned;"), Point(kv_heads=1, attention="sinks learned; softcap 2;"),
     Point(context=2, attention="softcap 2; sinks learned;", more="recompute selective;"),
 ]
@@ -56,8 +59,9 @@ POINTS = [
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
-    return (f'import "masks";\nmodel small {{ layers {len(MASKS)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
-            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {MASKS[0]}; layers 1: {MASKS[1]}; {p.attention} }}\nsequence 509;\n'
+    layers = " ".join(f"layers {i}: {mask};" for i, mask in enumerate(p.masks) if i)
+    return (f'import "masks";\nmodel small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
+            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence 509;\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
@@ -72,8 +76,8 @@ def objects(m):
     return [m.object(source, f"-I{reference}", f"-I{m.work}") for source in sources]
 
 
-def measure(m, program, name, env):
-    code, text = m.run([program, *MASKS], name, 120, env, check=False)
+def measure(m, program, masks, name, env):
+    code, text = m.run([program, *masks], name, 120, env, check=False)
     found = re.search(r"^loss (\S+) worst (\S+) (\S+)", text, re.M)
     if not found:
         raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
@@ -92,7 +96,7 @@ def run(m):
             try:
                 if isinstance(programs[point], machine.Failed):
                     raise programs[point]
-                measure(m, programs[point], name, {"BURST_TRANSPORT": way} if way else {})
+                measure(m, programs[point], point.masks, name, {"BURST_TRANSPORT": way} if way else {})
             except machine.Failed as error:
                 m.failed("gradients", name, error)
     if len(chosen) < len(POINTS):

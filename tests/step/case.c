@@ -130,7 +130,8 @@ static Choice random_choice(Arena *a, const Program *p, int i)
         c.saving = random_saving(a, p->model.layers);
     c.chunk_queries = i % 2 && !p->tensor && !p->head_chunks && !choice_keeps_tail(&c);
     c.offload = staged(i);
-    c.fetch_chunks = choice_chunks_queries(&c) && c.offload && i % 4 == 1;
+    c.staged_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
+    c.fetch_chunks = !c.staged_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
     c.host_optimizer = i / 3 % 2;
     c.overlap = p->tensor && draw(3);
     c.bf16_gradients = i / 6 % 2;

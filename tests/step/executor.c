@@ -324,9 +324,10 @@ static bool skipped(const Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
     const Operand named[] = {o->read[0], o->write[0]};
-    for (int i = 0; i < 2; i++) { /* of layers before the first that saves it, as the program says */
+    for (int i = 0; i < 2; i++) { /* of layers that do not stage it, as the program says */
         const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
-        if (v && v->host && v->index != INDEX_UNIT && at->layer + named[i].next < v->saved_from)
+        const int layer = at->layer + (v ? named[i].next : 0);
+        if (v && v->host && v->index != INDEX_UNIT && (layer < v->saved_from || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
@@ -359,10 +360,12 @@ static void run_chunk(Machine *m, const Op *o)
     run_op(m, o);
 }
 
-/* Rows that are there, of those that there is room for. */
+/* Rows that are there, of those that there is room for; of what has chunks of heads, each with room, when it is copied, all. */
 static int64_t true_size(const Machine *m, Operand x, int64_t n)
 {
     const Value *v = &m->step->values.at[x.value];
+    if (v->all_heads && !loops_over_heads(m->run->flow->op[m->t].op))
+        return n;
     const int64_t room = v->dim[0] == DIM_TOKENS ? m->step->tokens : m->step->all_tokens;
     return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
 }
