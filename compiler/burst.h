@@ -278,7 +278,7 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients`, `fetch` */
+extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
 extern const char *const recompute_names[RECOMPUTES]; /* saving.c, and what follows up to saving_text */
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
@@ -327,6 +327,7 @@ typedef struct Layout {
     const char *offloaded; /* `offload activations(...)`: as names between spaces; NULL: none are named */
     Setting staged_layers; /* `offload activations, layers 6`: of the first so many; not given: of all but the last */
     bool host_optimizer;   /* `offload optimizer` */
+    Setting update;        /* where it updates what lies there, index of update_names */
     Setting placement;    /* is_auto: all orders of the axes are tried */
     int placement_names;  /* axes from the innermost on */
     const char *placement_name[MAX_COORDS + 1];

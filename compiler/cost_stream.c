@@ -187,12 +187,25 @@ static void wait_for_copies(Streams *s)
     pass_time(s, seconds);
 }
 
+/* Parameters and moments that the device updates go back beside the next unit's way up, which takes as long; both read and write the
+ * host's memory. */
+static double copy_seconds(const Streams *s, double bytes)
+{
+    const Cluster *c = s->model->cluster;
+    const Step *step = s->model->step;
+    const double alone = bytes / cluster_pcie(c);
+    if (!step->device_update || s->at->block != BLOCK_OPTIMIZER || c->target->copies_at_wait)
+        return alone;
+    const bool beside = s->at->op->kind == OP_WRITE_BACK && s->at->unit < step_units(step) - 1;
+    return beside ? 0 : fmax(alone, 2 * bytes / cluster_host_rate(c));
+}
+
 /* Of the rank with most tokens. */
 static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
     const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
-    double seconds = bytes / cluster_pcie(s->model->cluster);
+    double seconds = copy_seconds(s, bytes);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;
     meet(s);
@@ -374,7 +387,7 @@ static void run(Streams *s)
     const StepModel *m = s->model;
     const StepOp *at = s->at;
     const WorkKind k = op_work_kind(at->op->kind);
-    if (op_stream(at->op->kind) != STREAM_COPIES)
+    if (!op_copies(at->op->kind))
         wait_for_collectives(s);
     if (op_waits(at->op->kind)) {
         wait_for_copies(s);

@@ -117,8 +117,10 @@ static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
-    const double bytes = 6 * state + (3 - s->host_optimizer) * grad + unit_bytes(s, o, unit);
-    return s->host_optimizer ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
+    const bool host = s->host_optimizer && !s->device_update;
+    const double rounded = o->write[0].value < 0 ? 0 : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
+    const double bytes = 6 * state + (3 - host) * grad + rounded;
+    return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
 }
 
 Work op_work(const Step *s, const Op *o, int block, int unit)

@@ -189,8 +189,10 @@ static void emit_sizes(Emit *e)
     if (device(e) && e->draft->program->train.deterministic)
         text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (e->draft->choice.host_optimizer)
-        add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory, and its cores update them");
-    if (e->draft->choice.host_optimizer && e->draft->choice.bf16_gradients)
+        add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
+    if (e->draft->choice.device_update)
+        add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
+    if (e->draft->choice.host_optimizer && !e->draft->choice.device_update && e->draft->choice.bf16_gradients)
         add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
     if (exchanges(e))
         emit_shares(e);
@@ -247,7 +249,7 @@ static void emit_pool_names(Emit *e)
 static void emit_buffers(Emit *e)
 {
     text_add(e->out, "\ntypedef struct PlanBuffers {\n    char *arena; /* the step's values */\n");
-    if (e->draft->memory.staged)
+    if (emit_stages(e))
         text_add(e->out, "    char *host; /* and those in the host's memory */\n");
     for (int i = 0; i < e->draft->memory.n; i++) {
         const Buffer *b = &e->draft->memory.at[i];
@@ -319,7 +321,7 @@ static void emit_alloc(Emit *e)
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
     emit_line(e, "{");
     emit_take(e, "arena", "", "char", take_call(device(e)), "PLAN_ARENA_BYTES");
-    if (e->draft->memory.staged)
+    if (emit_stages(e))
         emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c", "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);

@@ -91,12 +91,17 @@ static void emit_copied(Emit *e, const Flow *f)
                     step_copied_bytes(f->step, row[i].kind, row[i].tokens), row[i].what);
 }
 
+bool emit_stages(const Emit *e)
+{
+    return e->draft->memory.flow->host > e->draft->memory.flow->host_state;
+}
+
 void emit_places(Emit *e)
 {
     const Flow *f = e->draft->memory.flow;
     text_printf(e->out, "\n/* Offsets of the step's values in a rank's arena, in bytes; i is a layer, a visit of a unit, or a unit. */\n"
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
-    if (f->host)
+    if (emit_stages(e))
         emit_copied(e, f);
     if (f->step->chunks > 1 && !f->step->by_queries)
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
@@ -138,12 +143,17 @@ void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION, bf16 = rounded && s->program->target->device_memory;
+    if (s->device_update)
+        emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
-    if (s->host_optimizer)
+    const char *fetched[] = {"param", "m", "v"}, *weights = s->device_update ? "fetched" : "weights";
+    for (int i = 0; i < countof(fetched) && s->device_update; i++)
+        emit_line(e, "s->fetched.%s[unit] = plan_floats(s, PLAN_AT_%s_FETCHED(unit));", fetched[i], constant_name(e->arena, fetched[i]));
+    if (s->host_optimizer && !s->device_update)
         emit_line(e, "s->weights.%s[unit] = (%s *)(void *)plan_staged(s, PLAN_AT_GRAD_HOST(unit));", bf16 ? "grad_bf16" : "grad", bf16 ? "uint16_t" : "float");
     else
-        emit_line(e, "s->weights.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
-    if (step_value(s, "param_bf16") >= 0 && !s->host_optimizer)
-        emit_line(e, "s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
+        emit_line(e, "s->%s.%s[unit] = %s(s, PLAN_AT_GRAD_SHARD(unit));", weights, bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
+    if (step_value(s, "param_bf16") >= 0 && (!s->host_optimizer || s->device_update))
+        emit_line(e, "s->%s.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));", weights);
     emit_line(e, "}");
 }

@@ -394,7 +394,7 @@ static void emit_variables(Printer *p, int type)
         const Op *o = &p->block->ops.at[i];
         const bool stream = o->kind == OP_REDUCE;
         const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM ||
-                   o->kind == OP_OPTIMIZER || op_stream(o->kind) == STREAM_COPIES;
+                   o->kind == OP_OPTIMIZER || op_copies(o->kind);
         for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
             note_variable(p, o, o->read[j], item, &n, type);
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)

@@ -61,9 +61,15 @@ static void emit_zero(Printer *p, const Op *o)
               split ? " / PLAN_TENSOR" : "", shard ? "" : " * ", unit);
 }
 
-/* The host's update of a unit in its memory, and the parameters that come of it. */
+/* The host's update of a unit in its memory, and the parameters that come of it; or the device's of what came of it. */
 static void emit_update(Printer *p, const Op *o)
 {
+    if (p->step->device_update) {
+        emit_line(p->emit, "BURST_TRY(burst_op_uploaded(e, &s->copies));");
+        const char *item[] = {"c", "&burst_plan", "&s->fetched", "plan_unit_at(visit)", "s->adamw", place_text(p, o, o->write[0])};
+        emit_list(p->emit, "BURST_TRY(burst_op_adamw_fetched(e, ", item, countof(item), "));");
+        return;
+    }
     const char *item[] = {"&burst_plan", "&s->weights", "plan_unit_at(visit)", "s->adamw", place_text(p, o, o->write[0])};
     emit_list(p->emit, "BURST_TRY(burst_op_adamw(c, ", item, countof(item), "));");
 }
@@ -74,7 +80,7 @@ static void emit_unit_copy(Printer *p, const Op *o)
 {
     const char *bytes = arena_printf(p->emit->arena, "(size_t)plan_shard(plan_unit_at(visit)) * sizeof(%s)", type_of(&p->step->values.at[o->read[0].value]));
     const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
-    emit_list(p->emit, o->kind == OP_DOWNLOAD ? "BURST_TRY(burst_op_download(e, " : "BURST_TRY(burst_op_upload(e, ", item, countof(item), "));");
+    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item, countof(item), "));");
     p->part = -1;
     p->said = false;
 }
@@ -123,7 +129,8 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_STAGE:
     case OP_FETCH: (o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
     case OP_DOWNLOAD:
-    case OP_UPLOAD: emit_unit_copy(p, o); return true;
+    case OP_UPLOAD:
+    case OP_WRITE_BACK: emit_unit_copy(p, o); return true;
     case OP_OPTIMIZER: emit_update(p, o); return true;
     default: return false;
     }
@@ -217,6 +224,11 @@ bool emit_copies_wait(Printer *p, const Op *o)
     if (o->kind != OP_WAIT || !(v->host || v->kind == VALUE_ROUNDED))
         return false;
     const bool staged = v->kind == VALUE_ACTIVATION;
+    if (v->kind == VALUE_STATE) {
+        emit_line(p->emit, o->read[0].next < 0 ? "if (visit > 0)" : "burst_doing(c, \"return of parameters and moments\");");
+        emit_line(p->emit, "%sBURST_TRY(burst_op_written_back(e, &s->copies));", o->read[0].next < 0 ? "    " : "");
+        return true;
+    }
     emit_line(p->emit, staged ? arena_printf(p->emit->arena, "if (%s)", copying_layers(p, o)) : v->host ? "if (s->sequence == PLAN_SEQUENCES - 1)" : "burst_doing(c, \"upload of parameters\");");
     emit_line(p->emit, "%sBURST_TRY(burst_op_%s(e, &s->copies));", v->host ? "    " : "", staged ? "staged" : v->host ? "downloaded" : "uploaded");
     return true;

@@ -261,6 +261,7 @@ static bool other_offload(const Program *p, Choice *c, int n)
     c->offload = NULL;
     c->staged_layers = 0;
     c->host_optimizer = n / ways;
+    c->device_update &= c->host_optimizer;
     return n < 2 * ways;
 }
 
@@ -305,6 +306,25 @@ static const char *offload_frees(const Choice *c)
     return c->host_optimizer ? (staged ? NULL : "`offload activations, optimizer` keeps what layers save in the host's memory too") :
            staged ? "`offload activations, optimizer` keeps parameters and moments in the host's memory too" :
            "`offload activations` keeps what layers save in the host's memory, `offload optimizer` parameters and moments";
+}
+
+/* ---- update: where what lies in the host's memory is updated ---- */
+
+static int count_updates(const Program *p)
+{
+    return p->layout.host_optimizer && p->layout.update.is_auto ? countof(update_names) : 1;
+}
+
+static bool take_update(const Program *p, Choice *c, int n)
+{
+    c->device_update = c->host_optimizer && (p->layout.update.is_auto ? n : p->layout.update.value);
+    return true;
+}
+
+static const char *update_text(Arena *a, const Choice *c)
+{
+    (void)a;
+    return c->host_optimizer ? update_names[c->device_update] : NULL;
 }
 
 /* ---- weights ---- */
@@ -459,6 +479,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},
     {.name = "gradients", .count = count_gradients, .take = take_gradients, .text = gradients_text},
+    {.name = "update", .column = 6, .if_several = true, .count = count_updates, .take = take_update, .text = update_text},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };
 

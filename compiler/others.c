@@ -56,7 +56,7 @@ int others_of(Arena *a, const Draft *d, Other **out)
     Vec(Other) all = {0};
     for (int row = 0; row < DIMENSIONS; row++) {
         Choice c = d->choice;
-        c.spared = 0; /* its saving says what layers save; which of it is staged depends on that */
+        c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, row, &c);
         for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &c, n); n++)
             if (strcmp(setting_text(a, row, &c), now) != 0) {

@@ -48,7 +48,8 @@ typedef struct Choice {
     const char *offload; /* ... or these; NULL: none */
     int staged_layers; /* of the first so many; 0: of all but the last */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
-    bool host_optimizer; /* parameters and moments lie there too, and the host updates them */
+    bool host_optimizer; /* parameters and moments lie there too, and the host updates them, ... */
+    bool device_update;  /* ... or the device, to which a unit of them comes at a time */
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */
@@ -86,7 +87,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
 /* ---- layout.c: what a layout decides, a row each ---- */
-enum { DIMENSIONS = 20 };
+enum { DIMENSIONS = 21 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
     int column;        /* that column's width; 0: none */

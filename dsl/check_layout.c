@@ -72,6 +72,12 @@ static void take_fetch(Checker *c, const Ast *s, const Field *f, void *to)
     take_named(c, s, &((Layout *)to)->fetch, fetch_names, countof(fetch_names));
 }
 
+static void take_update(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    take_named(c, s, &((Layout *)to)->update, update_names, countof(update_names));
+}
+
 static void take_ranges(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
@@ -313,6 +319,7 @@ static const Field layout_fields[] = {
     {"head", take_chunks, AT(head_chunks), 0, UNIT_NONE, 1, 1 << 10},
     {"offload", take_offload, 0, 0},
     {"fetch", take_fetch, 0, 0},
+    {"update", take_update, 0, 0},
     {"accumulate", take_choice, 0, 0},
     {"gradients", take_gradients, 0, 0},
     {"overlap", take_overlap, 0, 0},
@@ -486,7 +493,7 @@ void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
     Layout l = {.data = open, .tensor = one, .context = automatic, .heads = automatic, .partition = automatic, .shares = automatic,
-                .travel = automatic, .ranges = automatic, .overlap = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
+                .travel = automatic, .ranges = automatic, .overlap = automatic, .update = automatic, .weights = {.value = SHARDING_ZERO3}, .ffn_chunks = automatic, .token_chunks = one,
                 .head_chunks = one, .offload = {.is_auto = c->in->offloads}};
     if (c->layout) {
         l.span = c->layout->span;

@@ -93,6 +93,8 @@ void check_offload(Checker *c, const Layout *l)
 {
     if (l->staged_layers.given)
         check_staged_layers(c, l);
+    if (l->update.given && !l->update.is_auto && !l->host_optimizer && !l->offload.is_auto)
+        diag_error(c->diags, l->update.span, "`update` says where parameters and moments that lie in the host's memory are updated; use `offload optimizer`, or leave `update` out");
     const char *saved = saved_where_staged(l);
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));

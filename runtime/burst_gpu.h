@@ -38,6 +38,7 @@ cudaStream_t burst_gpu_compute(BurstGpu *g);
 cudaStream_t burst_gpu_channel(BurstGpu *g, int channel);
 cudaStream_t burst_gpu_weights(BurstGpu *g);
 cudaStream_t burst_gpu_copies(BurstGpu *g);
+cudaStream_t burst_gpu_downloads(BurstGpu *g);
 cudaStream_t burst_gpu_tensor(BurstGpu *g); /* of what tensor ranks do among them */
 int burst_gpu_sync(BurstGpu *g); /* waits for all streams, with the watchdog and NCCL's asynchronous errors; names rank and operation */
 
@@ -92,6 +93,7 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
 
 /* On the stream of copies, between the device's memory and burst_gpu_take_host's, either way. */
 int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes);
+int burst_gpu_copy_back(BurstGpu *g, const void *from, void *to, size_t bytes); /* to it, on the stream of downloads */
 
 /* ---- weights: fp32 masters on the device, a host mirror for checkpoints ---- */
 typedef struct BurstGpuWeights {
@@ -102,10 +104,17 @@ typedef struct BurstGpuWeights {
 } BurstGpuWeights;
 /* Takes the shards of parameters and moments. Where gradients and rounded parameters lie is the program's to say, before it
  * loads the host's initial or restored ones. */
+/* The tables alone, all pointers NULL. They are freed with the device. */
+int burst_gpu_weights_tables(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out);
+/* Pins the host's parameters and moments, which lie one behind the other, so that copies of them run beside computing. */
+int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w);
 int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out);
 int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to); /* host to device, gradients aside */
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from, BurstWeights *to); /* device to host; waits */
 /* Clip by the global norm, AdamW, zero gradients, round to bf16; on the compute stream; waits for the norm. */
+/* What of it is of all units: clip and norm, for which it waits; then one unit, its parameters rounded; o NULL: they stay as they are. */
+int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step, double *norm, BurstAdamW *o);
+int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit, const BurstAdamW *o);
 int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm);
 
 /* ---- the layer, on the compute stream ---- */

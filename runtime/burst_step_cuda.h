@@ -17,7 +17,7 @@ typedef BurstOrder BurstArrival;
 typedef BurstGpuWeights BurstShards;
 /* Where the stream of copies is: with what it stages, with what it fetches for two layers, which alternate, and with units, down and up;
  * bytes of this sequence so far, and of units of this step. */
-typedef struct BurstCopies { BurstOrder staged, fetched[2], down, up; int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
+typedef struct BurstCopies { BurstOrder staged, fetched[2], down, up, back; int64_t staged_bytes, fetched_bytes, down_bytes, up_bytes; } BurstCopies;
 
 static inline int burst_op_part(BurstExec *e, int part)
 {
@@ -365,6 +365,38 @@ static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWei
 {
     burst_update_unit(c, p, w, unit, o, (uint16_t *)to);
     return BURST_OK;
+}
+
+/* A unit's parameters or moments, back to pinned memory of the host, on the stream of downloads. */
+static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    c->down_bytes += (int64_t)bytes;
+    BURST_TRY(burst_gpu_mark(e, burst_gpu_compute(e), &c->back.from));
+    BURST_TRY(burst_gpu_after(e, burst_gpu_downloads(e), &c->back.from));
+    BURST_TRY(burst_gpu_copy_back(e, from, to, bytes));
+    return burst_gpu_mark(e, burst_gpu_downloads(e), &c->back.here);
+}
+
+/* Computing and gathers go on when the last unit is back, so that it was updated. */
+static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
+{
+    BURST_TRY(burst_gpu_after(e, burst_gpu_weights(e), &c->back.here));
+    return burst_gpu_after(e, burst_gpu_compute(e), &c->back.here);
+}
+
+/* Gradients lie on the device: their norm, and what AdamW needs of this step. Waits for the norm. */
+static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
+{
+    (void)c;
+    return burst_gpu_update_begin(e, p, w, step, norm, o);
+}
+
+/* A unit that was fetched, when it is there; o NULL: as it is. to: its parameters, rounded, which lie where w has them. */
+static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit, const BurstAdamW *o, void *to)
+{
+    (void)c, (void)to;
+    return burst_gpu_update_unit(e, p, w, unit, o);
 }
 
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)

@@ -436,6 +436,34 @@ static inline int burst_op_adamw(BurstCtx *c, const BurstPlan *p, const BurstWei
     return BURST_OK;
 }
 
+/* A unit's parameters or moments, back to the arena that stands for the host's memory. */
+static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, void *to, size_t bytes, BurstCopies *c)
+{
+    (void)unit;
+    return burst_copy_now(e, from, to, bytes, &c->down_bytes);
+}
+
+/* The last unit is back. */
+static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
+{
+    (void)e, (void)c;
+    return BURST_OK;
+}
+
+/* Gradients lie beside what is computed with: their norm, and what AdamW needs of this step. */
+static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
+{
+    (void)e;
+    return burst_update_begin(c, p, w, step, norm, o);
+}
+
+/* A unit that was fetched; o NULL: as it is. to: its parameters as products read them. */
+static inline int burst_op_adamw_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int unit, const BurstAdamW *o, void *to)
+{
+    (void)e;
+    return burst_op_adamw(c, p, w, unit, o, to);
+}
+
 static inline int burst_op_update(BurstExec *e, const BurstPlan *p, BurstShards *w, int64_t step, double *norm)
 {
     return burst_weights_update(e, p, w, step, norm);

@@ -176,6 +176,16 @@ static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights
 #endif
 }
 
+#ifdef PLAN_DEVICE_UPDATE
+/* Where units come to be updated, in tables that the program fills; what they come from is pinned. */
+static int plan_take_fetched(BurstCtx *c, PlanState *s)
+{
+    (void)c;
+    BURST_TRY(burst_gpu_weights_tables(s->exec, &burst_plan, &s->fetched));
+    return burst_gpu_pin_weights(s->exec, &burst_plan, &s->weights);
+}
+#endif
+
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 {
     int device = 0;
@@ -199,7 +209,9 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
     (void)c, (void)state, (void)w;
-#ifdef PLAN_HOST_OPTIMIZER
+#ifdef PLAN_DEVICE_UPDATE
+    return burst_gpu_sync(((PlanState *)state)->exec); /* the last unit is back */
+#elif defined PLAN_HOST_OPTIMIZER
     return BURST_OK; /* it is where they are */
 #else
     PlanState *s = (PlanState *)state;

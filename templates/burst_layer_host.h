@@ -171,6 +171,17 @@ static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights
     return BURST_OK;
 }
 
+#ifdef PLAN_DEVICE_UPDATE
+/* Where units come to be updated, in tables that the program fills. */
+static int plan_take_fetched(BurstCtx *c, PlanState *s)
+{
+    (void)c;
+    s->fetched = s->weights;
+    s->fetched.param = s->fetched_at[0], s->fetched.m = s->fetched_at[1], s->fetched.v = s->fetched_at[2];
+    return BURST_OK;
+}
+#endif
+
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 {
     (void)c, (void)w;

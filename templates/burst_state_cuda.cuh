@@ -72,7 +72,10 @@ typedef struct PlanState {
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
     BurstOrder reduction, tensor;  /* what tensor ranks do among them */
     BurstCopies copies;            /* to and from the host's memory */
-    const BurstAdamW *adamw;       /* what an update on the host needs of the step; NULL: parameters stay as they are */
+#ifdef PLAN_DEVICE_UPDATE
+    BurstShards fetched;           /* of the weights, where units of them come to be updated */
+#endif
+    const BurstAdamW *adamw;       /* what an update of units needs of the step; NULL: parameters stay as they are */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */
     int64_t n;  /* tokens of the chunk */

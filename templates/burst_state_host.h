@@ -57,7 +57,11 @@ typedef struct PlanState {
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */
     BurstOrder reduction, tensor;  /* what tensor ranks do among them */
     BurstCopies copies;            /* to and from the host's memory */
-    const BurstAdamW *adamw;       /* what an update on the host needs of the step; NULL: parameters stay as they are */
+#ifdef PLAN_DEVICE_UPDATE
+    BurstShards fetched;           /* of the weights, where units of them come to be updated */
+    float *fetched_at[3][PLAN_LAYERS + 2]; /* its tables of parameters and moments */
+#endif
+    const BurstAdamW *adamw;       /* what an update of units needs of the step; NULL: parameters stay as they are */
     double loss[1];                /* sum over counted tokens */
     int me;     /* chunk of this rank */
     int group;  /* of ranks that share a sequence */

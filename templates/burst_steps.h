@@ -99,17 +99,21 @@ typedef float PlanGrad;
 static int plan_step_optimizer(BurstCtx *c, PlanState *s, int visit); /* the program's: a unit updated, and on its way */
 static int plan_step_done(BurstCtx *c, PlanState *s);                 /* until all are there */
 
-/* Of each unit, gradients went down once since the last update, and parameters came up. */
+/* Of each unit, gradients went down once since the last update, and parameters came up; or parameters and moments came up and went back. */
 static inline int plan_check_units(BurstCtx *c, PlanState *s)
 {
     const int64_t down = s->copies.down_bytes, up = s->copies.up_bytes;
     int64_t shards = 0;
     for (int unit = 0; unit <= PLAN_HEAD; unit++)
         shards += plan_shard(unit);
+#ifdef PLAN_DEVICE_UPDATE
+    const int64_t grads = 3 * shards * (int64_t)sizeof(float), params = grads;
+#else
     const int64_t grads = s->adamw ? shards * (int64_t)sizeof(PlanGrad) : 0, params = shards * (int64_t)sizeof(BurstAct);
+#endif
     s->copies.down_bytes = s->copies.up_bytes = 0;
     if (down != grads || up != params)
-        return burst_fail(c, BURST_E_MEMORY, "a step downloaded %lld bytes of gradients and uploaded %lld of parameters; the plan has %lld and %lld",
+        return burst_fail(c, BURST_E_MEMORY, "an update downloaded %lld bytes of units and uploaded %lld; the plan has %lld and %lld",
                           (long long)down, (long long)up, (long long)grads, (long long)params);
     return BURST_OK;
 }
@@ -125,7 +129,11 @@ static inline int plan_update_units(BurstCtx *c, PlanState *s)
 static inline int plan_update(BurstCtx *c, PlanState *s, int64_t step, double *norm)
 {
     BurstAdamW adamw;
+#ifdef PLAN_DEVICE_UPDATE
+    BURST_TRY(burst_op_norm_fetched(s->exec, c, &burst_plan, &s->fetched, step, norm, &adamw));
+#else
     BURST_TRY(burst_op_norm(s->exec, c, &burst_plan, &s->weights, step, norm, &adamw));
+#endif
     s->adamw = &adamw;
     const int status = plan_update_units(c, s);
     s->adamw = NULL;

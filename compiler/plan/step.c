@@ -125,6 +125,11 @@ bool op_adds(const Step *s, const StepOp *o, int i)
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
+bool op_copies(OpKind k)
+{
+    return op_work_kind(k) == WORK_COPY;
+}
+
 /* On a device rotation is such an operation, and there is one layout. */
 bool op_in_place(const Step *s, OpKind k)
 {
@@ -371,6 +376,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->sequences = (int)(p->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
     s->host_optimizer = c->host_optimizer;
+    s->device_update = c->device_update;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_fetches = c->fetch_chunks;
@@ -403,7 +409,7 @@ static const char *text_of(const char *set)
 bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
-    return x->data == y->data && x->host_optimizer == y->host_optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+    return x->data == y->data && x->host_optimizer == y->host_optimizer && x->device_update == y->device_update && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
            choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;

@@ -90,7 +90,8 @@ typedef struct Value {
     X(STAGE, "stage", IDLE, COPIES, COPY) /* to the host's memory */ \
     X(FETCH, "fetch", IDLE, COPIES, COPY) /* and back */ \
     X(DOWNLOAD, "download", IDLE, COPIES, COPY) /* a unit's gradients, after what the weights' stream was given before */ \
-    X(UPLOAD, "upload", IDLE, COPIES, COPY) /* a unit's new parameters, as products read them */ \
+    X(UPLOAD, "upload", IDLE, COPIES, COPY) /* a unit's new parameters, as products read them, or parameters and moments, to be updated */ \
+    X(WRITE_BACK, "write_back", IDLE, DOWNLOADS, COPY) /* and these, when they are */ \
     X(OPTIMIZER, "adamw", OPTIMIZER, COMPUTE, UPDATE)
 typedef enum OpKind {
 #define X(id, name, part, stream, work) OP_##id,
@@ -100,7 +101,7 @@ typedef enum OpKind {
 } OpKind;
 typedef enum WorkKind { WORK_NONE, WORK_MEMORY, WORK_CLEAR, WORK_PRODUCT, WORK_LOSS, WORK_UPDATE, WORK_ATTENTION, WORK_COLLECTIVE,
                WORK_TENSOR, WORK_COPY } WorkKind;
-typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAM_TENSOR, STREAMS } Stream;
+typedef enum Stream { STREAM_COMPUTE, STREAM_WEIGHTS, STREAM_COPIES, STREAM_DOWNLOADS, STREAM_TENSOR, STREAMS } Stream;
 typedef struct Operand { int value, next; } Operand; /* value -1: none; next 1: of the next index, -1: of the visit or layer before */
 enum { OP_READS = 8, OP_WRITES = 6 };
 typedef enum When { WHEN_ALWAYS, WHEN_FIRST, WHEN_LAST } When; /* in every sequence of a step, in the first, in the last */
@@ -127,7 +128,7 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where the optimizer is on the host. */
+/* BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. DONE: where the optimizer's state lies in the host's memory. */
 enum { BLOCK_EMBED, BLOCK_FORWARD, BLOCK_HEAD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER, BLOCK_EMBED_BACK, BLOCK_OPTIMIZER, BLOCK_DONE, STEP_BLOCKS };
 typedef struct Step {
     Arena *arena;
@@ -143,7 +144,8 @@ typedef struct Step {
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
     int staged_layers; /* of which activations are staged: the first so many; at most all but the last, which fetches by chunks alone stage */
-    bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them */
+    bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them, ... */
+    bool device_update; /* ... or the device, a unit at a time */
     Units units;
     Saving saving;
     Vec(Value) values;
@@ -181,7 +183,7 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
  * sequence adds to the shard from the second on. bf16: the shard's gradients are rounded to bf16 where a reduction adds to them. */
 void step_weights(Step *s, Sharding sharding, bool bf16);
-/* Where the optimizer is on the host: gradients to it, and its parameters back. */
+/* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and moments to the device and back. */
 void step_optimizer(Step *s);
 /* All of them, and scratch of operations; attention: bytes of attention's, one for both directions; keys: of it what stays from one chunk of
  * queries to the next. */
@@ -226,6 +228,7 @@ const char *op_name(OpKind k);
 Stream op_stream(OpKind k);
 /* Whether computing waits for what the operation reads before it begins: it computes, or tensor ranks go on with what computing made. */
 bool op_waits(OpKind k);
+bool op_copies(OpKind k); /* between the memories */
 WorkKind op_work_kind(OpKind k);
 int op_part(const Op *o); /* BURST_P_* */
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);

@@ -54,7 +54,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
-    case INDEX_UNIT: return o->op->embedding ? 0 : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+    case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
     default: return 0;
     }
 }
@@ -79,7 +79,7 @@ static bool names_no_layer(const Step *s, const StepOp *o)
 bool op_follows(const Step *s, const StepOp *o)
 {
     const int last = 2 * s->program->model.layers + 1;
-    if (names_no_layer(s, o))
+    if (names_no_layer(s, o) || (o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0))
         return false;
     return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;
 }

@@ -21,18 +21,23 @@
  */
 #include "step_verify.h"
 
+enum { STATES = 3 }; /* parameters, first and second moments */
+
 /* ---- operands ---- */
 
 static Stream stream_of(const Doing *d) { return op_stream(d->at->op->kind); }
+
+/* Whether the host itself computes. */
+static bool on_host(const Machine *m, OpKind k) { return k == OP_OPTIMIZER && m->step->host_optimizer && !m->step->device_update; }
 
 /* Computing waits for what lies on the host, and neither reads nor writes it; an optimizer that is there nothing else. */
 static void check_memory(Machine *m, const Doing *d, int value)
 {
     const OpKind k = d->at->op->kind;
     const bool host = m->step->values.at[value].host;
-    if (k == OP_OPTIMIZER && m->step->host_optimizer && !host)
+    if (on_host(m, k) && !host)
         reject(m, STEP_VALUES, "%s lies in the device's memory, and the host updates parameters", name_of(m, value));
-    else if (host && op_stream(k) != STREAM_COPIES && k != OP_WAIT && !(k == OP_OPTIMIZER && m->step->host_optimizer))
+    else if (host && !op_copies(k) && k != OP_WAIT && !on_host(m, k))
         reject(m, STEP_VALUES, "%s lies in the host's memory", name_of(m, value));
 }
 
@@ -81,7 +86,7 @@ static void check_own(Machine *m, const Doing *d, Place p, int n)
     for (int i = 0; i < d->reads + n; i++) {
         const Place x = i < d->reads ? d->read[i] : d->write[i - d->reads];
         const bool same = i == n && x.item->offset == p.item->offset && x.item->bytes == p.item->bytes;
-        if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) && !(same && in_place(m, d->at->op->kind)))
+        if (overlap(x.item->offset, x.item->offset + x.item->bytes, p.item->offset, end) && !(same && (in_place(m, d->at->op->kind) || d->at->op->kind == OP_OPTIMIZER)))
             reject(m, STEP_VALUES, "it writes %s[%d] where it %s %s[%d]", name_of(m, p.value), p.index, i < d->reads ? "reads" : "writes",
                    name_of(m, x.value), x.index);
     }
@@ -291,7 +296,8 @@ static void run_reduce(Machine *m, Doing *d)
 static void run_copy(Machine *m, Doing *d)
 {
     find_writes(m, d);
-    const bool to_host = d->at->op->kind == OP_STAGE || d->at->op->kind == OP_DOWNLOAD;
+    const OpKind k = d->at->op->kind;
+    const bool to_host = k == OP_STAGE || k == OP_DOWNLOAD || k == OP_WRITE_BACK;
     if (!m->failed && (d->writes != 1 || m->step->values.at[d->data[0].value].host == to_host || m->step->values.at[d->write[0].value].host != to_host))
         reject(m, STEP_VALUES, to_host ? "it does not copy from the device to the host" : "it does not copy from the host to the device");
     use_stream(m, d, d->data[0].number, d->at->op->adds[0]);
@@ -372,13 +378,37 @@ static void fill_state(Machine *m, int unit, bool after)
     }
 }
 
+/* Of what came to the device of the unit's parameters and moments, in their order: these, updated, and the parameters rounded. */
+static void update_copies(Machine *m, Doing *d)
+{
+    const int unit = d->at->unit;
+    int n = 0;
+    for (int v = 0; v < m->step->values.n && !m->failed; v++) {
+        if (m->step->values.at[v].kind != VALUE_STATE)
+            continue;
+        n++;
+        if (n >= d->datas || d->data[n].number != state_number(v, unit, false) || n >= d->writes || d->write[n].value != d->data[n].value || d->write[n].index != unit)
+            reject(m, STEP_UNITS, "the copy of %s[%d] is not there to be updated", name_of(m, v), unit);
+        else
+            store(m, record_of(m, &d->write[n], state_number(v, unit, true), d->at->op->adds[n]));
+    }
+    if (!m->failed && (n != STATES || d->writes != n + 1 || d->write[0].value != step_value(m->step, step_param(m->step)) || d->write[0].index != unit))
+        reject(m, STEP_UNITS, "it does not round the parameters of unit %d", unit);
+    else if (!m->failed)
+        store(m, record_of(m, &d->write[0], state_number(d->write[0].value, unit, true), d->at->op->adds[0]));
+}
+
 static void run_optimizer(Machine *m, Doing *d)
 {
     const int unit = d->at->unit, param = step_value(m->step, step_param(m->step));
     if (m->sequence < m->sequences - 1)
         reject(m, STEP_UNITS, "sequences follow, and their gradients are missing");
-    if (d->datas != 1 || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
+    if (d->datas != 1 + (m->step->device_update ? STATES : 0) || d->data[0].index != unit || d->data[0].number != shard_number(m, unit, true, step_replicates(m->step)))
         reject(m, STEP_UNITS, "the gradients of unit %d are not all in its shard, each once", unit);
+    if (m->step->device_update) {
+        update_copies(m, d);
+        return;
+    }
     check_state(m, unit, false);
     fill_state(m, unit, true);
     for (int i = 0; i < d->writes && !m->failed; i++)
@@ -387,9 +417,11 @@ static void run_optimizer(Machine *m, Doing *d)
 
 /* ---- all of it ---- */
 
-/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's. */
+/* The embedding's gradients need no weights, so that no visit's weights follow the last layer's; and no unit is before the first. */
 static bool is_skipped(const Machine *m, const StepOp *o)
 {
+    if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit == 0)
+        return true;
     return o->op->kind == OP_GATHER && !o->op->embedding && o->visit + o->op->write[0].next > 2 * m->layers + 1;
 }
 
@@ -431,7 +463,7 @@ static void run(Machine *m, int t)
         run_tensor_sum(m, &d);
         return;
     }
-    if (op_stream(k) == STREAM_COPIES && d.datas == 1) {
+    if (op_copies(k) && d.datas == 1) {
         run_copy(m, &d);
         return;
     }

@@ -63,8 +63,27 @@ cudaStream_t burst_gpu_copies(BurstGpu *g)
     return g->copies;
 }
 
+cudaStream_t burst_gpu_downloads(BurstGpu *g)
+{
+    return g->downloads;
+}
+
 int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes)
 {
     CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->copies));
+    return BURST_OK;
+}
+
+int burst_gpu_copy_back(BurstGpu *g, const void *from, void *to, size_t bytes)
+{
+    CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->downloads));
+    return BURST_OK;
+}
+
+int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w)
+{
+    char *begin = (char *)w->param[0], *end = (char *)(w->v[w->units - 1] + burst_unit(p, w->units - 1)->shard);
+    CUDA_TRY(g, cudaHostRegister(begin, (size_t)(end - begin), cudaHostRegisterDefault));
+    g->pinned = begin;
     return BURST_OK;
 }

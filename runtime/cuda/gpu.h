@@ -29,8 +29,8 @@ static_assert(WORKSPACE_BYTES % 256 == 0, "as cudaMalloc aligns");
 typedef struct Watch Watch;     /* watch.cu */
 typedef struct Product Product; /* a planned matrix product: product.cu */
 
-/* Lanes of marks in the streams of copies and of tensor ranks, of which nothing is recorded. */
-static constexpr int LANE_COPIES = -1, LANE_TENSOR = -2;
+/* Lanes of marks in the streams of copies, of downloads and of tensor ranks, of which nothing is recorded. */
+static constexpr int LANE_COPIES = -1, LANE_TENSOR = -2, LANE_DOWNLOADS = -3;
 
 /* Steps of opening whose device memory is measured. */
 enum { TAKEN_CONTEXT, TAKEN_NCCL, TAKEN_PLAN, TAKEN_OWN, TAKEN_LINKS, GPU_TAKEN };
@@ -64,8 +64,9 @@ struct BurstGpu {
     int rank, world, channels, device;
     bool may_share, twice; /* ranks may have the same device; another one of the same NCCL_HOSTID has this rank's */
     uint64_t host;         /* of NCCL_HOSTID, as it was at the start */
-    cudaStream_t compute, weights, copies, tensor, *channel;
+    cudaStream_t compute, weights, copies, downloads, tensor, *channel;
     void *staged;          /* pinned memory of the host that values are staged to */
+    void *pinned;          /* the host's parameters and moments, where units of them are fetched */
     ncclComm_t *comm;  /* [channels]; NULL: nothing moves by it */
     Members group[GPU_GROUPS];
     uint8_t *met;      /* [channels + 2][world]: which directions have been used; transfer.cu */

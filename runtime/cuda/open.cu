@@ -15,6 +15,7 @@ static int make_streams(BurstGpu *g)
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->compute, cudaStreamNonBlocking, least));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->weights, cudaStreamNonBlocking, greatest));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->copies, cudaStreamNonBlocking, greatest));
+    CUDA_TRY(g, cudaStreamCreateWithPriority(&g->downloads, cudaStreamNonBlocking, greatest));
     CUDA_TRY(g, cudaStreamCreateWithPriority(&g->tensor, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < g->channels; i++)
         CUDA_TRY(g, cudaStreamCreateWithPriority(&g->channel[i], cudaStreamNonBlocking, greatest));
@@ -192,7 +193,10 @@ static void release_device(BurstGpu *g)
         cudaStreamDestroy(g->channel[i]);
     cudaStreamDestroy(g->compute);
     cudaStreamDestroy(g->weights);
+    if (g->pinned)
+        cudaHostUnregister(g->pinned);
     cudaStreamDestroy(g->copies);
+    cudaStreamDestroy(g->downloads);
     cudaStreamDestroy(g->tensor);
     cudaFree(g->memory);
     cudaFree(g->workspace);

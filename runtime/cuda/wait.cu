@@ -47,8 +47,8 @@ int gpu_aligned(BurstGpu *g, const char *kernel, int64_t width, uintptr_t addres
 /* The n-th stream and its name; false behind the last. */
 static bool nth_stream(BurstGpu *g, int n, cudaStream_t *stream, char *name, size_t size)
 {
-    static const char *const names[] = {"compute", "weights", "copies", "tensor ranks"};
-    const cudaStream_t streams[] = {g->compute, g->weights, g->copies, g->tensor};
+    static const char *const names[] = {"compute", "weights", "copies", "downloads", "tensor ranks"};
+    const cudaStream_t streams[] = {g->compute, g->weights, g->copies, g->downloads, g->tensor};
     const int named = sizeof streams / sizeof *streams;
     if (n >= g->channels + named)
         return false;

@@ -35,7 +35,7 @@ int gpu_lane(const BurstGpu *g, cudaStream_t stream)
     for (int i = 0; i < g->channels; i++)
         if (stream == g->channel[i])
             return BURST_LANE_CHANNEL + i;
-    return stream == g->weights ? BURST_LANE_WEIGHTS : stream == g->copies ? LANE_COPIES : stream == g->tensor ? LANE_TENSOR : BURST_LANE_COMPUTE;
+    return stream == g->weights ? BURST_LANE_WEIGHTS : stream == g->copies ? LANE_COPIES : stream == g->tensor ? LANE_TENSOR : stream == g->downloads ? LANE_DOWNLOADS : BURST_LANE_COMPUTE;
 }
 
 static cudaStream_t stream_of(const BurstGpu *g, int lane)

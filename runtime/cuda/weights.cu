@@ -7,7 +7,7 @@
 
 enum { KINDS = 4, THREADS = 256 }; /* param, grad, m, v */
 
-int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out)
+int burst_gpu_weights_tables(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out)
 {
     size_t units = (size_t)burst_unit_count(p);
     free(g->tables);
@@ -16,6 +16,12 @@ int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeigh
         return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the list of weights");
     *out = BurstGpuWeights{(int)units, table, table + units, table + 2 * units, table + 3 * units,
                            (BurstBf16 **)(table + KINDS * units), (BurstBf16 **)(table + (KINDS + 1) * units)};
+    return BURST_OK;
+}
+
+int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *out)
+{
+    BURST_TRY(burst_gpu_weights_tables(g, p, out));
     float **kind[] = {out->param, out->m, out->v};
     for (float **k : kind)
         for (int u = 0; u < out->units; u++)
@@ -38,6 +44,12 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(int64_t count, co
         y[j] = __float2bfloat16_rn(x[j]);
 }
 
+static int round_unit(BurstGpu *g, const BurstGpuWeights *w, int unit, int64_t shard)
+{
+    round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(shard, w->param[unit], w->bf16[unit]);
+    return gpu_launched(g, "rounding weights");
+}
+
 int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from, BurstGpuWeights *to)
 {
     float **host[] = {from->param, from->m, from->v}, **device[] = {to->param, to->m, to->v};
@@ -45,8 +57,7 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
         const int64_t shard = burst_unit(p, u)->shard;
         for (int k = 0; k < 3; k++)
             BURST_TRY(burst_gpu_upload(g, host[k][u], (size_t)shard * sizeof(float), device[k][u]));
-        round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(shard, to->param[u], to->bf16[u]);
-        BURST_TRY(gpu_launched(g, "rounding weights"));
+        BURST_TRY(round_unit(g, to, u, shard));
     }
     return BURST_OK;
 }
@@ -141,11 +152,11 @@ static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWei
 /* As the host's: p = p decay - rate m / (sqrt(v) root + eps), where rate and root carry the bias corrections. */
 typedef struct Update { float scale, keep1, take1, keep2, take2, rate, root, eps, decay; } Update;
 
-static Update update_of(const BurstTrain *t, double lr, int64_t step, double scale, bool decays)
+static Update update_of(const BurstAdamW *o, bool decays)
 {
-    return Update{(float)scale, (float)t->beta1, (float)(1 - t->beta1), (float)t->beta2, (float)(1 - t->beta2),
-                  (float)(lr / (1 - pow(t->beta1, (double)step))), (float)(1 / sqrt(1 - pow(t->beta2, (double)step))),
-                  (float)t->eps, (float)(decays ? 1 - lr * t->decay : 1)};
+    return Update{(float)o->grad_scale, (float)o->beta1, (float)(1 - o->beta1), (float)o->beta2, (float)(1 - o->beta2),
+                  (float)(o->lr / (1 - pow(o->beta1, (double)o->step))), (float)(1 / sqrt(1 - pow(o->beta2, (double)o->step))),
+                  (float)o->eps, (float)(decays ? 1 - o->lr * o->decay : 1)};
 }
 
 template <class G> struct Shard { float *param; G *grad; float *m, *v; BurstBf16 *bf16; };
@@ -203,22 +214,38 @@ template <class G> static int update_unit(BurstGpu *g, const BurstUnit *unit, co
     return BURST_OK;
 }
 
-/* The weights' stream adds the last gradients and gathers the rounded weights: this stands between. */
-int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm)
+/* The weights' stream adds the last gradients. */
+int burst_gpu_update_begin(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int64_t step, double *norm, BurstAdamW *o)
 {
+    const BurstTrain *t = &p->train;
     BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
     BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
     BURST_TRY(global_norm(g, p, w, norm));
     if (!isfinite(*norm))
         return burst_fail(g->ctx, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
-    const BurstTrain *t = &p->train;
-    const double lr = burst_learning_rate(p, step), scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
-    const Update which[2] = {update_of(t, lr, step + 1, scale, false), update_of(t, lr, step + 1, scale, true)};
-    for (int u = 0; u < w->units; u++) {
-        const BurstUnit *unit = burst_unit(p, u);
-        BURST_TRY(w->grad_bf16[u] ? update_unit(g, unit, which, Shard<BurstBf16>{w->param[u], w->grad_bf16[u], w->m[u], w->v[u], w->bf16[u]})
-                                  : update_unit(g, unit, which, Shard<float>{w->param[u], w->grad[u], w->m[u], w->v[u], w->bf16[u]}));
-    }
+    *o = BurstAdamW{};
+    o->lr = burst_learning_rate(p, step), o->beta1 = t->beta1, o->beta2 = t->beta2, o->eps = t->eps, o->decay = t->decay;
+    o->step = step + 1, o->grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1;
+    return BURST_OK;
+}
+
+int burst_gpu_update_unit(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, int unit, const BurstAdamW *o)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    if (!o)
+        return round_unit(g, w, unit, u->shard);
+    const Update which[2] = {update_of(o, false), update_of(o, true)};
+    return w->grad_bf16[unit] ? update_unit(g, u, which, Shard<BurstBf16>{w->param[unit], w->grad_bf16[unit], w->m[unit], w->v[unit], w->bf16[unit]})
+                              : update_unit(g, u, which, Shard<float>{w->param[unit], w->grad[unit], w->m[unit], w->v[unit], w->bf16[unit]});
+}
+
+/* The weights' stream gathers the rounded weights. */
+int burst_gpu_weights_update(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeights *w, int64_t step, double *norm)
+{
+    BurstAdamW o;
+    BURST_TRY(burst_gpu_update_begin(g, p, w, step, norm, &o));
+    for (int u = 0; u < w->units; u++)
+        BURST_TRY(burst_gpu_update_unit(g, p, w, u, &o));
     BURST_TRY(burst_gpu_mark(g, g->compute, &g->order));
     return burst_gpu_after(g, g->weights, &g->order);
 }

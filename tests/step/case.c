@@ -133,6 +133,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     c.staged_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
     c.fetch_chunks = !c.staged_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
     c.host_optimizer = i / 3 % 2;
+    c.device_update = c.host_optimizer && i % 2;
     c.overlap = p->tensor && draw(3);
     c.bf16_gradients = i / 6 % 2;
     return c;
@@ -188,7 +189,7 @@ void want_last(Case *c)
 static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 {
     Run r = {.flow = f, .tokens = c->n, .sequences = c->sequences, .token = c->token, .label = c->label, .label_weight = c->label_weight, .scale = c->scale,
-             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies, [STREAM_TENSOR] = copies}};
+             .param = c->param, .grad = c->grad, .late = {[STREAM_WEIGHTS] = weights, [STREAM_COPIES] = copies, [STREAM_DOWNLOADS] = copies, [STREAM_TENSOR] = copies}};
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
         memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));

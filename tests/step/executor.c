@@ -31,7 +31,7 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_BOUNDARY: return o->layer + next;
     case INDEX_VISIT: return o->visit + next;
     case INDEX_CHUNK: return o->chunk;
-    case INDEX_UNIT: return o->op->embedding ? 0 : next ? visited_unit(m, o->visit + next) : o->unit;
+    case INDEX_UNIT: return o->op->embedding ? 0 : o->block == BLOCK_OPTIMIZER ? o->unit + next : next ? visited_unit(m, o->visit + next) : o->unit;
     default: return 0;
     }
 }
@@ -168,6 +168,11 @@ static void optimizer(Machine *m, const Op *o)
         m->grad[unit][i] = m->x[0][i] / replicas(m);
     for (int64_t i = 0; o->write[0].value >= 0 && i < unit_of(m, unit)->elements && i < m->ny[0]; i++)
         m->y[0][i] = m->param[unit][i] + updated;
+    for (int k = 1; k < OP_WRITES && o->write[k].value >= 0; k++) { /* parameters and moments that came to the device */
+        m->lost |= k >= OP_READS || o->read[k].value < 0 || m->nx[k] != m->ny[k];
+        for (int64_t i = 0; i < m->ny[k] && !m->lost; i++)
+            m->y[k][i] = m->x[k][i] + updated;
+    }
 }
 
 /* Between the device's memory and the host's. */
@@ -178,16 +183,17 @@ static void copy(Machine *m)
         m->y[0][i] = m->x[0][i];
 }
 
-/* What a step finds: this rank's shards. */
+/* Moments are other numbers than the parameters. */
+static bool is_state(const Machine *m, int value) { return m->step->values.at[value].kind == VALUE_STATE; }
+static double moment(const Machine *m, int value) { return !is_state(m, value) || value == step_value(m->step, "param") ? 0 : value; }
+
+/* What a step finds: this rank's shards, and their moments. */
 static void fill_state(Machine *m)
 {
-    static const char *const names[] = {"param", "param_bf16", "param_copy"};
-    for (int v = 0; v < countof(names); v++) {
-        const int value = step_value(m->step, names[v]);
-        for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
+    for (int v = 0; v < m->step->values.n; v++)
+        for (int u = 0; (is_state(m, v) || m->step->values.at[v].kind == VALUE_ROUNDED) && u < m->m->layers + 2; u++)
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) = m->param[u][i];
-    }
+                *place(m, item_of(m, v, u), element_size(m, &m->step->values.at[v]), i) = m->param[u][i] + moment(m, v);
 }
 
 /* What the next step finds: this rank's shards, updated, as products read them. */
@@ -197,6 +203,10 @@ static void check_params(Machine *m)
     for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
         for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
             m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) != m->param[u][i] + updated;
+    for (int v = 0; v < m->step->values.n; v++)
+        for (int u = 0; is_state(m, v) && m->step->device_update && u < m->m->layers + 2; u++)
+            for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
+                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + moment(m, v) + updated;
 }
 
 /* The operand that is the unit's weights, or the sum of its gradients; moved to the operation's tensor. */
@@ -297,7 +307,8 @@ static void run_op(Machine *m, const Op *o)
     case OP_STAGE:
     case OP_FETCH:
     case OP_DOWNLOAD:
-    case OP_UPLOAD: copy(m); break;
+    case OP_UPLOAD:
+    case OP_WRITE_BACK: copy(m); break;
     default: m->lost = true;
     }
 }
@@ -330,6 +341,8 @@ static bool skipped(const Machine *m, const Op *o)
         if (v && v->host && v->index != INDEX_UNIT && (layer < v->saved_from || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
+    if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit == 0)
+        return true; /* no unit is before it */
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
 }
 
@@ -527,9 +540,9 @@ static void wait_for(Machine *m, Queue *q, Operand x)
 static Stream stream_of(const Op *o)
 {
     const bool weights = o->kind == OP_GATHER || o->kind == OP_REDUCE || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM;
-    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD || o->kind == OP_UPLOAD;
+    const bool copies = o->kind == OP_STAGE || o->kind == OP_FETCH || o->kind == OP_DOWNLOAD || o->kind == OP_UPLOAD, back = o->kind == OP_WRITE_BACK;
     const bool tensor = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER || o->kind == OP_TENSOR_GATHER_BACK || o->kind == OP_TENSOR_SCATTER_BACK;
-    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : tensor ? STREAM_TENSOR : STREAM_COMPUTE;
+    return weights ? STREAM_WEIGHTS : copies ? STREAM_COPIES : back ? STREAM_DOWNLOADS : tensor ? STREAM_TENSOR : STREAM_COMPUTE;
 }
 
 static void advance(Machine *m)

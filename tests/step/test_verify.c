@@ -292,7 +292,7 @@ static void other_visit(Case *c, Mutant *m, int t)
     const int visit = draw(2 * c->shape.layers + 3), head = c->shape.layers + 1, last = 2 * head;
     const OpKind k = m->op[t].op->kind;
     const int at = m->op[t].visit, unit = visit <= head ? visit : last - visit;
-    if (visit == at || (m->op[t].block == BLOCK_OPTIMIZER && k != OP_UPLOAD) || (k != OP_GATHER && unit != m->op[t].unit && (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))
+    if (visit == at || (m->op[t].block == BLOCK_OPTIMIZER && k != OP_UPLOAD && k != OP_WRITE_BACK) || (k != OP_GATHER && unit != m->op[t].unit && (unit < 1 || unit >= head || m->op[t].unit < 1 || m->op[t].unit >= head)))
         return;
     m->op[t].visit = visit;
     if (k != OP_GATHER && draw(2))
@@ -315,7 +315,7 @@ static void copy_op(Case *c, Mutant *m, int t)
     static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_layer, next_layer, other_value, other_visit};
     for (int i = 0; i < m->flow.ops; i++, t = (t + 1) % m->flow.ops) {
         const Op *o = m->op[t].op;
-        if (op_stream(o->kind) == STREAM_COPIES || (o->kind == OP_WAIT && c->step->values.at[o->read[0].value].host)) {
+        if (op_copies(o->kind) || (o->kind == OP_WAIT && c->step->values.at[o->read[0].value].host)) {
             how[draw(countof(how))](c, m, t);
             return;
         }
