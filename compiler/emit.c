@@ -190,9 +190,9 @@ static void emit_sizes(Emit *e)
         text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
     if (e->draft->choice.host_optimizer)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
-    if (e->draft->choice.device_update)
+    if (e->draft->choice.host_optimizer && e->draft->choice.device_update)
         add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
-    if (e->draft->choice.host_optimizer && !e->draft->choice.device_update && e->draft->choice.bf16_gradients)
+    else if (e->draft->choice.host_optimizer && e->draft->choice.bf16_gradients)
         add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
     if (exchanges(e))
         emit_shares(e);

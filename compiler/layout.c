@@ -261,7 +261,6 @@ static bool other_offload(const Program *p, Choice *c, int n)
     c->offload = NULL;
     c->staged_layers = 0;
     c->host_optimizer = n / ways;
-    c->device_update &= c->host_optimizer;
     return n < 2 * ways;
 }
 
@@ -319,6 +318,13 @@ static bool take_update(const Program *p, Choice *c, int n)
 {
     c->device_update = c->host_optimizer && (p->layout.update.is_auto ? n : p->layout.update.value);
     return true;
+}
+
+static bool other_update(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->device_update = n;
+    return c->host_optimizer && n < countof(update_names);
 }
 
 static const char *update_text(Arena *a, const Choice *c)
@@ -479,7 +485,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},
     {.name = "gradients", .count = count_gradients, .take = take_gradients, .text = gradients_text},
-    {.name = "update", .column = 6, .if_several = true, .count = count_updates, .take = take_update, .text = update_text},
+    {.name = "update", .column = 6, .if_several = true, .count = count_updates, .take = take_update, .other = other_update, .text = update_text},
     {.name = "ranges", .why_not = ranges_why_not, .text = ranges_text},
 };
 

@@ -49,7 +49,7 @@ typedef struct Choice {
     int staged_layers; /* of the first so many; 0: of all but the last */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
     bool host_optimizer; /* parameters and moments lie there too, and the host updates them, ... */
-    bool device_update;  /* ... or the device, to which a unit of them comes at a time */
+    bool device_update;  /* ... or, where they do, the device, to which a unit of them comes at a time */
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */

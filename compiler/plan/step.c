@@ -273,7 +273,7 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
     static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
     const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
-    text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
+    text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
 }
 
 static void print_op(const Step *s, const Op *o, Text *out)
@@ -376,7 +376,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->sequences = (int)(p->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
     s->host_optimizer = c->host_optimizer;
-    s->device_update = c->device_update;
+    s->device_update = c->host_optimizer && c->device_update;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_fetches = c->fetch_chunks;

@@ -30,6 +30,8 @@ CASES = [
     dict(layout="data 1; schedule ring; travel keys; token chunks 3, attention;", tokens="4Ki"),
     dict(layout="data 1; schedule ulysses; token chunks 3, attention;", tokens="4Ki"),
     dict(layout="data 1; schedule ulysses; token chunks 4, attention;", tokens="4Ki", device="h200"),
+    dict(layout="data 1; schedule ring; recompute full; offload activations, optimizer; update device;", device="h200"),
+    dict(layout="data 1; schedule ring; recompute full; offload optimizer; update host;"),
     dict(layout="data 1; schedule ring; travel keys; recompute full; offload activations; token chunks 3, attention; fetch chunks;", tokens="4Ki"),
     dict(layout="data 1; schedule ring; recompute full; loss tile 64;", device="h200"),
 ]
@@ -74,6 +76,9 @@ def with_choice(layout, choice):
     name = ("ffn chunks", name) if name == "token chunks" else (name,)  # they cut the feed-forward network too
     kept = [s for s in layout.strip("layout{} ").split(";") if s.strip() and not s.strip().startswith((*name, "ranges"))]  # ranges: decided anew
     kept += [] if "offload" in layout + choice else ["offload none"]
+    if "offload" in choice:  # where it updates goes with the optimizer, and is the host where the row does not say
+        kept = [s for s in kept if "update" not in s or "optimizer" in choice]
+        kept += ["update host"] if "optimizer" in choice and "update" not in layout else []
     return "layout {" + ";".join(kept) + f"; {choice}; }}"
 
 

@@ -26,7 +26,7 @@ ROWS = [  # of the layout: how often, values
     (0.9, "recompute", ["none", "ffn", "selective", "full", "tail(0.5)", "tail(0.3)", "save(o, lse)", "save(q, k, x_mid(1))"]),
     (0.7, "weights", [z + w for z in ("zero1", "zero2", "zero3", "zero3_no_sync") for w in ("", "", " within node", " within 1", " within 2")]),
     (0.4, "offload", ["activations", "optimizer", "activations, optimizer", "activations(x, o)", "activations(o, lse)", "none"]),
-    (0.3, "head chunks", [1, 2, 3, 4]), (0.1, "placement", ["lane, data", "data", "data, context", "node, lane"])]
+    (0.1, "update", ["host", "device"]), (0.3, "head chunks", [1, 2, 3, 4]), (0.1, "placement", ["lane, data", "data", "data, context", "node, lane"])]
 CHUNKS = [("ffn chunks", [2, 3]), ("token chunks", [f"{n}{more}" for n in (2, 3, 5, 8) for more in ("", ", attention")])]
 STEPS, NEAR, ROUNDED = 3, 1e-5, 1e-3  # relative, losses; with bf16 gradients
 NORMS, ROUNDED_NORMS = 1e-4, 1e-2

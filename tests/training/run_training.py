@@ -63,6 +63,7 @@ class Layout(typing.NamedTuple):
     overlap: str = ""
     fetch: str = ""
     loss: str = ""
+    update: str = "host"  # of an optimizer in the host's memory
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -76,6 +77,7 @@ class Layout(typing.NamedTuple):
         text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
         text += f"_overlap{self.overlap}" if self.overlap else ""
         text += f"_fetch{self.fetch}" if self.fetch else ""
+        text += "_device" if self.update == "device" else ""
         text += self.gradients + self.loss
         return re.sub(r"[(), ]+", "", text)
 
@@ -96,6 +98,7 @@ class Layout(typing.NamedTuple):
         more += f" shares {self.shares};" if self.shares else ""
         more += f" placement {self.placement};" if self.placement else ""
         more += f" offload {self.offload};" if self.offload else ""
+        more += f" update {self.update};" if "optimizer" in self.offload else ""
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
         more += f" token chunks {self.token_chunks}{', attention' if self.queries else ''};" if self.token_chunks > 1 else ""
         more += f" gradients {self.gradients};" if self.gradients else ""
@@ -191,7 +194,7 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", nodes=2, lanes=4, tensor=4, weights="zero1 within 4", chunks=3, recompute="selective"), Shape(kv_heads=1)),
     (Layout("ring", "keys", "contiguous", lanes=4, tensor=2, recompute="tail(0.5)"), Shape(masks=("document", "causal"))),
     (Layout("burst", "keys", "zigzag", 2, 2, 4, "tail(0.9)", "zero2", tensor=4), Shape(part=NORM, sinks=True)),
-    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, chunks=3, offload="activations, optimizer"), Shape(part=NORM, masks=("document", "causal", "full"))),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, chunks=3, offload="activations, optimizer", update="device"), Shape(part=NORM, masks=("document", "causal", "full"))),
     (Layout("ring", "queries", "striped", 2, 2, 4, "selective", "zero1", 3, tensor=4, offload="activations(o, lse, x)"), Shape(sinks=True)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full", head_chunks=2), Shape(kv_heads=4, part=BIAS, masks=("document", "causal"))),
     (Layout("ulysses", "keys", "contiguous", 2, 2, 4, "selective", "zero2", 3, tensor=2, offload="activations", head_chunks=2), Shape(kv_heads=4, sinks=True)),
@@ -223,7 +226,7 @@ GRADIENTS = [
     (ONE._replace(token_chunks=8, queries=True, offload="activations"), Shape(part=NORM, tied="yes")),
     (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True),
      Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
-    (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries=True, offload="optimizer"), Shape(sinks=True)),
+    (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries=True, offload="optimizer", update="device"), Shape(sinks=True)),
     (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True, offload="activations", fetch="chunks"),
      Shape(part=NORM, masks=("document", "window(17)"), tied="yes")),
 ]
@@ -246,7 +249,7 @@ ROUNDED = [(ONE, "no"), (ONE._replace(recompute="full", chunks=3), "yes"), (Layo
            (Layout("ring", "keys", "zigzag", lanes=4, tensor=2), "yes"), (Layout("ring", "queries", "contiguous", 2, 2, 4, "full", "zero2", tensor=4), "no"),
            (Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"), "yes"),
            (Layout("ulysses", "keys", "striped", lanes=4, weights="zero1 within 1"), "no"), (ONE._replace(offload="optimizer"), "yes"),
-           (Layout("burst", "keys", "zigzag", nodes=2, lanes=4, tensor=2, weights="zero2 within node", offload="activations, optimizer"), "no")]
+           (Layout("burst", "keys", "zigzag", nodes=2, lanes=4, tensor=2, weights="zero2 within node", offload="activations, optimizer", update="device"), "no")]
 ROUNDED_LOSS = 1e-3  # relative, bf16 gradients against fp32's in the first steps
 TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, "full", tensor=2),
@@ -549,10 +552,11 @@ class Training:
                 print(f"{plain.name()}: {NEAR_STEPS} losses and norms are the same bits with {some} by chunks", flush=True)
 
     def optimizer(self):
-        """Updated in the host's memory: the same losses and norms, of one sequence a step and of several, tied and untied."""
+        """Kept in the host's memory, updated there or on the device: the same losses and norms, of one sequence a step and of several, tied and untied."""
         for layout, tied in [(ONE, "no"), (ONE._replace(recompute="full"), "yes")] + list(zip(UPDATED, ("yes", "no", "yes", "no", "yes"))):
             shape = DEEP._replace(tied=tied)
-            runs = [self.train(self.program(layout._replace(offload=o), NEAR_STEPS, shape)) for o in ("none", "optimizer", "activations, optimizer")]
+            where = (("none", "host"), ("optimizer", "host"), ("activations, optimizer", "device"))
+            runs = [self.train(self.program(layout._replace(offload=o, update=u), NEAR_STEPS, shape)) for o, u in where]
             rows = [[(run[s]["loss"], run[s]["norm"]) for s in sorted(run)] for run in runs]
             require(len(set(rows[0])) == NEAR_STEPS, f"{layout}: {len(rows[0])} lines of metrics")
             require(rows[1] == rows[0] and rows[2] == rows[0], f"{layout}: losses or norms depend on where the optimizer is\n{rows}")
