@@ -65,7 +65,7 @@ static void emit_zero(Printer *p, const Op *o)
 static void emit_update(Printer *p, const Op *o)
 {
     if (p->step->device_update) {
-        emit_line(p->emit, "BURST_TRY(burst_op_uploaded(e, &s->copies));");
+        emit_line(p->emit, "BURST_TRY(burst_op_unit_fetched(e, &s->copies));");
         const char *item[] = {"c", "&burst_plan", "&s->fetched", "plan_unit_at(visit)", "s->adamw", place_text(p, o, o->write[0])};
         emit_list(p->emit, "BURST_TRY(burst_op_adamw_fetched(e, ", item, countof(item), "));");
         return;

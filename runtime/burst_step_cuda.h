@@ -385,6 +385,14 @@ static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
     return burst_gpu_after(e, burst_gpu_compute(e), &c->back.here);
 }
 
+/* Computing goes on, with the update, when the unit's parameters and moments are there. */
+static inline int burst_op_unit_fetched(BurstExec *e, BurstCopies *c)
+{
+    BURST_TRY(burst_op_part(e, BURST_P_IDLE));
+    BURST_TRY(burst_gpu_after(e, burst_gpu_compute(e), &c->up.here));
+    return burst_op_part(e, BURST_P_OPTIMIZER);
+}
+
 /* Gradients lie on the device: their norm, and what AdamW needs of this step. Waits for the norm. */
 static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
 {

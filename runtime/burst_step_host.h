@@ -450,6 +450,13 @@ static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
     return BURST_OK;
 }
 
+/* The unit's parameters and moments are there. */
+static inline int burst_op_unit_fetched(BurstExec *e, BurstCopies *c)
+{
+    (void)e, (void)c;
+    return BURST_OK;
+}
+
 /* Gradients lie beside what is computed with: their norm, and what AdamW needs of this step. */
 static inline int burst_op_norm_fetched(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstShards *w, int64_t step, double *norm, BurstAdamW *o)
 {

@@ -83,7 +83,12 @@ int burst_gpu_copy_back(BurstGpu *g, const void *from, void *to, size_t bytes)
 int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w)
 {
     char *begin = (char *)w->param[0], *end = (char *)(w->v[w->units - 1] + burst_unit(p, w->units - 1)->shard);
-    CUDA_TRY(g, cudaHostRegister(begin, (size_t)(end - begin), cudaHostRegisterDefault));
+    const cudaError_t e = cudaHostRegister(begin, (size_t)(end - begin), cudaHostRegisterDefault);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return burst_fail(g->ctx, BURST_E_MEMORY, "%.2f GiB of parameters and moments cannot be pinned in the host's memory: %s; `update host` needs no "
+                          "more than gradients pinned", (double)(end - begin) / GIB, cudaGetErrorString(e));
+    }
     g->pinned = begin;
     return BURST_OK;
 }
