@@ -378,6 +378,12 @@ static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, 
     return burst_gpu_mark(e, burst_gpu_downloads(e), &c->back.here);
 }
 
+/* Waits until all units are back: checkpoints read them there, and the step has ended. */
+static inline int burst_op_all_back(BurstExec *e)
+{
+    return burst_gpu_sync(e);
+}
+
 /* Computing and gathers go on when the last unit is back, so that it was updated. */
 static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
 {

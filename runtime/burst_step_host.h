@@ -443,6 +443,12 @@ static inline int burst_op_write_back(BurstExec *e, int unit, const void *from, 
     return burst_copy_now(e, from, to, bytes, &c->down_bytes);
 }
 
+static inline int burst_op_all_back(BurstExec *e)
+{
+    (void)e;
+    return BURST_OK;
+}
+
 /* The last unit is back. */
 static inline int burst_op_written_back(BurstExec *e, BurstCopies *c)
 {

@@ -209,9 +209,7 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
     (void)c, (void)state, (void)w;
-#ifdef PLAN_DEVICE_UPDATE
-    return burst_gpu_sync(((PlanState *)state)->exec); /* the last unit is back */
-#elif defined PLAN_HOST_OPTIMIZER
+#ifdef PLAN_HOST_OPTIMIZER
     return BURST_OK; /* it is where they are */
 #else
     PlanState *s = (PlanState *)state;

@@ -123,6 +123,9 @@ static inline int plan_update_units(BurstCtx *c, PlanState *s)
     for (int unit = 0; unit <= PLAN_HEAD; unit++)
         BURST_TRY(plan_step_optimizer(c, s, unit));
     BURST_TRY(plan_step_done(c, s));
+#ifdef PLAN_DEVICE_UPDATE
+    BURST_TRY(burst_op_all_back(s->exec));
+#endif
     return plan_check_units(c, s);
 }
 
