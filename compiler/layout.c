@@ -468,7 +468,7 @@ const Dimension dimensions[DIMENSIONS] = {
      .other = ffn_chunks_other, .fits_each = ffn_chunks_open, .text = ffn_chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .other_way = saving_other_way, .count = saving_count, .take = saving_take,
      .other = saving_other, .fits_each = always, .why_not = saving_why_not, .text = saving_choice_text, .frees = saving_frees},
-    {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .count = count_offloads,
+    {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .takes_host = true, .count = count_offloads,
      .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,
      .frees = offload_frees},
     {.name = "head chunks", .column = 11, .if_several = true, .by_need = true, .count = head_chunks_count, .take = head_chunks_take,

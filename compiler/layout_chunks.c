@@ -77,8 +77,7 @@ static const char *queries_why_not(const Program *p, const Choice *c)
            "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
            p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :
            c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `attention`" :
-           choice_keeps_tail(c) ? "`recompute tail` attends a rank's first queries again, and `token chunks` with `attention` some at a time; use "
-           "`recompute selective`, or leave `attention` out" : NULL;
+           saving_why_no_chunks(c, false);
 }
 
 const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c)

@@ -39,8 +39,8 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->head_chunks < 2)
         return NULL;
-    if (choice_keeps_tail(c))
-        return "`recompute tail` is not planned yet with chunks of heads; use `recompute selective`, or `head chunks 1`";
+    if (saving_why_no_chunks(c, true))
+        return saving_why_no_chunks(c, true);
     return c->head_chunks * choice_heads(c) <= p->model.heads ? NULL
            : arena_printf(a, "%d ranks share the %d heads of each of %d chunks; use at most %d chunks of heads", choice_heads(c),
                           p->model.heads / c->head_chunks, c->head_chunks, p->model.heads / choice_heads(c));

@@ -93,6 +93,7 @@ typedef struct Dimension {
     int column;        /* that column's width; 0: none */
     bool if_several;   /* a column only where several values are tried */
     bool by_need;      /* of its values the first that fits into memory, else all are tried */
+    bool takes_host;   /* what its values spare the device, the host holds */
     bool need_first;   /* and what fits with it alone, before the other rows of that kind, is another candidate */
     /* Of a row by need: the number of the first value of another way to need less, whose first that fits is another candidate; values before
      * it are one way, those from it on the other. 0, or NULL: there is one way. */
@@ -133,7 +134,10 @@ const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
 bool sizes_equal(const Choice *x, const Choice *y);
 
-/* ---- saving.c: the row `recompute`, its functions as in Dimension ---- */
+/* ---- saving.c: the row of what layers save, its functions as in Dimension ---- */
+const char *saving_why_no_chunks(const Choice *c, bool heads); /* why attention can't go through chunks of queries, or of heads; NULL: it can */
+const char *saving_fewer(void);                                /* advice: "save fewer values with ..." */
+const char *saving_again_text(Arena *a, const char *block);    /* a row of costs: what the block computes again */
 Saving saving_of(const Choice *c);
 int saving_other_way(const Program *p);
 int saving_count(const Program *p);

@@ -142,6 +142,24 @@ bool saving_take(const Program *p, Choice *c, int n)
     return tail < 0 || !tail_why_not(p, c);
 }
 
+const char *saving_why_no_chunks(const Choice *c, bool heads)
+{
+    return !choice_keeps_tail(c) ? NULL :
+           heads ? "`recompute tail` is not planned yet with chunks of heads; use `recompute selective`, or `head chunks 1`" :
+           "`recompute tail` attends a rank's first queries again, and `token chunks` with `attention` some at a time; use `recompute selective`, "
+           "or leave `attention` out";
+}
+
+const char *saving_fewer(void)
+{
+    return "save fewer values with `recompute`";
+}
+
+const char *saving_again_text(Arena *a, const char *block)
+{
+    return arena_printf(a, "rest of %s, recomputed", block);
+}
+
 const char *saving_why_not(Arena *a, const Program *p, const Choice *c)
 {
     (void)a;

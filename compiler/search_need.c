@@ -45,16 +45,22 @@ static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
     return x;
 }
 
-/* Values of a row that is decided by need take less and less memory of a device: the first that fits it, else the last. */
+/* On the device and the host; where what the row spares the one, the other holds, on the device. */
+static bool has_room(const Candidate *x, int row)
+{
+    return x->fits_device && (dimensions[row].takes_host || !x->too_large);
+}
+
+/* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
 static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
 {
     Candidate found = try_value(s, from, row, w.last);
-    while (w.first < w.last && found.fits_device && !found.too_slow) {
+    while (w.first < w.last && has_room(&found, row) && !found.too_slow) {
         const int n = (w.first + w.last) / 2;
         const Candidate x = try_value(s, from, row, n);
         if (x.too_slow)
             return x;
-        if (!x.fits_device)
+        if (!has_room(&x, row))
             w.first = n + 1;
         else
             w.last = n, found = x;

@@ -143,7 +143,7 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
     diag_note(d, c->span, "the memory of a host");
     if (t->program->layout.offload.is_auto)
         diag_note(d, (Span){0}, "with nothing offloaded a rank needs more than a %s has", cluster_least_memory(c)->name);
-    diag_note(d, (Span){0}, "%s a rank would fit; offload less (`layers N` stages those of the first N layers), or save fewer values with `recompute`", bytes_text(a, room > 0 ? room : 0, 2));
+    diag_note(d, (Span){0}, "%s a rank would fit; offload less (`layers N` stages those of the first N layers), or %s", bytes_text(a, room > 0 ? room : 0, 2), saving_fewer());
     return false;
 }
 
