@@ -194,7 +194,7 @@ static double copy_seconds(const Streams *s, double bytes)
     const Cluster *c = s->model->cluster;
     const Step *step = s->model->step;
     const double alone = bytes / cluster_pcie(c);
-    if (!step->device_update || s->at->block != BLOCK_OPTIMIZER || c->target->copies_at_wait)
+    if (step->optimizer != OPTIMIZER_FETCHED || s->at->block != BLOCK_OPTIMIZER || c->target->copies_at_wait)
         return alone;
     const bool beside = s->at->op->kind == OP_WRITE_BACK && s->at->unit < step_units(step) - 1;
     return beside ? 0 : fmax(alone, 2 * bytes / cluster_host_rate(c));

@@ -117,7 +117,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
 {
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
-    const bool host = s->host_optimizer && !s->device_update;
+    const bool host = s->optimizer == OPTIMIZER_ON_HOST;
     const double rounded = o->write[0].value < 0 ? 0 : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
     const double bytes = 6 * state + (3 - host) * grad + rounded;
     return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};

@@ -188,11 +188,11 @@ static void emit_sizes(Emit *e)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
     if (device(e) && e->draft->program->train.deterministic)
         text_add(e->out, "#define PLAN_DETERMINISTIC 1 /* dQ is added up in the same order on every run */\n");
-    if (e->draft->choice.host_optimizer)
+    if (e->draft->choice.optimizer)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
-    if (e->draft->choice.host_optimizer && e->draft->choice.device_update)
+    if (e->draft->choice.optimizer == OPTIMIZER_FETCHED)
         add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
-    else if (e->draft->choice.host_optimizer && e->draft->choice.bf16_gradients)
+    else if (e->draft->choice.optimizer && e->draft->choice.bf16_gradients)
         add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
     if (exchanges(e))
         emit_shares(e);
@@ -447,7 +447,7 @@ static void add_plan_values(Emit *e)
     add_field(e, "nic_bandwidth", "%.10g", cluster_slowest_nic(&p->cluster));
     add_field(e, "on_gpu", device(e) ? "true" : "false");
     add_field(e, "arena_bytes", "%zu", e->draft->memory.host);
-    const bool mirror = device(e) && !e->draft->choice.host_optimizer; /* all of it */
+    const bool mirror = device(e) && !e->draft->choice.optimizer; /* all of it */
     add_field(e, "places_gradients", mirror ? "false" : "true");
 }
 

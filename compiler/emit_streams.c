@@ -64,7 +64,7 @@ static void emit_zero(Printer *p, const Op *o)
 /* The host's update of a unit in its memory, and the parameters that come of it; or the device's of what came of it. */
 static void emit_update(Printer *p, const Op *o)
 {
-    if (p->step->device_update) {
+    if (p->step->optimizer == OPTIMIZER_FETCHED) {
         emit_line(p->emit, "BURST_TRY(burst_op_unit_fetched(e, &s->copies));");
         const char *item[] = {"c", "&burst_plan", "&s->fetched", "plan_unit_at(visit)", "s->adamw", place_text(p, o, o->write[0])};
         emit_list(p->emit, "BURST_TRY(burst_op_adamw_fetched(e, ", item, countof(item), "));");

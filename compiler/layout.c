@@ -249,7 +249,7 @@ static bool take_offload(const Program *p, Choice *c, int n)
     c->staged = !offload_open(p) ? (int)p->layout.offload.value : n < most ? n : most;
     c->offload = p->layout.offloaded;
     c->staged_layers = (int)p->layout.staged_layers.value;
-    c->host_optimizer = offload_open(p) ? n > most : p->layout.host_optimizer;
+    c->optimizer = (offload_open(p) ? n > most : p->layout.host_optimizer) ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
     return true;
 }
 
@@ -260,7 +260,7 @@ static bool other_offload(const Program *p, Choice *c, int n)
     c->staged = n % ways ? MOST_STAGED : 0;
     c->offload = NULL;
     c->staged_layers = 0;
-    c->host_optimizer = n / ways;
+    c->optimizer = n / ways == 0 ? OPTIMIZER_ON_DEVICE : c->optimizer ? c->optimizer : OPTIMIZER_ON_HOST;
     return n < 2 * ways;
 }
 
@@ -277,7 +277,7 @@ static const char *staged_text(Arena *a, const Choice *c)
 static const char *offload_text(Arena *a, const Choice *c)
 {
     const char *staged = staged_text(a, c);
-    return !c->host_optimizer ? staged : staged ? arena_printf(a, "%s, optimizer", staged) : "optimizer";
+    return !c->optimizer ? staged : staged ? arena_printf(a, "%s, optimizer", staged) : "optimizer";
 }
 
 /* Values by their names, where it is decided what layers save. */
@@ -302,7 +302,7 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
 static const char *offload_frees(const Choice *c)
 {
     const bool staged = c->staged || c->offload;
-    return c->host_optimizer ? (staged ? NULL : "`offload activations, optimizer` keeps what layers save in the host's memory too") :
+    return c->optimizer ? (staged ? NULL : "`offload activations, optimizer` keeps what layers save in the host's memory too") :
            staged ? "`offload activations, optimizer` keeps parameters and moments in the host's memory too" :
            "`offload activations` keeps what layers save in the host's memory, `offload optimizer` parameters and moments";
 }
@@ -314,23 +314,26 @@ static int count_updates(const Program *p)
     return p->layout.host_optimizer && p->layout.update.is_auto ? countof(update_names) : 1;
 }
 
-static bool take_update(const Program *p, Choice *c, int n)
-{
-    c->device_update = c->host_optimizer && (p->layout.update.is_auto ? n : p->layout.update.value);
-    return true;
-}
-
+/* Of update_names; false: nothing lies there, or there is no such name. */
 static bool other_update(const Program *p, Choice *c, int n)
 {
     (void)p;
-    c->device_update = n;
-    return c->host_optimizer && n < countof(update_names);
+    if (c->optimizer == OPTIMIZER_ON_DEVICE || n >= countof(update_names))
+        return false;
+    c->optimizer = n ? OPTIMIZER_FETCHED : OPTIMIZER_ON_HOST;
+    return true;
+}
+
+static bool take_update(const Program *p, Choice *c, int n)
+{
+    other_update(p, c, p->layout.update.is_auto ? n : (int)p->layout.update.value);
+    return true;
 }
 
 static const char *update_text(Arena *a, const Choice *c)
 {
     (void)a;
-    return c->host_optimizer ? update_names[c->device_update] : NULL;
+    return c->optimizer ? update_names[c->optimizer == OPTIMIZER_FETCHED] : NULL;
 }
 
 /* ---- weights ---- */

@@ -195,7 +195,7 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     m->flow = f;
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
-    m->host += device ? mirror_bytes(&units, f->step->host_optimizer) : (size_t)(f->packed + f->host);
+    m->host += device ? mirror_bytes(&units, f->step->optimizer) : (size_t)(f->packed + f->host);
     m->staged = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror has the state */
 }
 
@@ -203,7 +203,7 @@ PackRoom memory_room(const Draft *t)
 {
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
-    const double device = (double)m->total + (double)m->beside, host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.host_optimizer);
+    const double device = (double)m->total + (double)m->beside, host = (double)m->host + (double)mirror_bytes(&t->units, t->choice.optimizer);
     return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
                       t->program->target->device_memory ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host) : 0};
 }

@@ -44,7 +44,7 @@ static void print_space(Arena *a, const Space *s, const Memory *m, Text *out)
     if (s->flow)
         print_size(a, (double)s->flow->packed, arena_printf(a, "arena of the step's values; live bytes peak at %s", size(a, (double)s->flow->live_peak)), out);
     rest -= s->flow ? (size_t)s->flow->packed : 0;
-    const bool optimizer = m->flow->step->host_optimizer;
+    const bool optimizer = m->flow->step->optimizer;
     if (s->staged)
         print_size(a, (double)s->staged, arena_printf(a, "arena of what %s; live bytes peak at %s", optimizer ? "is offloaded" : "layers stage",
                                                       size(a, (double)(m->flow->host_peak - (s->rows ? m->flow->host_state : 0)))), out);

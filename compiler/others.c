@@ -58,9 +58,10 @@ int others_of(Arena *a, const Draft *d, Other **out)
         Choice c = d->choice;
         c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
         const char *now = setting_text(a, row, &c);
-        for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &c, n); n++)
-            if (strcmp(setting_text(a, row, &c), now) != 0) {
-                const Other o = other_of(a, whole, d, &c, row);
+        Choice x = c;
+        for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &x, n); n++, x = c)
+            if (strcmp(setting_text(a, row, &x), now) != 0) {
+                const Other o = other_of(a, whole, d, &x, row);
                 *vec_push(a, &all) = o;
             }
     }

@@ -12,6 +12,8 @@
 
 /* ---- one point of the search: every setting decided ---- */
 enum { SAVING_LEVELS = 64, TAIL_LEVELS = 32 };
+/* Where parameters and moments lie, and what updates them: the device; the host, its cores; the host, but the device, a unit at a time. */
+typedef enum OptimizerPlace { OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED } OptimizerPlace;
 /* How the layers of one mask attend, where they do not all attend alike. mask: its text. */
 typedef struct MaskChoice {
     const char *mask;
@@ -48,8 +50,7 @@ typedef struct Choice {
     const char *offload; /* ... or these; NULL: none */
     int staged_layers; /* of the first so many; 0: of all but the last */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
-    bool host_optimizer; /* parameters and moments lie there too, and the host updates them, ... */
-    bool device_update;  /* ... or, where they do, the device, to which a unit of them comes at a time */
+    OptimizerPlace optimizer;
     bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */

@@ -125,7 +125,7 @@ static const char *tail_why_not(const Program *p, const Choice *c)
         return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
                "use a ring, or `recompute selective`";
     if (phase_moves(forward, T_Q) || phase_moves(forward, T_O))
-        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use one "
+        return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use a schedule "
                "that passes KV alone, such as ring, or `recompute selective`";
     return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
 }

@@ -99,7 +99,7 @@ static Flow *flow_of(Arena *a, const Room *r)
 {
     Step *step = NEW(a, Step);
     Flow *f = NEW(a, Flow);
-    step->host_optimizer = r->choice.host_optimizer;
+    step->optimizer = r->choice.optimizer;
     *f = (Flow){.step = step, .unpacked = r->unpacked, .packed = r->packed, .host = r->host, .state = r->state, .host_state = r->host_state};
     return f;
 }

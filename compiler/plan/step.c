@@ -232,12 +232,12 @@ static bool rounds(const Step *s)
 
 bool step_copies_params(const Step *s)
 {
-    return rounds(s) || s->host_optimizer;
+    return rounds(s) || s->optimizer;
 }
 
 const char *step_param(const Step *s)
 {
-    return rounds(s) ? "param_bf16" : s->host_optimizer ? "param_copy" : "param";
+    return rounds(s) ? "param_bf16" : s->optimizer ? "param_copy" : "param";
 }
 
 bool op_follows_weights(OpKind k)
@@ -375,8 +375,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     Step *s = step_model(a, p, part, units);
     s->sequences = (int)(p->train.batch / c->data);
     s->staged_layers = c->staged_layers ? c->staged_layers : s->staged_layers;
-    s->host_optimizer = c->host_optimizer;
-    s->device_update = c->host_optimizer && c->device_update;
+    s->optimizer = c->optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_fetches = c->fetch_chunks;
@@ -409,7 +408,7 @@ static const char *text_of(const char *set)
 bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
-    return x->data == y->data && x->host_optimizer == y->host_optimizer && x->device_update == y->device_update && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+    return x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
            choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;

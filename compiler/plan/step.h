@@ -144,8 +144,7 @@ typedef struct Step {
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
     int staged_layers; /* of which activations are staged: the first so many; at most all but the last, which fetches by chunks alone stage */
-    bool host_optimizer; /* parameters and moments lie in the host's memory, and its cores update them, ... */
-    bool device_update; /* ... or the device, a unit at a time */
+    OptimizerPlace optimizer;
     Units units;
     Saving saving;
     Vec(Value) values;

@@ -48,7 +48,7 @@ static void layouts_agree(void **state)
                 for (int chunks = 1; chunks <= 4 && !(c->program.head_chunks && r == RECOMPUTE_TAIL); chunks++) {
                     set_layout(c, (Choice){.data = c->choice.data, .ranks = 1, .saving = saving_by((Recompute)r, 0), .sharding = (Sharding)s,
                                            .ffn_chunks = chunks, .offload = chunks % 2 ? saved_most() : NULL,
-                                           .host_optimizer = chunks > 2});
+                                           .optimizer = chunks > 2 ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE});
                     const double error = error_of(c, c->flow);
                     if (!(error < 1e-12))
                         fail_msg("case %d: recompute %d, sharding %d, %d chunks: off by %g", i, r, s, chunks, error);
