@@ -11,7 +11,7 @@
 #define BURST_PLAN_H
 
 /* ---- one point of the search: every setting decided ---- */
-enum { SAVING_LEVELS = 64, TAIL_LEVELS = 32 };
+enum { SAVING_LEVELS = 256, TAIL_LEVELS = 32 };
 /* Where parameters and moments lie, and what updates them: the device; the host, its cores; the host, but the device, a unit at a time. */
 typedef enum OptimizerPlace { OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED } OptimizerPlace;
 /* How the layers of one mask attend, where they do not all attend alike. mask: its text. */

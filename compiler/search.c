@@ -403,6 +403,15 @@ static void try_layers(Searcher *s)
     }
 }
 
+/* Of the winner. */
+static void try_stage_fewer(Searcher *s)
+{
+    const Candidate *best = best_of(s);
+    const Candidate x = best ? search_stage_fewer(s, best) : (Candidate){0};
+    if (best && x.cost.step < best->cost.step * (1 - tie))
+        *vec_push(s->arena, &s->all) = x;
+}
+
 /* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
 static Candidate *find_best(Searcher *s)
 {
@@ -413,6 +422,7 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
+    try_stage_fewer(s);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_judge(s, s->arena, best, diags_new(s->arena));

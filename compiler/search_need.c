@@ -110,6 +110,47 @@ void search_by_need(Searcher *s, Candidate x)
     }
 }
 
+/* ---- fewer layers that stage ---- */
+
+/* The row that says what layers save. */
+static int saving_row(void)
+{
+    int row = 0;
+    while (dimensions[row].take != saving_take)
+        row++;
+    return row;
+}
+
+/* Whether the layout leaves open what layers save, and how many of them stage it. */
+static bool may_stage_fewer(const Searcher *s, const Candidate *x)
+{
+    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && dimensions[saving_row()].other_way(s->program);
+}
+
+/* What the first layers alone stage leaves room on the host, and takes it on the device: the number by which layers save most lies where
+ * both are full. Below it the device has no room for what more would be saved, above it the host has none. Where all is saved, fewer copies
+ * are better as long as the device has room. */
+Candidate search_stage_fewer(Searcher *s, const Candidate *best)
+{
+    const int row = saving_row(), levels = dimensions[row].other_way(s->program), value = best->value[row];
+    Way layers = {1, s->program->model.layers - 2};
+    Candidate found = *best;
+    while (may_stage_fewer(s, best) && layers.first <= layers.last) {
+        Candidate from = *best;
+        from.choice.staged_layers = (layers.first + layers.last) / 2;
+        Candidate x = least_need(s, &from, row, (Way){0, value < levels ? value : levels - 1});
+        if (search_works(&x) && x.cost.step < found.cost.step)
+            found = x;
+        if (search_works(&x) && x.value[row] > 0)
+            x = try_value(s, &from, row, x.value[row] - 1);
+        if (x.fits_device)
+            layers.last = from.choice.staged_layers - 1;
+        else
+            layers.first = from.choice.staged_layers + 1;
+    }
+    return found;
+}
+
 /* ---- what a candidate takes at least ---- */
 
 /* Of candidates with the same schedule on as many ranks of each coordinate: activations and their gradients need as much memory, and
