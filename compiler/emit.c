@@ -192,7 +192,7 @@ static void emit_sizes(Emit *e)
         add_constant(e, "PLAN_HOST_OPTIMIZER", 1, "parameters and moments lie in the host's memory");
     if (e->draft->choice.optimizer == OPTIMIZER_FETCHED)
         add_constant(e, "PLAN_DEVICE_UPDATE", 1, "which the device updates, a unit at a time");
-    else if (e->draft->choice.optimizer && e->draft->choice.bf16_gradients)
+    if (e->draft->choice.optimizer == OPTIMIZER_ON_HOST && e->draft->choice.bf16_gradients)
         add_constant(e, "PLAN_BF16_GRADIENTS", 1, "a unit's gradients go there as activations are");
     if (exchanges(e))
         emit_shares(e);

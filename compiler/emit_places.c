@@ -142,7 +142,8 @@ void emit_output_rows(Emit *e)
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION, bf16 = rounded && s->program->target->device_memory, fetches = s->optimizer == OPTIMIZER_FETCHED;
+    const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION, bf16 = rounded && s->program->target->device_memory;
+    const bool fetches = s->optimizer == OPTIMIZER_FETCHED;
     if (fetches)
         emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
     emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");

@@ -197,13 +197,14 @@ static bool varies(const Fit *f, int row)
 
 static void add_rows(Fit *f, Choice c, int row)
 {
+    int n = 0;
     if (row == DIMENSIONS)
         add_row(f, &c);
     else if (!varies(f, row))
         add_rows(f, c, row + 1);
     else
-        for (int n = 0; dimensions[row].other(f->program, &c, n); n++)
-            add_rows(f, c, row + 1);
+        for (Choice x = c; dimensions[row].other(f->program, &x, n); n++, x = c)
+            add_rows(f, x, row + 1);
 }
 
 /* ---- the table ---- */

@@ -407,8 +407,10 @@ static void try_layers(Searcher *s)
 static void try_stage_fewer(Searcher *s)
 {
     const Candidate *best = best_of(s);
-    const Candidate x = best ? search_stage_fewer(s, best) : (Candidate){0};
-    if (best && x.cost.step < best->cost.step * (1 - tie))
+    if (!best)
+        return;
+    const Candidate x = search_stage_fewer(s, best);
+    if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
 }
 

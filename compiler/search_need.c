@@ -124,7 +124,7 @@ static int saving_row(void)
 /* Whether the layout leaves open what layers save, and how many of them stage it. */
 static bool may_stage_fewer(const Searcher *s, const Candidate *x)
 {
-    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && dimensions[saving_row()].other_way(s->program);
+    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && saving_other_way(s->program);
 }
 
 /* What the first layers alone stage leaves room on the host, and takes it on the device: the number by which layers save most lies where
@@ -132,13 +132,14 @@ static bool may_stage_fewer(const Searcher *s, const Candidate *x)
  * are better as long as the device has room. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 {
-    const int row = saving_row(), levels = dimensions[row].other_way(s->program), value = best->value[row];
+    const int row = saving_row(), last = saving_other_way(s->program) - 1;
+    const Way levels = {0, best->value[row] < last ? best->value[row] : last};
     Way layers = {1, s->program->model.layers - 2};
     Candidate found = *best;
     while (may_stage_fewer(s, best) && layers.first <= layers.last) {
         Candidate from = *best;
         from.choice.staged_layers = (layers.first + layers.last) / 2;
-        Candidate x = least_need(s, &from, row, (Way){0, value < levels ? value : levels - 1});
+        Candidate x = least_need(s, &from, row, levels);
         if (search_works(&x) && x.cost.step < found.cost.step)
             found = x;
         if (search_works(&x) && x.value[row] > 0)
