@@ -302,6 +302,7 @@ typedef enum SharesKind {
     SHARES_KINDS
 } SharesKind;
 enum { MOST_SHARE = 1000 };
+enum { MOST_KEY_CHUNKS = 64 }; /* `token chunks N, keys` */
 /* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL: auto. */
 typedef struct LayerSetting { const char *schedule; Span schedule_span; Setting travel; } LayerSetting;
 typedef struct GivenShare { const char *device; /* NULL: of the next rank */ int share; Span span; } GivenShare;
@@ -316,6 +317,7 @@ typedef struct Layout {
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
+    bool chunk_keys;       /* `token chunks 4, keys`: of queries, and of keys */
     Setting loss_tile;     /* tokens; 0: as many as suit the vocabulary */
     Setting overlap;       /* of what tensor ranks do among them with products */
     Setting fetch;         /* of what was staged, index of fetch_names */

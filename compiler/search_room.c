@@ -31,7 +31,7 @@ static bool attends_alike(const Choice *x, const Choice *y)
 {
     return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor && x->block == y->block && x->schedule == y->schedule &&
            x->travel == y->travel && sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
-           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries &&
+           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries && x->chunk_keys == y->chunk_keys &&
            x->head_chunks == y->head_chunks;
 }
 

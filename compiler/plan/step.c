@@ -86,6 +86,11 @@ bool op_same_loop(const Op *a, const Op *b)
     return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
 }
 
+bool op_same_keys(const Op *a, const Op *b)
+{
+    return a->keys && b->keys && op_same_loop(a, b);
+}
+
 int op_chunks(const Step *s, const Op *o)
 {
     return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
@@ -116,12 +121,24 @@ bool op_takes_keys(const Step *s, const Op *o, int value)
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
 {
-    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && op_takes_keys(s, o, value);
+    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && !o->keys && op_takes_keys(s, o, value);
+}
+
+bool step_attends(const Step *s, int layer, int chunk, int key)
+{
+    return !s->pairs || s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] >> key & 1;
+}
+
+int op_row(const Step *s, const StepOp *o, int value)
+{
+    return o->op->keys && s->values.at[value].dim[1] == DIM_KEY ? o->key : o->chunk;
 }
 
 bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
+    if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
+        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT ? o->begun : o->goes_on;
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
@@ -270,7 +287,7 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 {
     const Value *v = &s->values.at[x.value];
-    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]"};
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
     const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
     text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
@@ -279,7 +296,7 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 static void print_op(const Step *s, const Op *o, Text *out)
 {
     const char *comma = "";
-    text_printf(out, "  %s%s%-15s", o->chunked ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
+    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
         print_operand(s, o->read[i], false, out);
@@ -292,6 +309,7 @@ static void print_op(const Step *s, const Op *o, Text *out)
         print_operand(s, o->write[i], o->adds[i], out);
     }
     text_add(out, o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->sums ? ", where it is begun" : "");
     text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
 }
 
@@ -347,6 +365,8 @@ void print_step(const Step *s, Text *out)
             const Op *o = &s->block[i].ops.at[j];
             if (o->chunked && (j == 0 || !op_same_loop(o, o - 1)))
                 print_loop(s, o, out);
+            if (o->keys && (j == 0 || !op_same_keys(o, o - 1)))
+                text_add(out, "          for each chunk of keys that it attends\n");
             print_op(s, o, out);
         }
     }
@@ -378,6 +398,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->optimizer = c->optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
+    s->by_keys = choice_chunks_keys(c);
     s->by_fetches = c->fetch_chunks;
     s->loss_tile = choice_loss_tile(p, c);
     step_tensor(s);
@@ -409,7 +430,7 @@ bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
     return x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
-           choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
+           choice_chunks_queries(x) == choice_chunks_queries(y) && choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

@@ -99,7 +99,7 @@ static Dim *rows_of(Value *v) { return &v->dim[v->dim[0] == DIM_HEADS]; }
 static bool has_rows(Value *v)
 {
     const Dim d = *rows_of(v);
-    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && !v->host && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
 /* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
@@ -153,13 +153,15 @@ int chunk_count(int64_t tokens, int chunks)
 void step_chunks(Step *s, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
-    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     if (chunks <= 1)
         return;
     s->chunk = tokens_in_chunk(s->all_tokens, chunks);
     s->chunks = chunk_count(s->all_tokens, chunks);
     for (int i = 0; i < countof(blocks); i++)
         gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
+    if (s->by_keys)
+        step_keys(s);
+    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     for (int i = 0; i < s->values.n; i++)
         seen[i].whole = s->values.at[i].saved || s->values.at[i].index == INDEX_BOUNDARY;
     for (int i = 0; i < STEP_BLOCKS; i++)
