@@ -504,6 +504,9 @@ PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
 double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
 const double *pair_shares(PairCounts *c, int q, int parts); /* and of each of so many runs of its queries; of the last number asked for remembered */
+/* [chunks] where all ranks cut their tokens into so many (at most 64): a bit for each chunk of keys that has anything for a chunk of
+ * queries at any two ranks, whatever the tables; and for the chunk itself. Remembered of the last number asked for. */
+const uint64_t *pair_chunks(PairCounts *c, int chunks);
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
 const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
 BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side); /* of a live pair: for which tiles of its queries or keys there is work */

@@ -102,14 +102,14 @@ static int64_t sequences_of(const Program *p, int ranks)
     return (p->train.batch + groups - 1) / groups;
 }
 
-static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int own)
+static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int own)
 {
     Program *simulated = NEW(a, Program);
     *simulated = *p;
     simulated->target = p->cluster.target;
     StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
     const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
-    m.step = step_make(a, simulated, c, part ? part : &even, units, 0, 0);
+    m.step = step_make(a, simulated, c, part ? part : &even, units, pairs, 0, 0);
     m.ops = step_unroll(a, m.step, &m.op);
     add_rank_kinds(a, &m, c, part, own);
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -385,7 +385,7 @@ static StepParts attended_again(Arena *a, const Draft *d)
 
 static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 {
-    return model_make(a, d->program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+    return model_make(a, d->program, &d->choice, d->partition, d->units, step_pairs(a, d->program, &d->choice, d->partition, d->counts), p->group * d->choice.ranks + p->rank[p->busiest]);
 }
 
 /* All but the stream's figures. */
@@ -442,7 +442,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
 {
     Arena *a = arena_new();
     const Choice c = {.data = 1, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p)};
-    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), 0);
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), NULL, 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
     for (int i = 0; i < m.ops; i++) {
@@ -477,7 +477,7 @@ static double least_weights(Arena *a, const Program *p, StepParts parts, Choice 
         StepParts x = parts;
         x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
         memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
-        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), 0);
+        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), NULL, 0);
         stream_run(a, &x, &m, false, NULL);
         least = fmin(least, x.step);
     }

@@ -162,7 +162,7 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = "activations alone are too large";
     if (!t.attentions)
         return;
-    const Flow *f = step_flow(a, step_make(a, t.program, t.attention[0].choice, t.partition, t.units, 0, 0));
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
     t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false), .staged = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);

@@ -389,7 +389,18 @@ static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64
                 op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys)
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts)
+{
+    if (!choice_chunks_keys(c) || !part || !counts)
+        return NULL;
+    const int chunks = chunk_count(part->max_tokens, c->token_chunks);
+    uint64_t *pairs = NEW_ARRAY(a, uint64_t, p->mask_count * chunks);
+    for (int m = 0; m < p->mask_count; m++)
+        memcpy(pairs + m * chunks, pair_chunks(counts[m], chunks), sizeof *pairs * (size_t)chunks);
+    return pairs;
+}
+
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys)
 {
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
@@ -399,6 +410,7 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
     s->by_keys = choice_chunks_keys(c);
+    s->pairs = pairs;
     s->by_fetches = c->fetch_chunks;
     s->loss_tile = choice_loss_tile(p, c);
     step_tensor(s);
@@ -426,10 +438,16 @@ static const char *text_of(const char *set)
     return set ? set : "";
 }
 
+/* Chunks of keys that are attended depend on where the tokens of chunks lie. */
+static bool same_pairs(const Choice *x, const Choice *y)
+{
+    return !choice_chunks_keys(x) || (x->ranks == y->ranks && x->partition == y->partition && x->block == y->block && x->share == y->share);
+}
+
 bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
-    return x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+    return same_pairs(x, y) && x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
            choice_chunks_queries(x) == choice_chunks_queries(y) && choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;

@@ -193,9 +193,11 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
 void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and moments to the device and back. */
 void step_optimizer(Step *s);
-/* All of them, and scratch of operations; attention: bytes of attention's, one for both directions; keys: of it what stays from one chunk of
- * queries to the next. */
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys);
+/* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all. counts: [masks]. */
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts);
+/* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for both directions; keys: of it what
+ * stays from one chunk of queries to the next. */
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys);
 /* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's scratch: of all that step_make and
  * program_chunked read. */
 bool step_same(const Choice *x, const Choice *y);
