@@ -27,6 +27,7 @@ const char *weight_constant(Arena *a, const char *tensor); /* "PLAN_W_MLP_GATE_P
 void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
 void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
+void emit_key_chunks(Emit *e); /* pairs of chunks, and what their copies move; nothing where keys stay on the device */
 void emit_output_rows(Emit *e); /* constants of attention through chunks of queries */
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */

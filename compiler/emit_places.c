@@ -138,6 +138,28 @@ void emit_output_rows(Emit *e)
                 o != DIM_CHUNK, lse != DIM_CHUNK);
 }
 
+/* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each of their tokens. */
+void emit_key_chunks(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    const int masks = e->draft->program->mask_count;
+    if (!s->by_keys)
+        return;
+    text_add(e->out, "static const uint64_t plan_key_pairs[PLAN_MASKS][PLAN_QUERY_CHUNKS] = {\n");
+    for (int m = 0; m < masks; m++) {
+        text_add(e->out, "    {");
+        for (int q = 0; q < s->chunks; q++)
+            text_printf(e->out, "%s0x%" PRIx64, q % 8 ? ", " : q ? ",\n     " : "", s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
+        text_add(e->out, "},\n");
+    }
+    text_add(e->out, "}; /* bit k: it is attended with chunk k of keys */\nstatic const int64_t plan_key_copies[PLAN_MASKS][3] = {");
+    for (int m = 0; m < masks; m++) {
+        const KeyCopies k = step_key_copies(s, m);
+        text_printf(e->out, "%s{%" PRId64 ", %" PRId64 ", %" PRId64 "}", m ? ", " : "", k.fetched, k.begun, k.staged);
+    }
+    text_add(e->out, "}; /* bytes a token of each pair: fetched, fetched where queries before have begun sums, staged */\n");
+}
+
 /* Where the optimizer finds gradients and leaves rounded parameters. */
 void emit_shards(Emit *e)
 {

@@ -185,7 +185,11 @@ void step_keys(Step *s);
 void step_overlap(Step *s);
 /* The values of `set` lie in the host's memory from forward to backward, of the layers that save them; NULL: none. */
 void step_space(Step *s, const char *set);
-/* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches. */
+/* Bytes a token of a chunk of keys, for each chunk of queries that it is attended with, in all layers of a mask: fetched, fetched where queries
+ * before have begun its sums, staged. */
+typedef struct KeyCopies { int64_t fetched, begun, staged; } KeyCopies;
+KeyCopies step_key_copies(const Step *s, int mask);
+/* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches, beside these. */
 int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every

@@ -17,7 +17,16 @@ static bool has_begun(const Step *s, int layer, int chunk, int key)
     return begun;
 }
 
-/* Operations first to end for each chunk of keys that the chunk of queries is attended with. */
+/* Operations first to end for the i-th chunk of keys. */
+static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, const Op *end)
+{
+    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(u->step, at.layer, at.chunk, key);
+    for (at.op = first; at.op < end; at.op++)
+        if (!at.op->sums || at.begun)
+            *vec_push(u->arena, &u->ops) = at;
+}
+
+/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first. */
 static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
 {
     const Step *s = u->step;
@@ -25,13 +34,14 @@ static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
     for (int k = 0; k < s->chunks; k++)
         if (step_attends(s, at.layer, at.chunk, k))
             key[keys++] = k;
-    for (int i = 0; i < keys; i++)
-        for (const Op *o = first; o < end; o++)
-            for (int x = i + (o->ahead && i > 0); x < keys && x <= i + o->ahead; x++) {
-                at.op = o, at.key = key[x], at.slot = x % 2, at.goes_on = x > 0, at.begun = has_begun(s, at.layer, at.chunk, key[x]);
-                if (!o->sums || at.begun)
-                    *vec_push(u->arena, &u->ops) = at;
-            }
+    const Op *attends = first;
+    while (attends->ahead)
+        attends++;
+    for (int i = 0; i < keys; i++) {
+        for (int x = i + (i > 0); x < keys && x <= i + 1; x++)
+            push_keys(u, at, x, key[x], first, attends);
+        push_keys(u, at, i, key[i], attends, end);
+    }
 }
 
 /* Operations first to end of a loop, for one of its chunks; or once. */

@@ -173,3 +173,26 @@ void step_keys(Step *s)
         split_attention(s, &s->block[blocks[i]], &k);
     }
 }
+
+static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
+{
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        if (!o->keys || !op_copies(o->kind))
+            continue;
+        const int64_t token = step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
+        *(o->kind == OP_STAGE ? &sum->staged : o->sums ? &sum->begun : &sum->fetched) += token;
+    }
+}
+
+KeyCopies step_key_copies(const Step *s, int mask)
+{
+    KeyCopies sum = {0};
+    for (int l = 0; l < s->program->model.layers; l++) {
+        if (s->program->layer_mask[l] != mask)
+            continue;
+        count_copies(s, &s->block[BLOCK_FORWARD], &sum);
+        count_copies(s, &s->block[l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD], &sum);
+    }
+    return sum;
+}

@@ -233,7 +233,7 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens)
     for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
         const Op *o = at[i].op;
         const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
-        bytes += v && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
+        bytes += v && !o->keys && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
     }
     arena_free(a);
     return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);
