@@ -78,6 +78,8 @@ static const char *queries_why_not(const Program *p, const Choice *c)
            moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
            p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :
+           c->chunk_keys && choice_pieces(c) > 1 ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all of them; use one "
+           "without `pieces`, such as ring, or `token chunks` with `attention`" :
            c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `attention`" :
            saving_why_no_chunks(c, false);
 }

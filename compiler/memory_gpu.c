@@ -47,12 +47,8 @@ static void add_inputs(MemoryMaker *m)
     for (int i = 0; i < countof(row); i++)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
     if (m->queries && choice_exchanges(m->choice)) {
-        if (m->key_tokens) {
-            add_buffers(m, "key_positions", "int32_t", sizeof(int32_t), 1, "[sequence], by chunks of keys of all that share heads", tokens);
-            add_buffers(m, "key_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], so", tables ? tables * tokens : 1);
-        }
-        add_buffers(m, "query_positions", "int32_t", sizeof(int32_t), 1, "[tokens of all that share heads], by chunks of queries", m->of[0].tokens);
-        add_buffers(m, "query_values", "int32_t", sizeof(int32_t), 1, "[tables][tokens of all that share heads]", tables ? tables * m->of[0].tokens : 1);
+        add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1, "[sequence], by chunks of the tokens of all that share heads", tokens);
+        add_buffers(m, "chunk_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], so", tables ? tables * tokens : 1);
     }
 }
 

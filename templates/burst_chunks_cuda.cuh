@@ -55,7 +55,7 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 /* Of one pair alone the output needs none. */
 static inline float *plan_running_output(PlanState *s)
 {
-#if PLAN_GROUP * PLAN_PIECES > 1
+#if PLAN_GROUP * PLAN_PIECES > 1 || defined PLAN_KEY_CHUNKS
     return s->buffer.o_sum;
 #else
     (void)s;
@@ -66,8 +66,9 @@ static inline float *plan_running_output(PlanState *s)
 /* Gradients at home are sums, from zero. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
-    const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * (size_t)(s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
+    const size_t head = (size_t)(plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
+    if (!s->goes_on)
+        BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * (size_t)(s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
     if (s->adds)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
