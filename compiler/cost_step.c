@@ -205,19 +205,37 @@ static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, in
     return met > most ? met / most : 1;
 }
 
-/* Of a chunk of the queries, as long as others on average. Keys are exchanged with the first and their gradients with the last: of
- * these too each chunk has a share. */
+/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is attended with one of keys. */
+static int attention_runs(const Draft *d, int mask, int chunks)
+{
+    const uint64_t *pairs = choice_chunks_keys(&d->choice) ? pair_chunks(d->counts[mask], chunks) : NULL;
+    int runs = 0;
+    for (int q = 0; q < chunks && pairs; q++)
+        for (int k = 0; k < chunks; k++)
+            runs += pairs[q] >> k & 1;
+    return pairs ? runs : chunks;
+}
+
+/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each chunk of queries, or a chunk of them for
+ * each pair; they are exchanged with the first chunk of queries and their gradients with the last, or with each pair; queries once for all. */
+static double moved_share(const Node *n, int chunks, int runs)
+{
+    const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV, pairs = runs > chunks;
+    return n->kind == N_EXCHANGE ? (pairs && keys ? 1.0 / chunks : 1.0 / runs) : pairs ? 1.0 / chunks : 1;
+}
+
+/* Of one run, as long as others on average. */
 static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
 {
-    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks);
+    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
     const double longer = chunks_meet(a, in, d, mask, backward, chunks);
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
-        const double exchanged = in->schedule->trace.at[i / in->ranks].node->kind == N_EXCHANGE ? chunks : 1;
-        in->seconds[i] *= longer / chunks;
+        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs);
+        in->seconds[i] *= longer / runs;
         if (!in->bytes)
             continue;
-        in->bytes[i] /= exchanged;
-        in->received[i] /= exchanged;
+        in->bytes[i] *= moved;
+        in->received[i] *= moved;
     }
 }
 

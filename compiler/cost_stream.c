@@ -121,7 +121,7 @@ static void meet(Streams *s)
 /* Of the tokens, those of the operation's chunk. */
 static double chunk_share(const Step *s, const StepOp *o)
 {
-    const int64_t left = s->all_tokens - o->chunk * s->chunk;
+    const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
     return o->op->chunked && !op_by_heads(o->op) ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
 }
 
@@ -204,7 +204,9 @@ static double copy_seconds(const Streams *s, double bytes)
 static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
-    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
+    const Op *o = s->at->op;
+    const Operand all = o->kind == OP_STAGE ? o->write[0] : o->read[0];
+    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
     double seconds = copy_seconds(s, bytes);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;

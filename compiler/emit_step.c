@@ -426,16 +426,19 @@ static void begin_chunks(Printer *p, const Op *o)
     emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
 }
 
-/* Copies of chunks of keys are in a loop of their own: two of them as the loop over them begins, then the one after each, beside its
- * computing; sums where there are any. */
+/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one after each, beside its computing.
+ * Sums where there are any. */
 static void begin_keys(Printer *p, const Op *o)
 {
     if (!op_same_keys(o, o - 1)) {
         p->part = -1;
-        emit_line(p->emit, "for (int key = plan_key_from(plan_layer_mask[layer], chunk, 0), turn = 0; key < PLAN_QUERY_CHUNKS;");
-        emit_line(p->emit, "     key = plan_key_from(plan_layer_mask[layer], chunk, key + 1), turn++) {");
-        emit_line(p->emit, "for (int next = turn ? plan_key_from(plan_layer_mask[layer], chunk, key + 1) : key, at = turn ? turn + 1 : 0;");
-        emit_line(p->emit, "     next < PLAN_QUERY_CHUNKS && at <= turn + 1; next = plan_key_from(plan_layer_mask[layer], chunk, next + 1), at++) {");
+        const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
+        emit_line(p->emit, "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < PLAN_QUERY_CHUNKS%s;", name[0], name[1], name[0], o->early ? " && at < 2" : "");
+        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0], name[0], name[1]);
+        if (!o->early) {
+            emit_line(p->emit, "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
+            emit_line(p->emit, "if (turn > 0 && next < PLAN_QUERY_CHUNKS) {");
+        }
     }
     if (o->sums && !o[-1].sums)
         emit_line(p->emit, "if (plan_key_begun(plan_layer_mask[layer], chunk, next)) {");
@@ -445,7 +448,7 @@ static void end_keys(Printer *p, const Op *o, bool last)
 {
     if (o->sums && !o[1].sums)
         emit_line(p->emit, "}");
-    if ((o->ahead && !o[1].ahead) || last)
+    if (last || (o->ahead && !o[1].ahead))
         emit_line(p->emit, "}");
 }
 

@@ -88,7 +88,7 @@ bool op_same_loop(const Op *a, const Op *b)
 
 bool op_same_keys(const Op *a, const Op *b)
 {
-    return a->keys && b->keys && op_same_loop(a, b);
+    return a->keys && b->keys && a->early == b->early && op_same_loop(a, b);
 }
 
 int op_chunks(const Step *s, const Op *o)
@@ -308,7 +308,7 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_add(out, comma);
         print_operand(s, o->write[i], o->adds[i], out);
     }
-    text_add(out, o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->early ? ", the first two" : o->keys && o->ahead ? ", a chunk ahead from the third on" : o->ahead ? ", a chunk ahead" : "");
     text_add(out, o->sums ? ", where it is begun" : "");
     text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
 }

@@ -120,6 +120,7 @@ typedef struct Op {
     bool by_heads;         /* chunked: of the heads instead */
     bool ahead;            /* chunked: of the chunk that follows; before that, of the first as the loop begins */
     bool keys;             /* chunked: of the loop over chunks of keys inside that over chunks of queries, with those beside it */
+    bool early;            /* keys: of the first two chunks alone, ahead of that loop; in it those of later ones alone are ahead */
     bool sums;             /* keys: of sums that chunks of queries before this one have begun; left out where none has */
     int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */

@@ -26,7 +26,8 @@ static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, con
             *vec_push(u->arena, &u->ops) = at;
 }
 
-/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first. */
+/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first, those
+ * of the first two before the loop. */
 static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
 {
     const Step *s = u->step;
@@ -35,12 +36,15 @@ static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
         if (step_attends(s, at.layer, at.chunk, k))
             key[keys++] = k;
     const Op *attends = first;
-    while (attends->ahead)
+    while (!first->early && attends->ahead)
         attends++;
-    for (int i = 0; i < keys; i++) {
-        for (int x = i + (i > 0); x < keys && x <= i + 1; x++)
-            push_keys(u, at, x, key[x], first, attends);
-        push_keys(u, at, i, key[i], attends, end);
+    for (int i = 0; i < keys && (!first->early || i < 2); i++) {
+        if (first->early)
+            push_keys(u, at, i, key[i], first, end);
+        else if (i > 0 && i + 1 < keys)
+            push_keys(u, at, i + 1, key[i + 1], first, attends);
+        if (!first->early)
+            push_keys(u, at, i, key[i], attends, end);
     }
 }
 

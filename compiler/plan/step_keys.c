@@ -2,7 +2,7 @@
  * 2408.16978, section 3).
  *
  * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes a loop over chunks of keys: the
- * next one is fetched while one is attended, into two slots that they take in turn. In backward sums of the chunk's gradients come with it,
+ * next one is fetched while one is attended, into two slots that they take in turn, and the first two beside what comes before attention. In backward sums of the chunk's gradients come with it,
  * where chunks of queries before have begun any, and go back; the loop behind it fetches each once more. On the device are so two chunks of
  * keys and of their gradients, of no layer all. What layers save of keys and values is their copy in the host's memory.
  *
@@ -93,37 +93,47 @@ static void stage_keys(Step *s, Block *b, const KeyValues *k)
         op_insert(s, b, at + 1, wait);
 }
 
-static void insert_keys(Step *s, Block *b, int at, Op o, bool ahead, bool sums)
+/* Before the operation at `at`. Sums first: attention waits for keys, which are behind them on the stream of copies. Returns how many
+ * operations were added. */
+static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backward, bool early)
 {
-    o.keys = true;
-    o.ahead = ahead;
-    o.sums = sums;
-    op_insert(s, b, at, o);
+    Op beside = b->ops.at[at];
+    int added = 0;
+    for (int i = backward ? 0 : KV; i < 2 * KV; i++) {
+        Op o = i < KV ? copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i]) : copy_op(OP_FETCH, &beside, k->of[i - KV].host, k->of[i - KV].slots);
+        o.keys = o.ahead = true;
+        o.sums = i < KV;
+        o.early = early;
+        op_insert(s, b, at + added++, o);
+    }
+    return added;
 }
 
-/* Sums first: attention waits for keys, which are behind them on the stream of copies. Returns how many operations were added before it. */
-static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backward)
+/* Where copies of attention's first keys begin: behind attention before it in the loop, or the loop's first operation, which may wait for
+ * other copies. */
+static int early_place(const Block *b, int at)
 {
-    const Op beside = b->ops.at[at];
-    int added = 0;
-    for (int i = 0; i < KV && backward; i++)
-        insert_keys(s, b, at + added++, copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i]), true, true);
-    for (int i = 0; i < KV; i++)
-        insert_keys(s, b, at + added++, copy_op(OP_FETCH, &beside, k->of[i].host, k->of[i].slots), true, false);
-    return added;
+    int i = at;
+    while (op_same_loop(&b->ops.at[i - 1], &b->ops.at[at]) && !b->ops.at[i - 1].keys)
+        i--;
+    return i > 0 && b->ops.at[i - 1].keys ? i : i + 1;
 }
 
 static int attend_chunks(Step *s, Block *b, int at, const KeyValues *k)
 {
     const bool backward = b->ops.at[at].kind == OP_ATTENTION_BACK;
-    at += fetch_keys(s, b, at, k, backward);
+    at += fetch_keys(s, b, early_place(b, at), k, backward, true);
+    at += fetch_keys(s, b, at, k, backward, false);
     Op *o = &b->ops.at[at];
     o->keys = true;
     for (int i = 0; i < KV; i++)
         o->read[1 + i].value = k->of[i].slots;
     const Op beside = *o;
-    for (int i = 0; i < KV && backward; i++)
-        insert_keys(s, b, ++at, copy_op(OP_STAGE, &beside, k->sum[i], k->host_sum[i]), false, false);
+    for (int i = 0; i < KV && backward; i++) {
+        Op stage = copy_op(OP_STAGE, &beside, k->sum[i], k->host_sum[i]);
+        stage.keys = true;
+        op_insert(s, b, ++at, stage);
+    }
     return at;
 }
 
@@ -178,7 +188,7 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
 {
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
-        if (!o->keys || !op_copies(o->kind))
+        if (!o->keys || o->early || !op_copies(o->kind))
             continue;
         const int64_t token = step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
         *(o->kind == OP_STAGE ? &sum->staged : o->sums ? &sum->begun : &sum->fetched) += token;
