@@ -86,6 +86,20 @@ bool op_same_loop(const Op *a, const Op *b)
     return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
 }
 
+int loop_begin(const Block *b, int at)
+{
+    while (at > 0 && op_same_loop(&b->ops.at[at], &b->ops.at[at - 1]))
+        at--;
+    return at;
+}
+
+int loop_end(const Block *b, int at)
+{
+    while (at + 1 < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[at + 1]))
+        at++;
+    return at + 1;
+}
+
 bool op_same_keys(const Op *a, const Op *b)
 {
     return a->keys && b->keys && a->early == b->early && op_same_loop(a, b);

@@ -221,6 +221,8 @@ int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of non
 bool op_in_place(const Step *s, OpKind k);             /* whether it may write where it reads: it works element by element */
 bool dim_of_heads(Dim d);
 bool is_of_heads(const Value *v);
+int loop_begin(const Block *b, int at);                /* the first operation of its loop, or itself */
+int loop_end(const Block *b, int at);                  /* behind the last */
 /* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
 /* Whether an operation of a loop has all of the value with every chunk: of heads, what is not as wide; of tokens, attention's keys. */

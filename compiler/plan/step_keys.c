@@ -65,14 +65,6 @@ static int last_writer(const Block *b, int value)
     return at;
 }
 
-/* Behind the loop's last operation. */
-static int loop_end(const Block *b, int at)
-{
-    while (at + 1 < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[at + 1]))
-        at++;
-    return at + 1;
-}
-
 /* The loop that makes keys or values stages them; the next chunk is written when these have gone. */
 static void stage_keys(Step *s, Block *b, const KeyValues *k)
 {
@@ -144,8 +136,7 @@ static void fetch_sums(Step *s, Block *b, int after, const KeyValues *k)
     while (b->ops.at[at].read[0].value != k->sum[0] && b->ops.at[at].read[0].value != k->sum[1])
         at++;
     const Op beside = b->ops.at[at];
-    while (op_same_loop(&b->ops.at[at - 1], &b->ops.at[at]))
-        at--;
+    at = loop_begin(b, at);
     for (int i = 0; i < KV; i++) {
         Op o = copy_op(OP_FETCH, &beside, k->host_sum[i], k->sum[i]);
         o.ahead = true;

@@ -457,13 +457,22 @@ static void copy_all_out(Machine *m, const Op *o, Operands *all)
     }
 }
 
+/* Scratch of which nothing stays for the next chunk is worth nothing afterwards. */
+static bool is_spent(const Machine *m, const Op *o, int value)
+{
+    return m->step->values.at[value].kind == VALUE_SCRATCH && !o->keys && !op_takes_keys(m->step, o, value);
+}
+
 static void copy_all_in(Machine *m, const Op *o, const Operands *all)
 {
     for (int r = 0; r < m->ranks; r++) {
         use_rank(m, r);
-        for (int i = 0; i < all->writes && !m->lost; i++)
-            if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH || o->keys || op_takes_keys(m->step, o, o->write[i].value))
-                copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
+        for (int i = 0; i < all->writes && !m->lost; i++) {
+            const bool spent = is_spent(m, o, o->write[i].value);
+            for (int64_t k = 0; k < all->ny[i] && spent; k++)
+                all->y[r][i][k] = NAN;
+            copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
+        }
         for (int i = 0; i < all->reads; i++)
             free(all->x[r][i]);
         for (int i = 0; i < all->writes; i++)

@@ -257,7 +257,7 @@ int64_t first_own(const Machine *m, int rank)
 int64_t own_tokens(const Machine *m, int rank) { return first_own(m, rank + 1) - first_own(m, rank); }
 
 /* Of the batch. */
-static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + t; }
+static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + m->first + t; }
 
 /* h, labels, weights to dh; dw. */
 static void loss(Machine *m, const double *w, double *dw)
