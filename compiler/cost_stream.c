@@ -171,16 +171,22 @@ static int last_needed(const Streams *s)
 
 /* ---- copies ---- */
 
+/* How many are done when all that the operation needs are. */
+static int copies_needed(const Streams *s)
+{
+    int n = s->copies.n;
+    while (n > 0 && !needs(s, s->at, s->copies.at[n - 1].op))
+        n--;
+    return n;
+}
+
 static void wait_for_copies(Streams *s)
 {
-    int last = s->copies.n - 1;
     double seconds = 0;
-    while (last >= 0 && !needs(s, s->at, s->copies.at[last].op))
-        last--;
-    if (last < 0)
+    if (copies_needed(s) == 0)
         return;
     meet(s);
-    for (int i = 0; i < s->copies.n && i <= last; i++)
+    for (int i = 0; i < copies_needed(s); i++)
         seconds += s->copies.at[i].left;
     add_wait(s, BURST_P_WAIT_COPY, seconds);
     s->parts->copies += s->times * seconds;
