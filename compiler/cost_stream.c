@@ -5,7 +5,8 @@
  * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
  * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost_links.c); such an
  * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
- * the bus to the host alone. On a target that copies when it waits, collectives and copies take the rank's own time.
+ * the bus to the host alone; those that go back on a stream of their own move beside the others, where both share the host's memory. On a
+ * target that copies when it waits, collectives and copies take the rank's own time.
  */
 #include "cost.h"
 
@@ -13,14 +14,16 @@
 #include <string.h>
 
 typedef struct Queued { const StepOp *op; Collective left; double from; /* since when its time is not recorded */ } Queued;
-typedef struct Copying { const StepOp *op; double left; /* seconds */ } Copying;
+typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
+enum { COPY_STREAMS = 2 };
 typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
     double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
     Vec(Queued) queue;   /* collectives not done; the first is on the wire */
-    Vec(Copying) copies; /* not done, in their order */
+    Vec(Copying) copies[COPY_STREAMS]; /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    double both;         /* how many times as long copies of both streams take at once */
     Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
     double tensor_left;  /* seconds of it */
     double now, times;   /* seconds since the sequence began; how many sequences are like this one */
@@ -67,18 +70,41 @@ static void drop_done(Streams *s)
     s->queue.n = left;
 }
 
-static void pass_copies(Streams *s, double seconds)
+/* Of the first n copies of a stream, alone. */
+static double copies_left(const Streams *s, int stream, int n)
+{
+    double seconds = 0;
+    for (int i = 0; i < n; i++)
+        seconds += s->copies[stream].at[i].left;
+    return seconds;
+}
+
+/* Of these, what moves while the other stream does. */
+static double copies_beside(const Streams *s, int stream, int n)
+{
+    return fmin(copies_left(s, stream, n), copies_left(s, !stream, s->copies[!stream].n));
+}
+
+/* seconds: alone. */
+static void pass_stream(Streams *s, int stream, double seconds)
 {
     int left = 0;
-    for (int i = 0; i < s->copies.n; i++) {
-        Copying *c = &s->copies.at[i];
+    for (int i = 0; i < s->copies[stream].n; i++) {
+        Copying *c = &s->copies[stream].at[i];
         const double moved = fmin(c->left, seconds);
         c->left -= moved;
         seconds -= moved;
         if (c->left > 0)
-            s->copies.at[left++] = *c;
+            s->copies[stream].at[left++] = *c;
     }
-    s->copies.n = left;
+    s->copies[stream].n = left;
+}
+
+static void pass_copies(Streams *s, double seconds)
+{
+    const double beside = fmin(seconds / s->both, copies_beside(s, 0, s->copies[0].n));
+    for (int i = 0; i < COPY_STREAMS; i++)
+        pass_stream(s, i, seconds - beside * (s->both - 1));
 }
 
 /* Time in which nothing else is on the wire. */
@@ -171,39 +197,28 @@ static int last_needed(const Streams *s)
 
 /* ---- copies ---- */
 
-/* How many are done when all that the operation needs are. */
-static int copies_needed(const Streams *s)
+/* Of a stream's, those that are done when all that the operation needs are. */
+static int copies_needed(const Streams *s, int stream)
 {
-    int n = s->copies.n;
-    while (n > 0 && !needs(s, s->at, s->copies.at[n - 1].op))
+    int n = s->copies[stream].n;
+    while (n > 0 && !needs(s, s->at, s->copies[stream].at[n - 1].op))
         n--;
     return n;
 }
 
 static void wait_for_copies(Streams *s)
 {
-    double seconds = 0;
-    if (copies_needed(s) == 0)
+    if (copies_needed(s, 0) + copies_needed(s, 1) == 0)
         return;
     meet(s);
-    for (int i = 0; i < copies_needed(s); i++)
-        seconds += s->copies.at[i].left;
+    double seconds = 0;
+    for (int i = 0; i < COPY_STREAMS; i++) {
+        const int n = copies_needed(s, i);
+        seconds = fmax(seconds, copies_left(s, i, n) + copies_beside(s, i, n) * (s->both - 1));
+    }
     add_wait(s, BURST_P_WAIT_COPY, seconds);
     s->parts->copies += s->times * seconds;
     pass_time(s, seconds);
-}
-
-/* Parameters and moments that the device updates go back beside the next unit's way up, which takes as long; both read and write the
- * host's memory. */
-static double copy_seconds(const Streams *s, double bytes)
-{
-    const Cluster *c = s->model->cluster;
-    const Step *step = s->model->step;
-    const double alone = bytes / cluster_pcie(c);
-    if (step->optimizer != OPTIMIZER_FETCHED || s->at->block != BLOCK_OPTIMIZER || c->target->copies_at_wait)
-        return alone;
-    const bool beside = s->at->op->kind == OP_WRITE_BACK && s->at->unit < step_units(step) - 1;
-    return beside ? 0 : fmax(alone, 2 * bytes / cluster_host_rate(c));
 }
 
 /* Of the rank with most tokens. */
@@ -211,11 +226,11 @@ static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
     const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
-    double seconds = copy_seconds(s, bytes);
+    double seconds = bytes / cluster_pcie(s->model->cluster);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;
     meet(s);
-    *vec_push(s->arena, &s->copies) = (Copying){s->at, seconds};
+    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
     if (!s->model->cluster->target->copies_at_wait)
         return;
     add_wait(s, BURST_P_WAIT_COPY, seconds);
@@ -451,7 +466,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
     const int64_t sequences = m->sequences;
     const int64_t first[] = {0, 1, sequences - 1}, times[] = {1, sequences - 2, 1};
     Streams s = {.arena = a, .parts = p, .model = m, .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds), .shared = shared,
-                 .record = record};
+                 .record = record, .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
     for (int i = 0; i < 3; i++) {
         if (times[i] <= 0 || (i == 2 && sequences == 1))
             continue;

@@ -186,6 +186,26 @@ static void waits_for_what_it_reads(void **state)
     arena_free(a);
 }
 
+/* Parameters and moments of a unit come up while those of the unit before go back, 12 bytes a parameter each way, and the update waits
+ * for both: at once each has half of the host's memory, 25 of its 32 GB/s, until the shorter is done. The first comes and the last goes
+ * alone. */
+static void updates_on_the_device_by_hand(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.cuda = true, k.optimizer = OPTIMIZER_FETCHED;
+    Arena *a = arena_new();
+    Draft d = make(a, &k);
+    const StepParts p = step_parts(a, &d);
+    const double shard = 12.0 / 4, layer = shard * (matrices + norms), head = shard * (table + 1024), embed = shard * table;
+    const double unit[] = {embed, layer, layer, layer, layer, head};
+    double waits = (embed + head) / 32e9;
+    for (int u = 1; u < 6; u++)
+        waits += fmin(unit[u - 1], unit[u]) / 25e9 + fabs(unit[u] - unit[u - 1]) / 32e9;
+    close_to(p.copies, waits, 1e-4); /* units are padded to whole shards */
+    arena_free(a);
+}
+
 /* ---- sharing of the wire ---- */
 
 static AttentionTime beside(Arena *a, const Draft *d, const Collective *c, int n)
@@ -339,7 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_layer_by_hand), cmocka_unit_test(streams_as_a_recurrence), cmocka_unit_test(waits_for_what_it_reads),
-        cmocka_unit_test(links_are_shared), cmocka_unit_test(nics_are_shared_by_ranks), cmocka_unit_test(laws_at_random), cmocka_unit_test(layers_repeat),
+        cmocka_unit_test(updates_on_the_device_by_hand), cmocka_unit_test(links_are_shared), cmocka_unit_test(nics_are_shared_by_ranks), cmocka_unit_test(laws_at_random), cmocka_unit_test(layers_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
