@@ -48,11 +48,6 @@ static void add_span(Streams *s, int lane, int part, int a, int b, double begin,
         record_span(s->record, (BurstSpan){.begin = begin, .end = end, .a = a, .b = b, .part = (int16_t)part, .lane = (int16_t)lane});
 }
 
-static void add_wait(Streams *s, int part, double seconds)
-{
-    add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
-}
-
 /* ---- collectives ---- */
 
 static void add_collective(Streams *s, const Queued *q, double end)
@@ -125,6 +120,14 @@ static void pass_time(Streams *s, double seconds)
     }
     s->now = at + seconds;
     drop_done(s);
+}
+
+/* Computing waits so long; of: what the step has of such waits. */
+static void wait_for(Streams *s, int part, double *of, double seconds)
+{
+    add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
+    *of += s->times * seconds;
+    pass_time(s, seconds);
 }
 
 /* ---- computing ---- */
@@ -216,9 +219,7 @@ static void wait_for_copies(Streams *s)
         const int n = copies_needed(s, i);
         seconds = fmax(seconds, copies_left(s, i, n) + copies_beside(s, i, n) * (s->both - 1));
     }
-    add_wait(s, BURST_P_WAIT_COPY, seconds);
-    s->parts->copies += s->times * seconds;
-    pass_time(s, seconds);
+    wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
 
 /* Of the rank with most tokens. */
@@ -231,11 +232,8 @@ static void start_copy(Streams *s)
         seconds += s->queue.at[i].left.seconds;
     meet(s);
     *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
-    if (!s->model->cluster->target->copies_at_wait)
-        return;
-    add_wait(s, BURST_P_WAIT_COPY, seconds);
-    s->parts->copies += s->times * seconds;
-    pass_time(s, seconds);
+    if (s->model->cluster->target->copies_at_wait)
+        wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
 
 /* ---- waits for collectives ---- */
@@ -245,9 +243,7 @@ static void wait_through(Streams *s, int last)
     double seconds = 0;
     for (int i = 0; i <= last; i++)
         seconds += s->queue.at[i].left.seconds;
-    add_wait(s, BURST_P_WAIT_WEIGHTS, seconds);
-    s->parts->weights += s->times * seconds;
-    pass_time(s, seconds);
+    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, seconds);
 }
 
 static void wait_for_collectives(Streams *s)
@@ -267,15 +263,7 @@ static void count_bytes(Streams *s, const Collective *c)
         s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
 }
 
-/* Computing waits for all that tensor ranks were given to do. */
-static void wait_for_tensor(Streams *s)
-{
-    const double seconds = s->tensor_left;
-    add_wait(s, BURST_P_TENSOR, seconds);
-    s->parts->tensor += s->times * seconds;
-    pass_time(s, seconds);
-}
-
+/* For all that they were given to do. */
 static void wait_for_tensor_ranks(Streams *s)
 {
     bool waits = false;
@@ -284,7 +272,7 @@ static void wait_for_tensor_ranks(Streams *s)
     if (!waits)
         return;
     meet(s);
-    wait_for_tensor(s);
+    wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     s->tensor.n = 0;
 }
 
@@ -296,7 +284,7 @@ static void start_tensor(Streams *s)
     meet(s);
     s->tensor_left += c.seconds;
     if (s->model->cluster->target->copies_at_wait)
-        wait_for_tensor(s);
+        wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     else
         *vec_push(s->arena, &s->tensor) = s->at;
 }
