@@ -95,28 +95,7 @@ static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const 
     using L = BurstBackwardLayout<D, MASK>;
     const int32_t *const q_ints = (const int32_t *)(shared + L::INTS + stage * L::Q_INTS);
     const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS);
-    int32_t k_position[4];
-#pragma unroll
-    for (int row = 0; row < 4; row++)
-        k_position[row] = k_ints[w.keys + row * 8 + w.lane / 4];
-#pragma unroll
-    for (int c = 0; c < Q; c++) {
-        const int query0 = w.part * Q * 8 + c * 8 + w.lane % 4 * 2;
-        const int2 both = *(const int2 *)(q_ints + query0);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
-            token_values<L::BM, MASK>(q_ints, query0 + e, q_value);
-#pragma unroll
-            for (int row = 0; row < 4; row++) {
-                const int key = w.keys + row * 8 + w.lane / 4;
-                token_values<L::BN, MASK>(k_ints, key, k_value);
-                const bool keep = (key < keys) & (MASK::keep(e ? both.y : both.x, k_position[row], q_value, k_value) != 0);
-                float &x = s[row / 2][c][row % 2 * 2 + e];
-                x = keep ? x : -CUDART_INF_F;
-            }
-        }
-    }
+    mask_blocks<L::BN, L::BM, MASK, true>(s, k_ints, q_ints, w.keys, w.part * Q * 8, w.lane, keys);
 }
 
 /* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
