@@ -53,6 +53,7 @@ void text_vprintf(Text *t, const char *fmt, va_list ap);
 void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
+char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
 /* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
  * output. */

@@ -402,9 +402,7 @@ static const char *quoted(Emit *e, const char *text)
         return "NULL";
     Text t = {0};
     mask_quote(text, &t);
-    char *copy = arena_copy(e->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(e->arena, &t);
 }
 
 static void add_plan_values(Emit *e)
