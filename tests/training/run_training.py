@@ -58,7 +58,7 @@ class Layout(typing.NamedTuple):
     mesh: tuple = ()  # sizes of the schedule's coordinates
     head_chunks: int = 1
     token_chunks: int = 1
-    queries: bool = False  # attention too goes through the chunks of the tokens
+    queries: str = ""  # what goes through the chunks of the tokens too: "attention", or its "keys" as well
     gradients: str = ""
     overlap: str = ""
     fetch: str = ""
@@ -74,7 +74,7 @@ class Layout(typing.NamedTuple):
         text += f"_{self.memory}" if self.memory else ""
         text += "_" + "x".join(map(str, self.mesh)) if self.mesh else ""
         text += f"_heads{self.head_chunks}" if self.head_chunks > 1 else ""
-        text += f"_tokens{self.token_chunks}{'q' if self.queries else ''}" if self.token_chunks > 1 else ""
+        text += f"_tokens{self.token_chunks}{self.queries[:1]}" if self.token_chunks > 1 else ""
         text += f"_overlap{self.overlap}" if self.overlap else ""
         text += f"_fetch{self.fetch}" if self.fetch else ""
         text += "_device" if self.update == "device" else ""
@@ -100,7 +100,7 @@ class Layout(typing.NamedTuple):
         more += f" offload {self.offload};" if self.offload else ""
         more += f" update {self.update};" if "optimizer" in self.offload else ""
         more += f" head chunks {self.head_chunks};" if self.head_chunks > 1 else ""
-        more += f" token chunks {self.token_chunks}{', attention' if self.queries else ''};" if self.token_chunks > 1 else ""
+        more += f" token chunks {self.token_chunks}{', ' + self.queries if self.queries else ''};" if self.token_chunks > 1 else ""
         more += f" gradients {self.gradients};" if self.gradients else ""
         more += f" overlap {self.overlap};" if self.overlap else ""
         more += f" fetch {self.fetch};" if self.fetch else ""
@@ -222,12 +222,18 @@ GRADIENTS = [
     (Layout("ring", "queries", "contiguous", lanes=4, recompute="tail(0.5)", weights="zero1", token_chunks=2), Shape()),
     (Layout("burst", "queries", "zigzag", 2, 2, 2, recompute="save(o, lse, x_mid(1), gate_up(1))", token_chunks=3, head_chunks=2), Shape(part=NORM)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="selective", token_chunks=3), Shape(part=BIAS, masks=("full", "document"))),
-    (ONE._replace(token_chunks=3, queries=True, recompute="full"), Shape(part=BIAS, masks=("document", "causal"), sinks=True)),
-    (ONE._replace(token_chunks=8, queries=True, offload="activations"), Shape(part=NORM, tied="yes")),
-    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True),
+    (ONE._replace(token_chunks=3, queries="attention", recompute="full"), Shape(part=BIAS, masks=("document", "causal"), sinks=True)),
+    (ONE._replace(token_chunks=8, queries="attention", offload="activations"), Shape(part=NORM, tied="yes")),
+    (ONE._replace(token_chunks=3, queries="keys", recompute="full"), Shape(part=BIAS, masks=("document", "causal"), sinks=True)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries="keys", offload="activations", fetch="chunks"),
      Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
-    (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries=True, offload="optimizer", update="device"), Shape(sinks=True)),
-    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries=True, offload="activations", fetch="chunks"),
+    (Layout("ulysses", "keys", "zigzag", 2, 2, 4, recompute="none", token_chunks=2, queries="keys", offload="optimizer", update="device"), Shape(kv_heads=1, tied="yes")),
+    (Layout("usp", "keys", "zigzag", nodes=2, lanes=4, mesh=(4, 2), recompute="save(x_mid, k(1), lse)", weights="zero1", token_chunks=3, queries="keys"),
+     Shape(masks=("document", "causal", "full"), part=NORM, sinks=True)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries="attention"),
+     Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
+    (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries="attention", offload="optimizer", update="device"), Shape(sinks=True)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries="attention", offload="activations", fetch="chunks"),
      Shape(part=NORM, masks=("document", "window(17)"), tied="yes")),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
@@ -273,8 +279,8 @@ LAYERED_TEXT = Shape(vocab=256, masks=ALTERNATING)
 DEEP = Shape(vocab=256, masks=("causal", "document", "window(17)", "causal"))
 OFFLOADED = [ONE, Layout("ring", "keys", "striped", lanes=2), Layout("ulysses", "keys", "contiguous", lanes=4),
              Layout("burst", "queries", "zigzag", nodes=2, lanes=4, chunks=2)]
-FETCHED = [ONE._replace(token_chunks=3, queries=True), Layout("ring", "keys", "striped", lanes=2, token_chunks=5, queries=True),
-           Layout("ulysses", "keys", "contiguous", nodes=2, lanes=2, token_chunks=2, queries=True), Layout("near", "keys", "contiguous", nodes=2, lanes=4, token_chunks=4, queries=True)]
+FETCHED = [ONE._replace(token_chunks=3, queries="attention"), Layout("ring", "keys", "striped", lanes=2, token_chunks=5, queries="attention"),
+           Layout("ulysses", "keys", "contiguous", nodes=2, lanes=2, token_chunks=2, queries="attention"), Layout("near", "keys", "contiguous", nodes=2, lanes=4, token_chunks=4, queries="attention")]
 UPDATED = [Layout("ring", "keys", "zigzag", data=2, lanes=2, weights="zero1"), Layout("ring", "queries", "striped", lanes=2, weights="zero2", recompute="full"),
            Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"), Layout("ring", "keys", "zigzag", lanes=2, weights="zero2 within 1"),
            Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero1 within 2", gradients="bf16")]
@@ -290,11 +296,14 @@ CHUNKS = [1, 3]
 TOKEN_CHUNKS = [1, 2, 3, 8]
 UPPER = "save(o(1), lse(1))"  # of four layers those from the second on
 COPIED = {"selective": {"x": 3, "o": 3, "lse": 3}, "full": {"x": 3}, UPPER: {"x": 3, "o": 2, "lse": 2}}  # layers of which a sequence stages it
+KEYED_MASKS = {"causal": lambda q, k: k <= q, "window(17)": lambda q, k: q - 17 < k <= q, "full": lambda q, k: True, "block_local(20)": lambda q, k: q // 20 == k // 20}
+COPIED_KEYS = {"none": (1, 1), "selective": (1, 2), "full": (2, 2)}  # how often a layer attends forward, and makes its keys
 QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys", "contiguous", lanes=4), Layout("ring", "keys", "striped", lanes=8),
            Layout("ulysses", "keys", "contiguous", lanes=2), Layout("ulysses", "keys", "zigzag", lanes=4), Layout("ulysses", "keys", "striped", lanes=8),
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "keys", "contiguous", lanes=8, mesh=(2, 4)),
            Layout("usp", "keys", "striped", nodes=2, lanes=4, mesh=(4, 2)), Layout("bidirectional", "keys", "zigzag", lanes=4),
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
+KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "biring", "halo")]  # these have pieces of keys
 SAMPLE = 11
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
@@ -461,16 +470,20 @@ class Training:
         """Chunks of the tokens, with every rule that changes what there is beside them; a sample has each of their numbers."""
         layouts = [w._replace(token_chunks=c, offload=o, recompute=r) for w in CHUNKED for c in TOKEN_CHUNKS
                    for o in ("none", "activations") for r in ("none", *AGAIN)]
-        layouts += [w._replace(token_chunks=c, queries=True, offload=o, recompute=r) for w in QUERIED for c in TOKEN_CHUNKS
+        layouts += [w._replace(token_chunks=c, queries="attention", offload=o, recompute=r) for w in QUERIED for c in TOKEN_CHUNKS
                     for o in ("none", "activations") for r in ("none", "full", "selective")]
-        layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in (False, True)]
+        layouts += [w._replace(token_chunks=c, queries="keys", offload=o, recompute=r) for w in KEYED for c in TOKEN_CHUNKS[1:]
+                    for o in ("none", "activations") for r in ("none", "full", "selective")]
+        layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in ("", "attention", "keys")]
         if not self.args.all:
             layouts = layouts[5 :: 31]
         self.agree(layouts, shape=MASKS)
         for world in (ONE, QUERIED[2]):
             for rule in COPIED:
-                for queries in (False, True):
+                for queries in ("", "attention"):
                     self.copied(world._replace(token_chunks=3, queries=queries, offload="activations", recompute=rule), COPIED[rule])
+        for rule in COPIED_KEYS:
+            self.copied_keys(ONE._replace(token_chunks=3, queries="keys", recompute=rule), *COPIED_KEYS[rule])
 
     def copied(self, layout, layers):
         """A sequence stages and fetches what layers save, in fp32, but the last layer's; a program that plans more of it ends."""
@@ -485,6 +498,31 @@ class Training:
         right = {tokens * 4 * sum(width[w] * n for w, n in layers.items()) for tokens in (SEQUENCE // ranks, -(-SEQUENCE // ranks))}
         print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
         require(said[1] == said[2] and int(said[1]) in right, f"{layout}: {said[0]}, not {right}")
+
+    def copied_keys(self, layout, forwards, makes):
+        """Of keys, values and sums of their gradients for each pair of chunks that the mask leaves, by brute force; what makes keys stages them, and
+        what reads the sums fetches them once more. `forwards`, `makes`: how often a layer attends forward, and makes its keys."""
+        shape = MASKS._replace(masks=tuple(KEYED_MASKS))
+        source = self.program(layout, NEAR_STEPS, shape).with_suffix(".c")
+        wrong = source.with_name("copied_" + source.name)
+        wrong.write_text(re.sub(r"(plan_key_copies\[PLAN_MASKS\]\[3\] = \{\{)\d+", r"\g<1>1", source.read_text()))
+        done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
+        said = re.search(r"a sequence staged (\d+) bytes and fetched (\d+); the plan has", done.stderr)
+        require(said and done.returncode == 1, f"{layout}: other bytes than the plan's go unnoticed\n{done.stderr}")
+        cuts = [SEQUENCE * i // layout.token_chunks for i in range(layout.token_chunks + 1)]
+        chunk = [range(*cuts[i : i + 2]) for i in range(layout.token_chunks)]
+        token, staged, fetched = 4 * 2 * 8 * shape.kv_heads, 0, 0  # bytes of keys and values
+        for mask in KEYED_MASKS.values():
+            begun = set()
+            for q in range(len(chunk)):
+                for k in (k for k in range(len(chunk)) if q == k or any(mask(i, j) for i in chunk[q] for j in chunk[k])):
+                    rows = token * len(chunk[k])
+                    fetched += rows * (forwards + 1 + (k in begun))
+                    staged += rows
+                    begun.add(k)
+            staged, fetched = staged + makes * token * SEQUENCE, fetched + token * SEQUENCE
+        print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
+        require((int(said[1]), int(said[2])) == (staged, fetched), f"{layout}: {said[0]}, not {staged} and {fetched}")
 
     def overlapped(self, layout):
         """What is done in another order is done with the same numbers."""
