@@ -133,9 +133,21 @@ void emit_tensors(Emit *e)
 void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    const Dim o = s->values.at[step_value(s, "o")].dim[0], lse = s->values.at[step_value(s, "lse")].dim[1];
-    text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of queries */\n#define PLAN_LSE_ROWS %d\n",
-                o != DIM_CHUNK, lse != DIM_CHUNK);
+    const Value *o = &s->values.at[step_value(s, "o")], *lse = &s->values.at[step_value(s, "lse")];
+    const bool heads = s->head_chunks > 1;
+    if (s->by_queries || heads)
+        text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s */\n#define PLAN_LSE_ROWS %d\n",
+                    heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries", heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
+}
+
+void emit_head_chunks(Emit *e)
+{
+    const Program *p = e->draft->program;
+    if (p->head_chunks)
+        text_printf(e->out, "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of %s */\n",
+                    p->head_chunks, p->short_chunks ? "the largest" : "one");
+    if (p->short_chunks)
+        text_printf(e->out, "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with its queries */\n", p->short_chunks);
 }
 
 /* Where the optimizer finds gradients and leaves rounded parameters. */

@@ -25,7 +25,7 @@ const char *type_of(const Value *v);
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
 const char *variable(const Printer *p, const Op *o, Operand x);
-const char *width_text(const Value *v, bool heads);
+const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads);
 const Operand *find_weight(const Printer *p, const Op *o); /* NULL: it reads none */
 /* begin, then items with commas, broken where a line is full. */
 void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end);

@@ -92,9 +92,9 @@ static void emit_copy(Printer *p, const Op *o)
     const Value *v = &p->step->values.at[o->read[0].value];
     const bool heads = v->dim[0] == DIM_HEADS; /* [heads][tokens] */
     const char *n = v->dim[heads] == DIM_ALL_TOKENS ? "all" : "n";
-    const char *chunks = v->all_heads ? "PLAN_HEAD_CHUNKS * " : "", *rows = heads ? arena_printf(p->emit->arena, "PLAN_HEADS * %s", n) : n, *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
-    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s%s) * sizeof(%s)", chunks, rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
-                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
+    const char *rows = heads ? arena_printf(p->emit->arena, "%s * %s", width_text(p, o, v, true), n) : n, *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
+                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(p, o, v, false), type_of(v));
     const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
     p->part = -1;
@@ -106,7 +106,7 @@ static void emit_fetch_ahead(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
     const Value *v = &p->step->values.at[o->read[0].value];
-    const char *width = width_text(v, false), *type = type_of(v), *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *width = width_text(p, o, v, false), *type = type_of(v), *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
     const char *from = arena_printf(e->arena, "%s + (size_t)(start * %s%s) * sizeof(%s)", place_text(p, o, o->read[0]), pair, width, type);
     const char *bytes = arena_printf(e->arena, "(size_t)((end - start) * %s%s) * sizeof(%s)", pair, width, type);
     const char *item[] = {"next", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
