@@ -30,9 +30,7 @@ const char *shell_word(Arena *a, const char *word)
 {
     Text t = {0};
     add_word(&t, word);
-    char *copy = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(a, &t);
 }
 
 /* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */

@@ -53,6 +53,7 @@ void text_vprintf(Text *t, const char *fmt, va_list ap);
 void text_add(Text *t, const char *s);
 void text_add_n(Text *t, const char *s, size_t n);
 void text_free(Text *t);
+char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
 char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
 /* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
  * output. */
@@ -302,6 +303,7 @@ typedef enum SharesKind {
     SHARES_KINDS
 } SharesKind;
 enum { MOST_SHARE = 1000 };
+enum { MOST_KEY_CHUNKS = 64 }; /* `token chunks N, keys` */
 /* `schedule near for window(4Ki), ring;`: what the layout has for the layers of a mask. schedule NULL: auto. */
 typedef struct LayerSetting { const char *schedule; Span schedule_span; Setting travel; } LayerSetting;
 typedef struct GivenShare { const char *device; /* NULL: of the next rank */ int share; Span span; } GivenShare;
@@ -316,6 +318,7 @@ typedef struct Layout {
     Setting ranges; /* whether transfers of keys carry ranges of tiles */
     Setting weights, ffn_chunks, token_chunks, head_chunks; /* Sharding; how many */
     bool chunk_queries;    /* `token chunks 4, attention` */
+    bool chunk_keys;       /* `token chunks 4, keys`: of queries, and of keys */
     Setting loss_tile;     /* tokens; 0: as many as suit the vocabulary */
     Setting overlap;       /* of what tensor ranks do among them with products */
     Setting fetch;         /* of what was staged, index of fetch_names */
@@ -503,6 +506,9 @@ PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is
 PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
 double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
 const double *pair_shares(PairCounts *c, int q, int parts); /* and of each of so many runs of its queries; of the last number asked for remembered */
+/* [chunks] where all ranks cut their tokens into so many (at most 64): a bit for each chunk of keys that has anything for a chunk of
+ * queries at any two ranks, whatever the tables; and for the chunk itself. Remembered of the last number asked for. */
+const uint64_t *pair_chunks(PairCounts *c, int chunks);
 PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
 const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
 BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side); /* of a live pair: for which tiles of its queries or keys there is work */

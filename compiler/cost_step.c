@@ -102,14 +102,14 @@ static int64_t sequences_of(const Program *p, int ranks)
     return (p->train.batch + groups - 1) / groups;
 }
 
-static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int own)
+static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int own)
 {
     Program *simulated = NEW(a, Program);
     *simulated = *p;
     simulated->target = p->cluster.target;
     StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
     const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
-    m.step = step_make(a, simulated, c, part ? part : &even, units, 0, 0);
+    m.step = step_make(a, simulated, c, part ? part : &even, units, pairs, 0, 0);
     m.ops = step_unroll(a, m.step, &m.op);
     add_rank_kinds(a, &m, c, part, own);
     for (int b = 0; b < STEP_BLOCKS; b++)
@@ -211,19 +211,37 @@ static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, in
     return met > most ? met / most : 1;
 }
 
-/* Of a chunk of the queries, as long as others on average. Keys are exchanged with the first and their gradients with the last: of
- * these too each chunk has a share. */
+/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is attended with one of keys. */
+static int attention_runs(const Draft *d, int mask, int chunks)
+{
+    const uint64_t *pairs = choice_chunks_keys(&d->choice) ? pair_chunks(d->counts[mask], chunks) : NULL;
+    int runs = 0;
+    for (int q = 0; q < chunks && pairs; q++)
+        for (int k = 0; k < chunks; k++)
+            runs += pairs[q] >> k & 1;
+    return pairs ? runs : chunks;
+}
+
+/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each chunk of queries, or a chunk of them for
+ * each pair; they are exchanged with the first chunk of queries and their gradients with the last, or with each pair; queries once for all. */
+static double moved_share(const Node *n, int chunks, int runs)
+{
+    const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV, pairs = runs > chunks;
+    return n->kind == N_EXCHANGE ? (pairs && keys ? 1.0 / chunks : 1.0 / runs) : pairs ? 1.0 / chunks : 1;
+}
+
+/* Of one run, as long as others on average. */
 static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
 {
-    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks);
+    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
     const double longer = chunks_meet(a, in, d, mask, backward, chunks);
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
-        const double exchanged = in->schedule->trace.at[i / in->ranks].node->kind == N_EXCHANGE ? chunks : 1;
-        in->seconds[i] *= longer / chunks;
+        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs);
+        in->seconds[i] *= longer / runs;
         if (!in->bytes)
             continue;
-        in->bytes[i] /= exchanged;
-        in->received[i] /= exchanged;
+        in->bytes[i] *= moved;
+        in->received[i] *= moved;
     }
 }
 
@@ -410,7 +428,7 @@ static StepParts attended_again(Arena *a, const Draft *d)
 
 static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 {
-    return model_make(a, d->program, &d->choice, d->partition, d->units, p->group * d->choice.ranks + p->rank[p->busiest]);
+    return model_make(a, d->program, &d->choice, d->partition, d->units, step_pairs(a, d->program, &d->choice, d->partition, d->counts), p->group * d->choice.ranks + p->rank[p->busiest]);
 }
 
 /* All but the stream's figures. */
@@ -467,7 +485,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
 {
     Arena *a = arena_new();
     const Choice c = {.data = 1, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p)};
-    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), 0);
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), NULL, 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
     for (int i = 0; i < m.ops; i++) {
@@ -502,7 +520,7 @@ static double least_weights(Arena *a, const Program *p, StepParts parts, Choice 
         StepParts x = parts;
         x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
         memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
-        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), 0);
+        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), NULL, 0);
         stream_run(a, &x, &m, false, NULL);
         least = fmin(least, x.step);
     }

@@ -5,7 +5,8 @@
  * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
  * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost_links.c); such an
  * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
- * the bus to the host alone. On a target that copies when it waits, collectives and copies take the rank's own time.
+ * the bus to the host alone; those that go back on a stream of their own move beside the others, where both share the host's memory. On a
+ * target that copies when it waits, collectives and copies take the rank's own time.
  */
 #include "cost.h"
 
@@ -13,14 +14,16 @@
 #include <string.h>
 
 typedef struct Queued { const StepOp *op; Collective left; double from; /* since when its time is not recorded */ } Queued;
-typedef struct Copying { const StepOp *op; double left; /* seconds */ } Copying;
+typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
+enum { COPY_STREAMS = 2 };
 typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
     double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
     Vec(Queued) queue;   /* collectives not done; the first is on the wire */
-    Vec(Copying) copies; /* not done, in their order */
+    Vec(Copying) copies[COPY_STREAMS]; /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    double both;         /* how many times as long copies of both streams take at once */
     Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
     double tensor_left;  /* seconds of it */
     double now, times;   /* seconds since the sequence began; how many sequences are like this one */
@@ -45,11 +48,6 @@ static void add_span(Streams *s, int lane, int part, int a, int b, double begin,
         record_span(s->record, (BurstSpan){.begin = begin, .end = end, .a = a, .b = b, .part = (int16_t)part, .lane = (int16_t)lane});
 }
 
-static void add_wait(Streams *s, int part, double seconds)
-{
-    add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
-}
-
 /* ---- collectives ---- */
 
 static void add_collective(Streams *s, const Queued *q, double end)
@@ -67,18 +65,41 @@ static void drop_done(Streams *s)
     s->queue.n = left;
 }
 
-static void pass_copies(Streams *s, double seconds)
+/* Of the first n copies of a stream, alone. */
+static double copies_left(const Streams *s, int stream, int n)
+{
+    double seconds = 0;
+    for (int i = 0; i < n; i++)
+        seconds += s->copies[stream].at[i].left;
+    return seconds;
+}
+
+/* Of these, what moves while the other stream does. */
+static double copies_beside(const Streams *s, int stream, int n)
+{
+    return fmin(copies_left(s, stream, n), copies_left(s, !stream, s->copies[!stream].n));
+}
+
+/* seconds: alone. */
+static void pass_stream(Streams *s, int stream, double seconds)
 {
     int left = 0;
-    for (int i = 0; i < s->copies.n; i++) {
-        Copying *c = &s->copies.at[i];
+    for (int i = 0; i < s->copies[stream].n; i++) {
+        Copying *c = &s->copies[stream].at[i];
         const double moved = fmin(c->left, seconds);
         c->left -= moved;
         seconds -= moved;
         if (c->left > 0)
-            s->copies.at[left++] = *c;
+            s->copies[stream].at[left++] = *c;
     }
-    s->copies.n = left;
+    s->copies[stream].n = left;
+}
+
+static void pass_copies(Streams *s, double seconds)
+{
+    const double beside = fmin(seconds / s->both, copies_beside(s, 0, s->copies[0].n));
+    for (int i = 0; i < COPY_STREAMS; i++)
+        pass_stream(s, i, seconds - beside * (s->both - 1));
 }
 
 /* Time in which nothing else is on the wire. */
@@ -101,6 +122,14 @@ static void pass_time(Streams *s, double seconds)
     drop_done(s);
 }
 
+/* Computing waits so long; of: what the step has of such waits. */
+static void wait_for(Streams *s, int part, double *of, double seconds)
+{
+    add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
+    *of += s->times * seconds;
+    pass_time(s, seconds);
+}
+
 /* ---- computing ---- */
 
 static void meet(Streams *s)
@@ -121,7 +150,7 @@ static void meet(Streams *s)
 /* Of the tokens, those of the operation's chunk. */
 static double chunk_share(const Step *s, const StepOp *o)
 {
-    const int64_t left = s->all_tokens - o->chunk * s->chunk;
+    const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
     return o->op->chunked && !op_by_heads(o->op) ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
 }
 
@@ -171,50 +200,42 @@ static int last_needed(const Streams *s)
 
 /* ---- copies ---- */
 
-static void wait_for_copies(Streams *s)
+/* Of a stream's, those that are done when all that the operation needs are. */
+static int copies_needed(const Streams *s, int stream)
 {
-    int last = s->copies.n - 1;
-    double seconds = 0;
-    while (last >= 0 && !needs(s, s->at, s->copies.at[last].op))
-        last--;
-    if (last < 0)
-        return;
-    meet(s);
-    for (int i = 0; i < s->copies.n && i <= last; i++)
-        seconds += s->copies.at[i].left;
-    add_wait(s, BURST_P_WAIT_COPY, seconds);
-    s->parts->copies += s->times * seconds;
-    pass_time(s, seconds);
+    int n = s->copies[stream].n;
+    while (n > 0 && !needs(s, s->at, s->copies[stream].at[n - 1].op))
+        n--;
+    return n;
 }
 
-/* Parameters and moments that the device updates go back beside the next unit's way up, which takes as long; both read and write the
- * host's memory. */
-static double copy_seconds(const Streams *s, double bytes)
+static void wait_for_copies(Streams *s)
 {
-    const Cluster *c = s->model->cluster;
-    const Step *step = s->model->step;
-    const double alone = bytes / cluster_pcie(c);
-    if (step->optimizer != OPTIMIZER_FETCHED || s->at->block != BLOCK_OPTIMIZER || c->target->copies_at_wait)
-        return alone;
-    const bool beside = s->at->op->kind == OP_WRITE_BACK && s->at->unit < step_units(step) - 1;
-    return beside ? 0 : fmax(alone, 2 * bytes / cluster_host_rate(c));
+    if (copies_needed(s, 0) + copies_needed(s, 1) == 0)
+        return;
+    meet(s);
+    double seconds = 0;
+    for (int i = 0; i < COPY_STREAMS; i++) {
+        const int n = copies_needed(s, i);
+        seconds = fmax(seconds, copies_left(s, i, n) + copies_beside(s, i, n) * (s->both - 1));
+    }
+    wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
 
 /* Of the rank with most tokens. */
 static void start_copy(Streams *s)
 {
     const Step *step = s->model->step;
-    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[s->at->op->read[0].value], s->at->unit);
-    double seconds = copy_seconds(s, bytes);
+    const Op *o = s->at->op;
+    const Operand all = o->kind == OP_STAGE ? o->write[0] : o->read[0];
+    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
+    double seconds = bytes / cluster_pcie(s->model->cluster);
     for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
         seconds += s->queue.at[i].left.seconds;
     meet(s);
-    *vec_push(s->arena, &s->copies) = (Copying){s->at, seconds};
-    if (!s->model->cluster->target->copies_at_wait)
-        return;
-    add_wait(s, BURST_P_WAIT_COPY, seconds);
-    s->parts->copies += s->times * seconds;
-    pass_time(s, seconds);
+    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
+    if (s->model->cluster->target->copies_at_wait)
+        wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
 
 /* ---- waits for collectives ---- */
@@ -224,9 +245,7 @@ static void wait_through(Streams *s, int last)
     double seconds = 0;
     for (int i = 0; i <= last; i++)
         seconds += s->queue.at[i].left.seconds;
-    add_wait(s, BURST_P_WAIT_WEIGHTS, seconds);
-    s->parts->weights += s->times * seconds;
-    pass_time(s, seconds);
+    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, seconds);
 }
 
 static void wait_for_collectives(Streams *s)
@@ -246,15 +265,7 @@ static void count_bytes(Streams *s, const Collective *c)
         s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
 }
 
-/* Computing waits for all that tensor ranks were given to do. */
-static void wait_for_tensor(Streams *s)
-{
-    const double seconds = s->tensor_left;
-    add_wait(s, BURST_P_TENSOR, seconds);
-    s->parts->tensor += s->times * seconds;
-    pass_time(s, seconds);
-}
-
+/* For all that they were given to do. */
 static void wait_for_tensor_ranks(Streams *s)
 {
     bool waits = false;
@@ -263,7 +274,7 @@ static void wait_for_tensor_ranks(Streams *s)
     if (!waits)
         return;
     meet(s);
-    wait_for_tensor(s);
+    wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     s->tensor.n = 0;
 }
 
@@ -275,7 +286,7 @@ static void start_tensor(Streams *s)
     meet(s);
     s->tensor_left += c.seconds;
     if (s->model->cluster->target->copies_at_wait)
-        wait_for_tensor(s);
+        wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     else
         *vec_push(s->arena, &s->tensor) = s->at;
 }
@@ -445,7 +456,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
     const int64_t sequences = m->sequences;
     const int64_t first[] = {0, 1, sequences - 1}, times[] = {1, sequences - 2, 1};
     Streams s = {.arena = a, .parts = p, .model = m, .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds), .shared = shared,
-                 .record = record};
+                 .record = record, .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
     for (int i = 0; i < 3; i++) {
         if (times[i] <= 0 || (i == 2 && sequences == 1))
             continue;

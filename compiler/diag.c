@@ -77,9 +77,7 @@ static const char *format(Arena *a, const char *fmt, va_list ap)
 {
     Text t = {0};
     text_vprintf(&t, fmt, ap);
-    const char *kept = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return kept;
+    return text_keep(a, &t);
 }
 
 static void keep(Diags *d, Severity severity, Span at, const char *text)

@@ -130,6 +130,9 @@ static void emit_group(Emit *e)
     if (choice_chunks_queries(c))
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");
+    if (choice_chunks_keys(c))
+        add_constant(e, "PLAN_KEY_CHUNKS", 1, "and the keys of one, which wait in the host's memory"),
+        add_constant(e, "PLAN_KEY_TOKENS", tokens_in_chunk(e->draft->partition->max_tokens, c->token_chunks), "most of a chunk");
     if (c->ranges)
         add_constant(e, "PLAN_RANGES", travelling_sides(e->draft),
                      "transfers carry the tiles that somebody further along reads, or added to: 1 of queries, 2 of keys");
@@ -398,9 +401,7 @@ static const char *quoted(Emit *e, const char *text)
         return "NULL";
     Text t = {0};
     mask_quote(text, &t);
-    char *copy = arena_copy(e->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(e->arena, &t);
 }
 
 static void add_plan_values(Emit *e)
@@ -563,6 +564,7 @@ static void emit_plan_of_step(Emit *e)
     emit_tensors(e);
     emit_places(e);
     emit_layer_masks(e);
+    emit_key_chunks(e);
     text_printf(e->out, "\n#include \"%s\"\n\n", language(e)->layer);
     emit_step_blocks(e);
     emit_step_sequence(e);

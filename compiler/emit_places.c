@@ -140,14 +140,26 @@ void emit_output_rows(Emit *e)
                     heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries", heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
 }
 
-void emit_head_chunks(Emit *e)
+/* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each of their tokens. */
+void emit_key_chunks(Emit *e)
 {
-    const Program *p = e->draft->program;
-    if (p->head_chunks)
-        text_printf(e->out, "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of %s */\n",
-                    p->head_chunks, p->short_chunks ? "the largest" : "one");
-    if (p->short_chunks)
-        text_printf(e->out, "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with its queries */\n", p->short_chunks);
+    const Step *s = e->draft->memory.flow->step;
+    const int masks = e->draft->program->mask_count;
+    if (!s->by_keys)
+        return;
+    text_add(e->out, "static const uint64_t plan_key_pairs[PLAN_MASKS][PLAN_QUERY_CHUNKS] = {\n");
+    for (int m = 0; m < masks; m++) {
+        text_add(e->out, "    {");
+        for (int q = 0; q < s->chunks; q++)
+            text_printf(e->out, "%s0x%" PRIx64, q % 8 ? ", " : q ? ",\n     " : "", s->pairs ? s->pairs[m * s->chunks + q] : UINT64_MAX >> (64 - s->chunks));
+        text_add(e->out, "},\n");
+    }
+    text_add(e->out, "}; /* bit k: it is attended with chunk k of keys */\nstatic const int64_t plan_key_copies[PLAN_MASKS][3] = {");
+    for (int m = 0; m < masks; m++) {
+        const KeyCopies k = step_key_copies(s, m);
+        text_printf(e->out, "%s{%" PRId64 ", %" PRId64 ", %" PRId64 "}", m ? ", " : "", k.fetched, k.begun, k.staged);
+    }
+    text_add(e->out, "}; /* bytes a token of each pair: fetched, fetched where queries before have begun sums, staged */\n");
 }
 
 /* Where the optimizer finds gradients and leaves rounded parameters. */

@@ -211,9 +211,7 @@ static const char *chunk_text(const Walk *k, const Expr *const index[MAX_COORDS]
             add_expr(&w, index[i] ? index[i] : &self, false);
     }
     text_add(&t, ")");
-    char *copy = arena_copy(k->emit->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(k->emit->arena, &t);
 }
 
 static const char *expr_text(const Walk *k, const Expr *e)
@@ -221,9 +219,7 @@ static const char *expr_text(const Walk *k, const Expr *e)
     Text t = {0};
     Writer w = {k->s, k->s->choice->schedule, &t};
     add_expr(&w, e, false);
-    char *copy = arena_copy(k->emit->arena, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(k->emit->arena, &t);
 }
 
 /* " + PLAN_GROUP", "" of the first piece and of chunks without pieces. */

@@ -37,6 +37,7 @@ static const Call calls[] = {
     {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
     {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
     {OP_ATTENTION, "plan_attention_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 y0 y1"},
+    {OP_ATTENTION, "plan_attention_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 y0 y1"},
     {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
     {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
     {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
@@ -45,6 +46,7 @@ static const Call calls[] = {
     {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
     {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 x3 x4 x5 y0 y1 y2"},
     {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
     {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
     {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
@@ -79,6 +81,7 @@ static const char *index_text(const Printer *p, const Op *o, Operand x)
     case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
     case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
     case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
+    case INDEX_SLOT: return o->keys ? (o->ahead ? "at % 2" : "turn % 2") : o->ahead ? "next % 2" : "chunk % 2";
     case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
     default: return "";
     }
@@ -106,50 +109,9 @@ const char *variable(const Printer *p, const Op *o, Operand x)
 {
     static const char *const form[] = {"%s", "%s_next", "embed_%s"};
     const Value *v = &p->step->values.at[x.value];
-    if (v->index == INDEX_CHUNK)
+    if (v->index == INDEX_CHUNK || v->index == INDEX_SLOT)
         return place_text(p, o, x);
     return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
-}
-
-/* What chunks of tokens are of, and what attention has. */
-static const char *all_text(const Printer *p)
-{
-    return p->step->program->tensor ? "all" : "n";
-}
-
-const char *all_heads_text(bool keys)
-{
-    return keys ? "PLAN_ALL_KV_HEADS" : "PLAN_ALL_HEADS";
-}
-
-/* How many heads: in a loop over chunks of them the chunk's, outside of it those of all chunks. */
-static const char *heads_text(const Printer *p, const Op *o, bool keys)
-{
-    if (p->step->head_chunks < 2)
-        return keys ? "PLAN_KV_HEADS" : "PLAN_HEADS";
-    return !op_by_heads(o) ? all_heads_text(keys) : keys ? "s->heads.keys" : "s->heads.queries";
-}
-
-const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads)
-{
-    const Dim d = v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]; /* [heads][tokens] */
-    const char *count = heads_text(p, o, d == DIM_KEY || d == DIM_KEY_HEADS);
-    switch (d) {
-    case DIM_ONE: return "1";
-    case DIM_HIDDEN: return "PLAN_HIDDEN";
-    case DIM_HEADS:
-    case DIM_KEY_HEADS: return count;
-    case DIM_QUERY:
-    case DIM_KEY: return heads ? count : arena_printf(p->emit->arena, "%s * PLAN_HEAD_DIM", count);
-    default: return "PLAN_FFN";
-    }
-}
-
-/* Where the loop's chunk of heads begins in a value that has those of all chunks. */
-static const char *chunk_begin_text(const Printer *p, const Value *v)
-{
-    const bool keys = v->dim[1] == DIM_KEY || v->dim[1] == DIM_KEY_HEADS, wide = v->dim[1] == DIM_QUERY || v->dim[1] == DIM_KEY;
-    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", keys ? "key" : "query", all_text(p), wide ? " * PLAN_HEAD_DIM" : "");
 }
 
 static bool has_all_tokens(const Printer *p, Operand x)
@@ -172,7 +134,7 @@ static bool lies_by_heads(const Printer *p, const Value *v)
 /* Chunk after chunk, each as if there were no others. */
 static bool lies_by_chunks(const Printer *p, const Value *v)
 {
-    return p->step->by_queries && v->dim[1] == DIM_QUERY;
+    return (p->step->by_queries && v->dim[1] == DIM_QUERY) || (p->step->by_keys && v->dim[1] == DIM_KEY);
 }
 
 /* What lies by heads has so many tokens a head. */
@@ -191,7 +153,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     if (!op_takes_rows(p->step, o, x.value))
         return variable(p, o, x);
     if (op_by_heads(o))
-        return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), chunk_begin_text(p, v));
+        return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
@@ -250,20 +212,13 @@ const Operand *find_weight(const Printer *p, const Op *o)
     return NULL;
 }
 
-/* Elements before the loop's chunk of heads: those of so many key heads. */
-static const char *chunk_text(const Printer *p, const UnitTensor *t)
-{
-    const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
-    return arena_printf(p->emit->arena, "s->heads.first_key * INT64_C(%" PRId64 ")", elements / program_kv_heads(p->step->program));
-}
-
 static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
 {
     const UnitTensor *t = op_tensor(p->step, o, p->block);
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
-    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + %s", tensor, chunk_text(p, t)) : tensor;
+    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t)) : tensor;
 }
 
 /* Of a value with a number for each row of a norm. */
@@ -322,7 +277,7 @@ static const Call *call_of(const Printer *p, const Op *o)
     const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
     const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
     const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK || op_work_kind(o->kind) == WORK_ATTENTION);
-    return &calls[i + second + rows * (layout ? 2 : 1)];
+    return &calls[i + second + rows * (layout ? 2 : 1) + o->keys];
 }
 
 static void emit_call(Printer *p, const Op *o)
@@ -402,7 +357,7 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
 {
     const Value *v = &p->step->values.at[x.value];
     bool *known = &p->known[3 * x.value + which(p, o, x)];
-    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
+    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
         return;
     *known = true;
     item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
@@ -446,6 +401,32 @@ static void begin_chunks(Printer *p, const Op *o)
     emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
 }
 
+/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one after each, beside its computing.
+ * Sums where there are any. */
+static void begin_keys(Printer *p, const Op *o)
+{
+    if (!op_same_keys(o, o - 1)) {
+        p->part = -1;
+        const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
+        emit_line(p->emit, "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < PLAN_QUERY_CHUNKS%s;", name[0], name[1], name[0], o->early ? " && at < 2" : "");
+        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0], name[0], name[1]);
+        if (!o->early) {
+            emit_line(p->emit, "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
+            emit_line(p->emit, "if (turn > 0 && next < PLAN_QUERY_CHUNKS) {");
+        }
+    }
+    if (o->sums && !o[-1].sums)
+        emit_line(p->emit, "if (plan_key_begun(plan_layer_mask[layer], chunk, next)) {");
+}
+
+static void end_keys(Printer *p, const Op *o, bool last)
+{
+    if (o->sums && !o[1].sums)
+        emit_line(p->emit, "}");
+    if (last || (o->ahead && !o[1].ahead))
+        emit_line(p->emit, "}");
+}
+
 static void end_chunks(Printer *p)
 {
     emit_line(p->emit, "}");
@@ -463,7 +444,7 @@ const char *copying_layers(const Printer *p, const Op *o)
 /* NULL: no such copy. */
 static const char *copies_if(const Printer *p, const Op *o)
 {
-    return o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead) ? copying_layers(p, o) : NULL;
+    return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o) : NULL;
 }
 
 static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
@@ -476,11 +457,15 @@ static void emit_ops(Printer *p)
         const char *copies = copies_if(p, o);
         if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
             begin_chunks(p, o);
+        if (o->keys)
+            begin_keys(p, o);
         if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))
             emit_line(p->emit, "if (%s) {", copies);
         emit_op(p, o);
         if (copies && (i == b->ops.n - 1 || !same_text(copies_if(p, &o[1]), copies)))
             emit_line(p->emit, "}");
+        if (o->keys)
+            end_keys(p, o, i == b->ops.n - 1 || !op_same_keys(o, o + 1));
         if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
             end_chunks(p);
     }

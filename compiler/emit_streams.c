@@ -101,14 +101,48 @@ static void emit_copy(Printer *p, const Op *o)
     p->said = false;
 }
 
+/* A chunk of the copied value's rows: where the host has it, and its bytes; begin and rows: as the loop names them. */
+static const char *rows_at(const Printer *p, const Op *o, Operand host, const char *begin)
+{
+    const Value *v = &p->step->values.at[host.value];
+    return arena_printf(p->emit->arena, "%s + (size_t)(%s * %s%s) * sizeof(%s)", place_text(p, o, host), begin, v->dim[1] == DIM_PAIR ? "2 * " : "",
+                        width_text(p, o, v, false), type_of(v));
+}
+
+static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const char *rows)
+{
+    const Value *v = &p->step->values.at[host.value];
+    return arena_printf(p->emit->arena, "(size_t)(%s * %s%s) * sizeof(%s)", rows, v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
+}
+
+/* Of a chunk that a loop has made: of its tokens, or of keys. */
+static void emit_stage_chunk(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *to = o->keys ? rows_at(p, o, o->write[0], "plan_query_begin(n, key)") : rows_at(p, o, o->write[0], "first");
+    const char *bytes = rows_bytes(p, o, o->write[0], o->keys ? "plan_key_rows(n, key)" : "rows");
+    const char *item[] = {"layer", place_text(p, o, o->read[0]), to, bytes, "&s->copies"};
+    emit_list(e, "BURST_TRY(burst_op_stage(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
+/* Of the chunk of keys that the loop around it says. */
+static void emit_fetch_keys(Printer *p, const Op *o)
+{
+    Emit *e = p->emit;
+    const char *from = rows_at(p, o, o->read[0], "plan_query_begin(n, next)"), *bytes = rows_bytes(p, o, o->read[0], "plan_key_rows(n, next)");
+    const char *item[] = {"at", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
+    emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
+    p->part = -1;
+    p->said = false;
+}
+
 /* The loop's first chunk as it begins, then the one after each, beside its computing. */
 static void emit_fetch_ahead(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const Value *v = &p->step->values.at[o->read[0].value];
-    const char *width = width_text(p, o, v, false), *type = type_of(v), *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
-    const char *from = arena_printf(e->arena, "%s + (size_t)(start * %s%s) * sizeof(%s)", place_text(p, o, o->read[0]), pair, width, type);
-    const char *bytes = arena_printf(e->arena, "(size_t)((end - start) * %s%s) * sizeof(%s)", pair, width, type);
+    const char *from = rows_at(p, o, o->read[0], "start"), *bytes = rows_bytes(p, o, o->read[0], "(end - start)");
     const char *item[] = {"next", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_line(e, "for (int next = chunk + (chunk > 0); next < PLAN_QUERY_CHUNKS && next <= chunk + 1; next++) {");
     emit_line(e, "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
@@ -126,8 +160,8 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_ALL_REDUCE: emit_sum(p, o, "all_reduce"); return true;
     case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
-    case OP_STAGE:
-    case OP_FETCH: (o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
+    case OP_STAGE: (o->chunked ? emit_stage_chunk : emit_copy)(p, o); return true;
+    case OP_FETCH: (o->keys ? emit_fetch_keys : o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
     case OP_DOWNLOAD:
     case OP_UPLOAD:
     case OP_WRITE_BACK: emit_unit_copy(p, o); return true;
@@ -169,12 +203,20 @@ static bool is_fetched(const Printer *p, Operand x)
     return false;
 }
 
-/* Computing waits for all that was fetched for the layer before it first reads of it, and in a loop for what was for the chunk. The last
- * layer's was not, where layers' are: it waits for nothing. */
+static bool reads_slot(const Printer *p, Operand x)
+{
+    const Index i = p->step->values.at[x.value].index;
+    return i == INDEX_CHUNK || i == INDEX_SLOT;
+}
+
+/* Computing waits for all that was fetched for the layer before it first reads of it, and in a loop for what was for the chunk, of its
+ * tokens or of keys. The last layer's was not, where layers' are: it waits for nothing. */
 void emit_fetched(Printer *p, const Op *o)
 {
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->chunk_fetched; i++)
-        if (p->step->values.at[o->read[i].value].index == INDEX_CHUNK) {
+    if (o->keys)
+        emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, turn, &s->copies));");
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0 && !p->chunk_fetched && !o->keys; i++)
+        if (reads_slot(p, o->read[i])) {
             emit_line(p->emit, "BURST_TRY(burst_op_fetched(e, chunk, &s->copies));");
             p->chunk_fetched = true;
             p->part = -1;
@@ -224,6 +266,10 @@ bool emit_copies_wait(Printer *p, const Op *o)
     if (o->kind != OP_WAIT || !(v->host || v->kind == VALUE_ROUNDED))
         return false;
     const bool staged = v->kind == VALUE_ACTIVATION;
+    if (o->chunked) {
+        emit_line(p->emit, "BURST_TRY(burst_op_staged(e, &s->copies));");
+        return true;
+    }
     if (v->kind == VALUE_STATE) {
         emit_line(p->emit, o->read[0].next < 0 ? "if (visit > 0)" : "burst_doing(c, \"return of parameters and moments\");");
         emit_line(p->emit, "%sBURST_TRY(burst_op_written_back(e, &s->copies));", o->read[0].next < 0 ? "    " : "");

@@ -400,6 +400,8 @@ static const char *weights_frees(const Choice *c)
 static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const bool asked = p->layout.ranges.given && !p->layout.ranges.is_auto && p->layout.ranges.value;
+    if (asked && choice_chunks_keys(c))
+        return "`ranges yes` sends parts of all keys of a rank, and `token chunks` with `keys` has a chunk of them at a time; leave `ranges` out, or use `token chunks` with `attention`";
     return !asked || !choice_exchanges(c) ? NULL
            : arena_printf(a, "`ranges yes` sends parts of a rank's own keys, and schedule '%s' exchanges heads; use a schedule without "
                           "`exchange`, or leave `ranges` out", c->schedule->name);

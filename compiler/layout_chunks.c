@@ -62,6 +62,8 @@ int token_chunks_count(const Program *p)
 
 bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
 
+bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }
+
 static bool moves_queries(const Choice *c)
 {
     const Phase *forward = phase_of(c, false), *backward = phase_of(c, true);
@@ -76,6 +78,8 @@ static const char *queries_why_not(const Program *p, const Choice *c)
            moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
            p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :
+           c->chunk_keys && choice_pieces(c) > 1 ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all of them; use one "
+           "without `pieces`, such as ring, or `token chunks` with `attention`" :
            c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `attention`" :
            saving_why_no_chunks(c, false);
 }
@@ -93,6 +97,7 @@ bool token_chunks_take(const Program *p, Choice *c, int n)
     const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
     c->token_chunks = !token_chunks_open(p) ? (int)p->layout.token_chunks.value : chunks < MOST_TOKEN_CHUNKS ? chunks : MOST_TOKEN_CHUNKS;
     c->chunk_queries = p->layout.chunk_queries || (other && n >= other);
+    c->chunk_keys = p->layout.chunk_keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
     return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
 }
@@ -108,7 +113,7 @@ bool token_chunks_other(const Program *p, Choice *c, int n)
 
 const char *token_chunks_text(Arena *a, const Choice *c)
 {
-    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_queries ? ", attention" : "") : NULL;
+    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_keys ? ", keys" : c->chunk_queries ? ", attention" : "") : NULL;
 }
 
 const char *token_chunks_frees(const Choice *c)

@@ -55,6 +55,13 @@ void keep_keys(MemoryMaker *m, const char *name, const char *type, size_t size, 
     m->keys += (int64_t)bytes;
 }
 
+int64_t keys_at_a_time(const MemoryMaker *m, int64_t all)
+{
+    return m->key_tokens ? m->key_tokens : all;
+}
+
+static int64_t tiles_of(int64_t tokens) { return (tokens + BURST_TILE - 1) / BURST_TILE; }
+
 static void add_chunks(MemoryMaker *m)
 {
     int64_t ranks = m->choice->ranks, chunks = choice_chunks(m->choice), tokens = m->program->sequence;
@@ -65,7 +72,9 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     if (m->queries && !m->program->target->device_memory)
         add_buffers(m, "query_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of a chunk of queries]",
-                    m->of[0].shares * ((m->queries / m->of[0].shares + BURST_TILE - 1) / BURST_TILE));
+                    m->of[0].shares * tiles_of(m->queries / m->of[0].shares));
+    if (m->key_tokens && !m->program->target->device_memory)
+        add_buffers(m, "key_sides", "BurstSide", sizeof(BurstSide), 1, "[ranks][tiles of a chunk of keys]", ranks * tiles_of(m->key_tokens / m->of[0].shares));
     add_array(m, "pair_live", "uint8_t", 1, m->program->mask_count, "[query chunk][key chunk]", ranks * chunks);
     if (m->choice->ranges)
         add_array(m, "pair_tiles", "BurstPairTiles", sizeof(BurstPairTiles), m->program->mask_count, "[query chunk][key chunk], tiles of both",
@@ -89,8 +98,10 @@ static void add_pools_of(MemoryMaker *m, const Attention *attention)
         for (int p = 0; p < attention->way[i]->pools; p++) {
             const Pool *pool = &attention->way[i]->pool[p];
             const int pieces = tensor_pieces(m->choice, pool->tensor);
+            const bool keys = pool->tensor == T_KV || pool->tensor == T_DKV;
+            const int64_t tokens = keys ? keys_at_a_time(m, m->of[i].tokens) : m->of[i].tokens;
             int64_t bytes = travel_bytes(&m->program->model, m->program->target, pool->tensor, i, m->of[i].heads, m->of[i].kv_heads) *
-                            ((m->of[i].tokens + pieces - 1) / pieces);
+                            ((tokens + pieces - 1) / pieces);
             add_scratch(m, i ? BACKWARD : FORWARD, pool->name, "char", 1, pool->slots, "slots of a travelling chunk", bytes);
             m->rows.at[m->rows.n - 1].pool = pool;
         }
@@ -172,6 +183,7 @@ Memory memory_make(Arena *a, const Draft *d)
     for (int i = 0; i < 2; i++)
         m.of[i] = row_sizes(p, c, part, i);
     m.queries = choice_chunks_queries(c) ? m.of[0].shares * tokens_in_chunk(m.n, c->token_chunks) : 0;
+    m.key_tokens = choice_chunks_keys(c) ? m.queries : 0;
     add_chunks(&m);
     add_live(&m);
     add_batch(&m);

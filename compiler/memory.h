@@ -13,6 +13,7 @@ typedef struct MemoryMaker {
     const Choice *choice;
     const Draft *draft; /* its schedules */
     int64_t queries; /* tokens that attention has at a time, of this rank and of those that share heads with it; 0: all of them */
+    int64_t key_tokens; /* the same of keys */
     int64_t n, own; /* tokens of a chunk; of these, of a rank that has it with others */
     RowSizes of[2]; /* forward, backward */
     Vec(Buffer) rows;
@@ -22,6 +23,7 @@ typedef struct MemoryMaker {
     int64_t keys; /* and what stays from one chunk of queries to the next */
 } MemoryMaker;
 
+int64_t keys_at_a_time(const MemoryMaker *m, int64_t all); /* of so many keys, those that attention has at a time */
 void add_buffers(MemoryMaker *m, const char *name, const char *type, size_t size, int copies, const char *shape, int64_t elements);
 void add_scratch(MemoryMaker *m, unsigned directions, const char *name, const char *type, size_t size, int copies, const char *shape,
                  int64_t elements);

@@ -47,8 +47,8 @@ static void add_inputs(MemoryMaker *m)
     for (int i = 0; i < countof(row); i++)
         add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
     if (m->queries && choice_exchanges(m->choice)) {
-        add_buffers(m, "query_positions", "int32_t", sizeof(int32_t), 1, "[tokens of all that share heads], by chunks of queries", m->of[0].tokens);
-        add_buffers(m, "query_values", "int32_t", sizeof(int32_t), 1, "[tables][tokens of all that share heads]", tables ? tables * m->of[0].tokens : 1);
+        add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1, "[sequence], by chunks of the tokens of all that share heads", tokens);
+        add_buffers(m, "chunk_values", "int32_t", sizeof(int32_t), 1, "[tables][sequence], so", tables ? tables * tokens : 1);
     }
 }
 
@@ -56,7 +56,7 @@ static void add_inputs(MemoryMaker *m)
 static void add_lists(MemoryMaker *m)
 {
     const int turns = m->program->train.deterministic ? m->program->model.heads : 0;
-    const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens, most_rows(m).tokens, choice_pieces(m->choice), turns);
+    const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens, keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice), turns);
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1,
                 turns ? "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]" : "[tiles of one side][tiles of the other + 5], 1", lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]", lists.sides);
@@ -71,7 +71,7 @@ void add_device(MemoryMaker *m, const Partition *part)
     add_lists(m);
     if (choice_exchanges(m->choice))
         add_shares(m, part);
-    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1) /* else one pair gives the output */
+    if (choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 || m->key_tokens) /* else one pair gives the output */
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.head_dim);
     if (choice_keeps_tail(m->choice))

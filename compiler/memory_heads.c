@@ -80,7 +80,7 @@ static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
 {
     for (int i = 0; i < n; i++) {
         const size_t size = strcmp(row[i].type, "float") == 0 ? FP32 : BF16;
-        if (row[i].keys && m->queries)
+        if (row[i].keys && m->queries && !m->key_tokens)
             keep_keys(m, row[i].name, row[i].type, size, row[i].shape, row[i].elements);
         else if (row[i].directions)
             add_scratch(m, row[i].directions, row[i].name, row[i].type, size, 1, row[i].shape, row[i].elements);
@@ -100,7 +100,7 @@ static void add_host_shares(MemoryMaker *m)
 {
     const RowSizes h = share_rows(m);
     const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, wide = rows * m->program->model.head_dim;
-    const int64_t narrow = h.tokens * h.kv_heads * m->program->model.head_dim;
+    const int64_t narrow = keys_at_a_time(m, h.tokens) * h.kv_heads * m->program->model.head_dim, n = keys_at_a_time(m, m->n);
     const unsigned both = exchanged(m, BOTH), forward = exchanged(m, FORWARD), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "float", "[tokens of all that share heads][heads of a share][head_dim]", wide, both},
@@ -113,7 +113,7 @@ static void add_host_shares(MemoryMaker *m)
         {"xdq", "float", "[tokens of all][heads of a share][head_dim]", wide, backward},
         {"xdk", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
         {"xdv", "float", "[tokens of all][key heads of a share][head_dim]", narrow, backward, true},
-        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? m->n * h.kv_heads * m->program->model.head_dim : 1,
+        {"xsum", "float", "[key heads of a share][tokens][head_dim]", backward ? n * h.kv_heads * m->program->model.head_dim : 1,
          backward ? backward : forward},
     };
     add_rows(m, row, countof(row));
@@ -139,9 +139,9 @@ static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition 
         /* backward's Q, with dO and two rows of statistics: as much as forward's Q or O, and more */
         in.q += 2 * burst_gpu_packing(share.heads * vector, queries, d->heads * vector) +
                 2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
-        in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, n, d->kv_heads * vector);
+        in.kv += 2 * burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n, d->kv_heads * vector);
         out.q += burst_gpu_packing(its * gradient, mine.heads, all * gradient);
-        out.kv += 2 * burst_gpu_packing(tokens * gradient, mine.kv_heads - mine.again, sequence * gradient);
+        out.kv += 2 * burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient, mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
     }
     return (Packing){greater(in.q, out.q), greater(in.kv, out.kv)};
 }
@@ -162,7 +162,8 @@ static void add_packing(MemoryMaker *m, const Partition *part)
 static void add_device_shares(MemoryMaker *m, const Partition *part)
 {
     const RowSizes h = share_rows(m);
-    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, kv_rows = h.tokens * h.kv_heads, width = m->program->model.head_dim;
+    const int64_t rows = (m->queries ? m->queries : h.tokens) * h.heads, kv_rows = keys_at_a_time(m, h.tokens) * h.kv_heads, width = m->program->model.head_dim;
+    const int64_t own = m->key_tokens / h.shares * m->program->model.kv_heads * width;
     const unsigned both = exchanged(m, BOTH), backward = exchanged(m, BACKWARD);
     const ShareRow row[] = {
         {"xq", "BurstBf16", "[tokens of all that share heads][heads of a share][head_dim]", rows * width, both},
@@ -176,6 +177,8 @@ static void add_device_shares(MemoryMaker *m, const Partition *part)
         {"xdv", "float", "[key heads of a share][tokens of all][head_dim]", kv_rows * width, backward, true},
         {"xsum", "float", "dk, dv [key heads that ranks share][tokens][head_dim]", greater(1, 2 * h.again * m->n * width),
          backward ? backward : both},
+        {"own_dk", "float", "[key heads][tokens][head_dim], of a chunk of keys: what is added to its sums", own, m->key_tokens ? backward : 0},
+        {"own_dv", "float", "[key heads][tokens][head_dim]", own, m->key_tokens ? backward : 0},
     };
     add_packing(m, part);
     add_rows(m, row, countof(row));

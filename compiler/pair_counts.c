@@ -3,6 +3,8 @@
  */
 #include "burst.h"
 
+#include <stdlib.h>
+
 /* pair: q * chunks + k + 1; 0: free */
 typedef struct Entry { int64_t pair; bool has_work, has_tiles[BURST_SIDES]; PairWork work; BurstPairTiles tiles; } Entry;
 
@@ -17,6 +19,8 @@ struct PairCounts {
     uint8_t *live;
     int parts;          /* of which these are the shares */
     double **share;     /* [ranks][parts]; NULL: not counted yet */
+    int cuts;           /* of each rank's tokens, of which these are the pairs */
+    uint64_t *chunk_pairs;
     PairWork whole;
     bool has_whole;
 };
@@ -144,6 +148,62 @@ const double *pair_shares(PairCounts *c, int q, int parts)
         before = all;
     }
     return share;
+}
+
+/* ---- chunks of all ranks ---- */
+
+static int by_begin(const void *x, const void *y)
+{
+    const Piece *a = x, *b = y;
+    return (a->start > b->start) - (a->start < b->start);
+}
+
+/* Runs that touch are one. */
+static PosSet joined(Piece *run, int n)
+{
+    int last = 0;
+    qsort(run, (size_t)n, sizeof *run, by_begin);
+    for (int i = 1; i < n; i++) {
+        const int64_t end = run[last].start + run[last].run, next = run[i].start + run[i].run;
+        if (run[i].start > end)
+            run[++last] = run[i];
+        else
+            run[last].run = (next > end ? next : end) - run[last].start;
+    }
+    PosSet all = {.npieces = n ? last + 1 : 0, .pieces = run};
+    for (int i = 0; i < all.npieces; i++)
+        run[i].stride = run[i].run, all.tokens += run[i].run;
+    return all;
+}
+
+/* Where the i-th chunk of each rank lies, as runs: all that lies between a piece's first and its last position counts as its. */
+static PosSet chunk_of_all(const PairCounts *c, int i)
+{
+    Vec(Piece) runs = {0};
+    for (int r = 0; r < c->partition->ranks; r++) {
+        const PosSet part = pos_share(c->arena, &c->partition->of[r], i, c->cuts);
+        for (int p = 0; p < part.npieces; p++) {
+            const Piece *x = &part.pieces[p];
+            *vec_push(c->arena, &runs) = (Piece){x->start, (x->count - 1) * x->stride + x->run, 0, 1};
+        }
+    }
+    return joined(runs.at, runs.n);
+}
+
+const uint64_t *pair_chunks(PairCounts *c, int chunks)
+{
+    if (c->cuts == chunks)
+        return c->chunk_pairs;
+    c->cuts = chunks;
+    c->chunk_pairs = NEW_ARRAY(c->arena, uint64_t, chunks);
+    PosSet *part = NEW_ARRAY(c->arena, PosSet, chunks);
+    for (int i = 0; i < chunks; i++)
+        part[i] = chunk_of_all(c, i);
+    for (int q = 0; q < chunks; q++)
+        for (int k = 0; k < chunks; k++)
+            if (q == k || mask_pair_live(c->map, &part[q], &part[k], LONG_LOOK) != 0)
+                c->chunk_pairs[q] |= UINT64_C(1) << k;
+    return c->chunk_pairs;
 }
 
 /* Where a short look does not tell, the count does: it knows what repeats. */

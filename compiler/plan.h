@@ -42,6 +42,7 @@ typedef struct Choice {
     int ffn_chunks; /* of the tokens; below 2: none */
     int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
     bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
+    bool chunk_keys; /* ... with a chunk of keys at a time, which wait in the host's memory: see plan/step_keys.c */
     int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: all that `none` saves */
@@ -60,6 +61,7 @@ typedef struct Choice {
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 bool phase_moves(const Phase *f, TensorId t); /* passes it to another rank, or returns it */
 bool choice_chunks_queries(const Choice *c);
+bool choice_chunks_keys(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
 int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
 bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */

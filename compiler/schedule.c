@@ -545,9 +545,7 @@ const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk)
 {
     Text text = {0};
     add_chunk(s->choice, t, chunk, phase_of(s->choice, s->backward)->exchanges, &text);
-    char *copy = arena_copy(a, text.at, text.n);
-    text_free(&text);
-    return copy;
+    return text_keep(a, &text);
 }
 
 static void instance_print(const Schedule *s, const Instance *i, Text *out)
@@ -577,7 +575,5 @@ const char *instance_text(Arena *a, const Schedule *s, const Instance *i)
     instance_print(s, i, &t);
     if (i->node->kind == N_COMPUTE || i->node->kind == N_PASS)
         add_loops(s, i, &t);
-    char *copy = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(a, &t);
 }

@@ -263,13 +263,6 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
     f->tried_count = kept.n;
 }
 
-static const char *keep_text(Searcher *s, Text *t)
-{
-    char *copy = arena_copy(s->arena, t->n ? t->at : "", t->n);
-    text_free(t);
-    return copy;
-}
-
 /* What is said below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d)
 {
@@ -290,7 +283,7 @@ static const char *remarks(Searcher *s, const Draft *d)
     if (d->choice.ranges)
         text_printf(&t, "attention's transfers carry the tiles that are read further along, or were added to: %.0f %% less than whole "
                     "chunks\n", 100 * cost_ranges_save(s->arena, d));
-    return keep_text(s, &t);
+    return text_keep(s->arena, &t);
 }
 
 /* ---- all of them ---- */

@@ -127,27 +127,19 @@ static bool may_stage_fewer(const Searcher *s, const Candidate *x)
     return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && saving_other_way(s->program);
 }
 
-/* What the first layers alone stage leaves room on the host, and takes it on the device: the number by which layers save most lies where
- * both are full. Below it the device has no room for what more would be saved, above it the host has none. Where all is saved, fewer copies
- * are better as long as the device has room. */
+/* What the first layers alone stage leaves room on the host, and takes it on the device; where all is saved, fewer copies are better as
+ * long as the device has room. Every number of layers is tried, each with the level by which layers save most that fits. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best)
 {
     const int row = saving_row(), last = saving_other_way(s->program) - 1;
     const Way levels = {0, best->value[row] < last ? best->value[row] : last};
-    Way layers = {1, s->program->model.layers - 2};
     Candidate found = *best;
-    while (may_stage_fewer(s, best) && layers.first <= layers.last) {
+    for (int layers = 1; may_stage_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
         Candidate from = *best;
-        from.choice.staged_layers = (layers.first + layers.last) / 2;
-        Candidate x = least_need(s, &from, row, levels);
+        from.choice.staged_layers = layers;
+        const Candidate x = least_need(s, &from, row, levels);
         if (search_works(&x) && x.cost.step < found.cost.step)
             found = x;
-        if (search_works(&x) && x.value[row] > 0)
-            x = try_value(s, &from, row, x.value[row] - 1);
-        if (x.fits_device)
-            layers.last = from.choice.staged_layers - 1;
-        else
-            layers.first = from.choice.staged_layers + 1;
     }
     return found;
 }
@@ -170,7 +162,7 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = "activations alone are too large";
     if (!t.attentions)
         return;
-    const Flow *f = step_flow(a, step_make(a, t.program, t.attention[0].choice, t.partition, t.units, 0, 0));
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
     t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false), .staged = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);

@@ -31,7 +31,7 @@ static bool attends_alike(const Choice *x, const Choice *y)
 {
     return search_same_partition(x, y) && x->data == y->data && x->tensor == y->tensor && x->block == y->block && x->schedule == y->schedule &&
            x->travel == y->travel && sizes_equal(x, y) && memcmp(x->stride, y->stride, sizeof x->stride) == 0 && x->placed == y->placed && memcmp(x->place, y->place, sizeof x->place) == 0 &&
-           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries &&
+           x->data_stride == y->data_stride && x->token_chunks == y->token_chunks && x->chunk_queries == y->chunk_queries && x->chunk_keys == y->chunk_keys &&
            x->head_chunks == y->head_chunks;
 }
 
@@ -112,7 +112,8 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
-    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units, t->memory.scratch, t->memory.keys));
+    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units,
+                              step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch, t->memory.keys));
     f->unpacked = compares && f->live_peak > fits.device;
     if (f->unpacked)
         f->packed = f->live_peak, f->host = f->host_peak;

@@ -52,9 +52,7 @@ const char *search_table(Arena *a, const Found *f)
     for (int i = 0; i < f->tried_count; i++)
         add_row(a, f, &f->tried[i], width, &t);
     text_add(&t, f->remarks);
-    const char *table = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return table;
+    return text_keep(a, &t);
 }
 
 /* A chunk that fills less than one tile is computed as if it filled it. */

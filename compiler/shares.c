@@ -153,9 +153,7 @@ static const char *rank_text(Arena *a, const GivenShares *given)
     Text t = {0};
     for (int i = 0; i < given->n; i++)
         text_printf(&t, i ? ", %d" : "%d", given->at[i].share);
-    const char *text = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return text;
+    return text_keep(a, &t);
 }
 
 static void take_by_rank(Arena *a, const GivenShares *given, Choice *c, int *share)

@@ -276,9 +276,7 @@ static const char *wait_names(Arena *a, unsigned waits)
     for (int i = 0; i < countof(name); i++)
         if (waits & 1u << i)
             text_printf(&t, "%s%s", t.n ? " " : "", name[i]);
-    char *copy = arena_copy(a, t.at, t.n);
-    text_free(&t);
-    return copy;
+    return text_keep(a, &t);
 }
 
 static void print_nodes(Arena *a, const Schedule *s, const Node *n, int depth, Text *out)

@@ -54,6 +54,13 @@ void text_free(Text *t)
     *t = (Text){0};
 }
 
+char *text_keep(Arena *a, Text *t)
+{
+    char *copy = arena_copy(a, t->at, t->n);
+    text_free(t);
+    return copy;
+}
+
 char *bytes_text(Arena *a, double bytes, int digits)
 {
     static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};

@@ -286,7 +286,7 @@ static void take_chunks(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* `token chunks 4;` `token chunks auto, attention;` */
+/* `token chunks 4;` `token chunks auto, attention;` `token chunks 8, keys;` */
 static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Layout *l = to;
@@ -294,9 +294,15 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
     if (!cursor_word(&u, "chunks"))
         return;
     take_count(&u, s, f, &l->token_chunks);
-    l->chunk_queries = cursor_try(&u, ",") && cursor_word(&u, "attention");
-    if (cursor_end(&u) && l->chunk_queries && !l->token_chunks.is_auto && l->token_chunks.value < 2)
-        diag_error(c->diags, s->span, "attention needs two chunks of the tokens at least; use `token chunks auto, attention`");
+    const bool more = cursor_try(&u, ",");
+    l->chunk_keys = more && cursor_try(&u, "keys");
+    l->chunk_queries = l->chunk_keys || (more && cursor_word(&u, "attention"));
+    if (!cursor_end(&u) || !l->chunk_queries || l->token_chunks.is_auto)
+        return;
+    if (l->token_chunks.value < 2)
+        diag_error(c->diags, s->span, "attention needs two chunks of the tokens at least; use `token chunks auto, %s`", l->chunk_keys ? "keys" : "attention");
+    else if (l->chunk_keys && l->token_chunks.value > MOST_KEY_CHUNKS)
+        diag_error(c->diags, s->span, "keys go through %d chunks of the tokens at most; use `token chunks %d, keys`", MOST_KEY_CHUNKS, MOST_KEY_CHUNKS);
 }
 
 #define AT(member) offsetof(Layout, member)

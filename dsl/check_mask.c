@@ -379,9 +379,7 @@ static const char *open_call_name(Checker *c, const MaskDecl *decl, Typed *value
         else
             text_printf(&t, " %" PRId64 "%s%" PRId64, values[i].lo, is_constant(values[i]) ? "=" : "..", values[i].hi);
     }
-    const char *name = arena_copy(c->arena, t.at, t.n);
-    text_free(&t);
-    return name;
+    return text_keep(c->arena, &t);
 }
 
 static Typed write_out(Checker *c, const Frame *frame)

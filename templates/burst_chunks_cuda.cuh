@@ -45,7 +45,7 @@ static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 /* Of one pair alone the output needs none. */
 static inline float *plan_running_output(PlanState *s)
 {
-#if PLAN_GROUP * PLAN_PIECES > 1
+#if PLAN_GROUP * PLAN_PIECES > 1 || defined PLAN_KEY_CHUNKS
     return s->buffer.o_sum;
 #else
     (void)s;
@@ -56,8 +56,9 @@ static inline float *plan_running_output(PlanState *s)
 /* Gradients at home are sums, from zero. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
-    const size_t keys = (size_t)(s->heads.keys * s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
+    const size_t keys = (size_t)(s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
+    if (!s->goes_on)
+        BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
     if (s->adds)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, keys));

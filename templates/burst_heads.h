@@ -6,6 +6,12 @@
 #ifndef BURST_HEADS_H
 #define BURST_HEADS_H
 
+#ifdef PLAN_KEY_CHUNKS
+enum { PLAN_KEY_ROW_TOKENS = PLAN_SHARES * PLAN_KEY_TOKENS };
+#else
+enum { PLAN_KEY_ROW_TOKENS = PLAN_ROW_TOKENS };
+#endif
+
 /* Which of the ranks that share heads it is, and the i-th of them. */
 static inline int plan_lane(int rank)
 {

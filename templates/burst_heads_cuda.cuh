@@ -110,8 +110,8 @@ static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
-        return plan_part_width[tensor][part] * plan_most_heads(tensor) * PLAN_TOKENS;
-    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS : PLAN_SHARE_HEADS) * PLAN_ROW_TOKENS;
+        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
+    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
 /* Where the rank's own chunk is. */
@@ -123,7 +123,7 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
 /* Of one pair alone the output needs none. */
 static inline float *plan_running_output(PlanState *s)
 {
-#if PLAN_GROUP > (PLAN_FORWARD_BY_HEADS ? PLAN_SHARES : 1)
+#if PLAN_GROUP > (PLAN_FORWARD_BY_HEADS ? PLAN_SHARES : 1) || defined PLAN_KEY_CHUNKS
     return s->buffer.o_sum;
 #else
     (void)s;
@@ -160,7 +160,7 @@ typedef struct PlanPart {
 static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int chunk)
 {
 #ifdef PLAN_QUERY_CHUNKS
-    return x->before * (plan_query_begin(s->key[chunk].tokens, s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
+    return x->before * (plan_query_begin(plan_tokens(chunk), s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
 #else
     return x->before * (s->key[chunk].tokens - s->n);
 #endif
@@ -244,7 +244,7 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
 }
 
-/* Q: queries (in backward with dO, delta and lse); KV: keys and values, once for all chunks of queries. */
+/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
@@ -256,7 +256,7 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
     const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0},
                            {home[1], share[1], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0}};
     burst_doing(c, "all-to-all, tokens to heads");
-    if (tensor == BURST_T_KV && s->adds)
+    if (tensor == BURST_T_KV ? s->keys_there : s->goes_on)
         return BURST_OK;
     if (tensor == BURST_T_KV)
         return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
@@ -265,7 +265,7 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
 
 static inline int plan_attend_end(BurstCtx *c, PlanState *s);
 
-/* O with lse, dQ; dKV, when all chunks of queries have added to it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
+/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to it. Packing memory serves both ways: no output leaves before all inputs have been attended. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
@@ -277,7 +277,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
     const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
                             {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
     BURST_TRY(plan_launch(c, s));
-    if (tensor == BURST_T_DKV && s->more)
+    if (tensor == BURST_T_DKV ? s->more : s->follows)
         return BURST_OK;
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
@@ -295,7 +295,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
-    const int64_t count = s->n * PLAN_HEAD_DIM, sums = plan_agains(s, PLAN_SHARES);
+    const int64_t count = plan_own_keys(s) * PLAN_HEAD_DIM, sums = plan_agains(s, PLAN_SHARES);
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int lane = 0; lane < PLAN_SHARES; lane++)
@@ -338,7 +338,7 @@ static inline int plan_forward_by_heads(PlanState *s)
     plan_share(s, BURST_T_Q, s->buffer.xq, NULL, NULL, NULL);
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_O, s->buffer.xlse, s->buffer.xo, NULL, NULL);
-    s->share[BURST_T_O].started = false;
+    s->share[BURST_T_O].started = s->goes_on && s->begun;
     return BURST_OK;
 }
 #endif
@@ -351,8 +351,9 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
-    BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_bytes(s, BURST_T_DQ, 0, s->me)));
-    if (s->adds)
+    if (!s->goes_on)
+        BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_bytes(s, BURST_T_DQ, 0, s->me)));
+    if (s->keys_there)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_bytes(s, BURST_T_DKV, 0, s->me)));
     return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_bytes(s, BURST_T_DKV, 1, s->me));

@@ -49,8 +49,8 @@ static inline int64_t plan_slot_floats(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
-        return plan_part_width[tensor][part] * plan_most_heads(tensor) * PLAN_TOKENS;
-    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS : PLAN_SHARE_HEADS) * PLAN_ROW_TOKENS;
+        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
+    return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
 /* Where the rank's own chunk is. */
@@ -192,20 +192,20 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
     return BURST_OK;
 }
 
-/* Q: queries (in backward with dO, delta and lse); KV: keys and values, once for all chunks of queries. */
+/* Q: queries (in backward with dO, delta and lse), once for all their keys; KV: keys and values, once for all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) && s->adds); i++) {
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->keys_there : s->goes_on); i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
         BURST_TRY(plan_exchange(c, s, channel, &x, true));
     }
     return BURST_OK;
 }
 
-/* O with lse, dQ; dKV, when all chunks of queries have added to it. */
+/* O with lse, dQ, when all their keys have been attended; dKV, when all chunks of queries have added to it. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) && s->more); i++) {
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->more : s->follows); i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i], plan_of_keys(tensor)};
         BURST_TRY(x.keys ? plan_exchange_sums(c, s, channel, &x) : plan_exchange(c, s, channel, &x, false));
     }
@@ -236,7 +236,7 @@ static inline int plan_forward_by_heads(PlanState *s)
     BurstAttend start = plan_pair_heads(s);
     start.o = s->buffer.xo;
     start.lse = s->buffer.xlse;
-    for (int i = 0; i < PLAN_SHARES; i++) {
+    for (int i = 0; i < PLAN_SHARES && !s->goes_on; i++) {
         const BurstAttend chunk = plan_member_pair(s, &start, s->me, i, s->me, i);
         burst_attend_start(&chunk);
     }
@@ -252,9 +252,9 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
-    memset(s->buffer.xdq, 0, (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdk, 0, s->adds ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
-    memset(s->buffer.xdv, 0, s->adds ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+    memset(s->buffer.xdq, 0, s->goes_on ? 0 : (size_t)plan_part_floats(s, BURST_T_DQ, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdk, 0, s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+    memset(s->buffer.xdv, 0, s->keys_there ? 0 : (size_t)plan_part_floats(s, BURST_T_DKV, 1, s->me) * sizeof(float));
     return BURST_OK;
 }
 #endif

@@ -120,6 +120,10 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #else
     float *to_k = dk, *to_v = dv;
 #endif
+#if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
+    if (s->adds) /* an exchange overwrites what is at home */
+        to_k = s->buffer.own_dk, to_v = s->buffer.own_dv;
+#endif
     s->mask = mask;
     BURST_TRY(plan_part(s, BURST_P_GRAD_BEGIN, 0, 0));
     BURST_TRY(plan_home(s, BURST_T_Q, q, d_o, delta, lse));
@@ -141,7 +145,14 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_move_pieces(c, s, dk, to_k, false));
     BURST_TRY(plan_move_pieces(c, s, dv, to_v, false));
 #endif
-    return plan_order_dq(c, s, dq);
+#if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
+    const int64_t count = s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM;
+    if (s->adds) {
+        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_k, dk));
+        BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_v, dv));
+    }
+#endif
+    return s->follows ? BURST_OK : plan_order_dq(c, s, dq);
 }
 
 /* ---- begin and end of a sequence, and of the program ---- */

@@ -44,7 +44,8 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     plan_home_keys(s, k, v);
     plan_home(s, BURST_T_O, o, lse, NULL, NULL);
     BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
-    burst_attend_start(&start);
+    if (!s->goes_on)
+        burst_attend_start(&start);
     return plan_forward(c, s);
 }
 
@@ -91,9 +92,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
-    memset(dq, 0, (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
-    memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * s->n) * sizeof(float));
-    memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * s->n) * sizeof(float));
+    memset(dq, 0, s->goes_on ? 0 : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
+    memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
+    memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
     if (s->adds) {
         plan_move_pieces(s, dk, to_k, true);

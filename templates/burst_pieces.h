@@ -25,6 +25,12 @@ static inline int plan_most_heads(int tensor)
     return plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS;
 }
 
+/* ---- chunks of keys (`token chunks` with `keys`) ---- */
+
+#ifndef PLAN_KEY_TOKENS
+#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */
+#endif
+
 /* The first token of a piece of so many, as compiler/partition.c has it. */
 static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 {
@@ -36,6 +42,11 @@ static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 static inline int64_t plan_query_begin(int64_t tokens, int chunk)
 {
     return tokens * chunk / PLAN_QUERY_CHUNKS;
+}
+
+static inline int64_t plan_key_rows(int64_t tokens, int chunk)
+{
+    return plan_query_begin(tokens, chunk + 1) - plan_query_begin(tokens, chunk);
 }
 
 /* Whose queries a rank attends: its own, and those of the ranks that share heads with it. */
@@ -54,10 +65,16 @@ static inline const BurstChunk *plan_chunk_in(const PlanState *s, int tensor, in
     return plan_of_keys(tensor) ? &s->key[chunk] : &s->chunk[chunk];
 }
 
+/* Keys of this rank that are attended: all of its, or a chunk of them. */
+static inline int64_t plan_own_keys(const PlanState *s)
+{
+    return PLAN_PIECES > 1 ? s->n : s->key[s->me].tokens;
+}
+
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_most_tokens(int tensor)
 {
-    return (PLAN_TOKENS + plan_pieces_of(tensor) - 1) / plan_pieces_of(tensor);
+    return plan_of_keys(tensor) ? (PLAN_KEY_TOKENS + PLAN_PIECES - 1) / PLAN_PIECES : PLAN_TOKENS;
 }
 
 /* Where a piece of the rank's own chunk is, with all heads. */

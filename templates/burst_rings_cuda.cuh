@@ -383,9 +383,9 @@ static inline void plan_count_pairs(PlanState *s)
     s->attended = s->to_attend = 0;
     for (int i = 0; i < live->ops; i++)
         s->to_attend += live->compute[i];
-    if (PLAN_OUTPUTS_TRAVEL)
+    if (PLAN_OUTPUTS_TRAVEL || s->follows)
         s->to_attend = INT32_MAX;
-    s->home[BURST_T_O].started = false;
+    s->home[BURST_T_O].started = s->goes_on && s->begun;
 }
 
 /* Has the pair folded into the running output and lse that this rank has of the queries; the last pair writes the output in bf16,
@@ -426,7 +426,10 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
  * written in bf16. */
 static inline int plan_attend_end(BurstCtx *c, PlanState *s)
 {
-    if (!plan_own(s, BURST_T_O)->started) {
+    s->begun = plan_own(s, BURST_T_O)->started;
+    if (s->follows)
+        return BURST_OK;
+    if (!s->begun) {
         s->to_attend = 0;
         BURST_TRY(plan_attend(c, s, s->me, s->me + (PLAN_PIECES - 1) * PLAN_GROUP)); /* the last piece is the largest */
         return plan_launch(c, s);

@@ -90,7 +90,10 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
-    bool adds;  /* keys and sums of their gradients are there: of queries before these */
+    bool adds;  /* sums of the keys' gradients are there: of queries before these */
+    bool keys_there; /* and so are keys of all that share heads, with those sums */
+    bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
+    bool begun; /* the output of these queries has keys of chunks before these */
     bool more;  /* queries come after these, which add to the same sums */
     int query_chunk; /* these, of all chunks of queries */
     int turn;   /* among these ranks */
@@ -135,26 +138,38 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 static inline int plan_chunk_at(int at);
 
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
-/* The first token of a chunk of queries among those of all that share heads, where they lie chunk by chunk. */
-static inline int64_t plan_row_begin(const PlanState *s, int chunk)
+/* The first token of a chunk among those of the rank and of all that share heads with it, where they lie chunk by chunk. */
+static inline int64_t plan_row_begin(int rank, int chunk)
 {
     int64_t begin = 0;
     for (int i = 0; i < PLAN_SHARES; i++)
-        begin += plan_query_begin(s->key[plan_member(s->me, i)].tokens, chunk);
+        begin += plan_query_begin(plan_tokens(plan_member(rank, i)), chunk);
     return begin;
 }
 
-/* Positions of the queries of all that share heads, chunk by chunk, through what the host has for those of all tokens. */
+/* Positions of all tokens, of those that share heads chunk by chunk, through what the host has for them. */
 static inline int plan_row_positions(PlanState *s)
 {
     int32_t *position = s->buffer.positions32;
-    for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++)
-        for (int i = 0; i < PLAN_SHARES; i++) {
-            const BurstChunk *of = &s->key[plan_member(s->me, i)];
-            for (int64_t j = plan_query_begin(of->tokens, chunk); j < plan_query_begin(of->tokens, chunk + 1); j++)
-                *position++ = (int32_t)of->position[j];
-        }
-    return burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)plan_row_begin(s, PLAN_QUERY_CHUNKS) * sizeof(int32_t), s->buffer.query_positions);
+    for (int row = 0; row < PLAN_GROUP; row += PLAN_SHARES)
+        for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++)
+            for (int i = 0; i < PLAN_SHARES; i++) {
+                const BurstChunk *of = &s->key[plan_chunk_at(row + i)];
+                for (int64_t j = plan_query_begin(of->tokens, chunk); j < plan_query_begin(of->tokens, chunk + 1); j++)
+                    *position++ = (int32_t)of->position[j];
+            }
+    return burst_gpu_upload(s->exec, s->buffer.positions32, PLAN_SEQUENCE * sizeof(int32_t), s->buffer.chunk_positions);
+}
+
+/* The chunk's tokens, `before` of it left out; first: all tokens of the first that shares heads. */
+static inline BurstTokens plan_row_tokens_of(const PlanState *s, const BurstTokens *first, int rank, int chunk, int64_t before)
+{
+    const int64_t at = first->position - s->buffer.device_positions + plan_row_begin(rank, chunk) + before;
+    BurstTokens t = {};
+    t.position = s->buffer.chunk_positions + at;
+    for (int i = 0; i < PLAN_TABLES; i++)
+        t.table[i] = s->buffer.chunk_values + i * PLAN_SEQUENCE + at;
+    return t;
 }
 #endif
 
@@ -230,8 +245,7 @@ static inline int plan_upload_tables(BurstCtx *c, PlanState *s, const BurstTable
         for (int i = 0; i < PLAN_GROUP; i++)
             BURST_TRY(plan_gather_table(c, s, s->tokens[i].n, s->tokens[i].position, (int32_t *)s->tokens[i].table[t]));
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES
-        BURST_TRY(plan_gather_table(c, s, (int)plan_row_begin(s, PLAN_QUERY_CHUNKS), s->buffer.query_positions,
-                                    s->buffer.query_values + t * PLAN_ROW_TOKENS));
+        BURST_TRY(plan_gather_table(c, s, PLAN_SEQUENCE, s->buffer.chunk_positions, s->buffer.chunk_values + t * PLAN_SEQUENCE));
 #endif
     }
     return BURST_OK;
@@ -259,8 +273,6 @@ static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     const int64_t first = plan_query_begin(s->n, chunk);
     s->query_chunk = chunk;
-    s->adds = chunk > 0;
-    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
     all->tokens = s->tokens[s->me];
     plan_move_tokens(&s->tokens[s->me], first, plan_query_begin(s->n, chunk + 1) - first);
     for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
@@ -269,20 +281,48 @@ static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
         *n = plan_query_begin(*n, chunk + 1) - plan_query_begin(*n, chunk);
     }
 #ifdef PLAN_SHARES
-    s->queries.position = s->buffer.query_positions;
-    for (int t = 0; t < PLAN_TABLES; t++)
-        s->queries.table[t] = s->buffer.query_values + t * PLAN_ROW_TOKENS;
-    plan_move_tokens(&s->queries, plan_row_begin(s, chunk), plan_row_begin(s, chunk + 1) - plan_row_begin(s, chunk));
+    s->queries = plan_row_tokens_of(s, &s->key_tokens[plan_member(s->me, 0)], s->me, chunk, 0);
+    s->queries.n = (int)(plan_row_begin(s->me, chunk + 1) - plan_row_begin(s->me, chunk));
 #endif
 }
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->adds = s->more = false;
+    s->adds = s->more = s->keys_there = s->goes_on = s->follows = false;
     s->tokens[s->me] = all->tokens;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++)
         s->chunk[plan_query_rank(s->me, i)].tokens = all->n[i];
 }
+
+#ifdef PLAN_KEY_CHUNKS
+typedef struct PlanKeys { int64_t n[PLAN_KEYS]; BurstTokens tokens[PLAN_KEYS]; } PlanKeys;
+
+/* Keys of every rank are this chunk of them; all: what they were. */
+static inline void plan_take_keys(PlanState *s, int chunk, PlanKeys *all)
+{
+    memcpy(all->tokens, s->key_tokens, sizeof all->tokens);
+    for (int i = 0; i < PLAN_KEYS; i++) {
+        all->n[i] = s->key[i].tokens;
+        s->key[i].tokens = plan_key_rows(all->n[i], chunk);
+#ifdef PLAN_SHARES
+        int64_t before = 0;
+        for (int k = 0; plan_member(i, k) != i; k++)
+            before += plan_key_rows(plan_tokens(plan_member(i, k)), chunk);
+        s->key_tokens[i] = plan_row_tokens_of(s, &all->tokens[plan_member(i, 0)], i, chunk, before);
+        s->key_tokens[i].n = (int)s->key[i].tokens;
+#else
+        plan_move_tokens(&s->key_tokens[i], plan_query_begin(all->n[i], chunk), s->key[i].tokens);
+#endif
+    }
+}
+
+static inline void plan_put_keys(PlanState *s, const PlanKeys *all)
+{
+    memcpy(s->key_tokens, all->tokens, sizeof all->tokens);
+    for (int i = 0; i < PLAN_KEYS; i++)
+        s->key[i].tokens = all->n[i];
+}
+#endif
 #endif
 
 /* ---- launches of attention, for one pair of chunks or for the whole sequence: burst_pairs_cuda.cuh ---- */

@@ -77,7 +77,9 @@ typedef struct PlanState {
     int64_t n;  /* tokens of the chunk */
     int64_t own, each; /* of these, this rank's own; of the ranks that have the chunk together, all but the last have `each` */
     int64_t again; /* of them, the first that are attended again, outputs of the others having been kept; 0: all are attended */
-    bool adds;  /* keys and sums of their gradients are there: of queries before these */
+    bool adds;  /* sums of the keys' gradients are there: of queries before these */
+    bool keys_there; /* and so are keys of all that share heads, with those sums */
+    bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
     bool more;  /* queries come after these, which add to the same sums */
     int turn;   /* among these ranks */
     PlanChunkHeads heads; /* that attention has */
@@ -135,8 +137,6 @@ typedef struct PlanQueries { BurstChunk chunk[PLAN_QUERY_RANKS]; } PlanQueries;
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     BurstSide *side = s->buffer.query_sides;
-    s->adds = chunk > 0;
-    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
         BurstChunk *q = &s->chunk[plan_query_rank(s->me, i)];
         const int64_t first = plan_query_begin(q->tokens, chunk), rows = plan_query_begin(q->tokens, chunk + 1) - first;
@@ -149,10 +149,34 @@ static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->adds = s->more = false;
+    s->adds = s->more = s->keys_there = s->goes_on = s->follows = false;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++)
         s->chunk[plan_query_rank(s->me, i)] = all->chunk[i];
 }
+
+#ifdef PLAN_KEY_CHUNKS
+typedef struct PlanKeys { BurstChunk key[PLAN_KEYS]; } PlanKeys;
+
+/* Keys of every rank are this chunk of them; all: what they were. */
+static inline void plan_take_keys(PlanState *s, int chunk, PlanKeys *all)
+{
+    BurstSide *side = s->buffer.key_sides;
+    for (int i = 0; i < PLAN_KEYS; i++) {
+        BurstChunk *k = &s->key[i];
+        const int64_t first = plan_query_begin(k->tokens, chunk), rows = plan_key_rows(k->tokens, chunk);
+        all->key[i] = *k;
+        burst_sides(k->position + first, rows, PLAN_TABLES ? s->tables : NULL, PLAN_TABLES, side);
+        *k = (BurstChunk){.tokens = rows, .position = k->position + first, .side = side, .tiles = (int)((rows + BURST_TILE - 1) / BURST_TILE)};
+        side += k->tiles;
+    }
+}
+
+static inline void plan_put_keys(PlanState *s, const PlanKeys *all)
+{
+    for (int i = 0; i < PLAN_KEYS; i++)
+        s->key[i] = all->key[i];
+}
+#endif
 #endif
 
 #endif

@@ -47,12 +47,19 @@ static inline char *plan_staged(PlanState *s, int64_t at)
 }
 #endif
 
+#ifdef PLAN_KEY_CHUNKS
+static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int64_t *fetched);
+#endif
+
 /* A sequence stages and fetches what the plan says. */
 static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 {
 #ifdef PLAN_HOST_ARENA_BYTES
-    const int64_t staged = s->copies.staged_bytes, down = PLAN_STAGED * s->own + PLAN_STAGED_ALL * s->n;
-    const int64_t fetched = s->copies.fetched_bytes, up = PLAN_FETCHED * s->own + PLAN_FETCHED_ALL * s->n;
+    const int64_t staged = s->copies.staged_bytes, fetched = s->copies.fetched_bytes;
+    int64_t down = PLAN_STAGED * s->own + PLAN_STAGED_ALL * s->n, up = PLAN_FETCHED * s->own + PLAN_FETCHED_ALL * s->n;
+#ifdef PLAN_KEY_CHUNKS
+    plan_add_key_copies(s, &down, &up);
+#endif
     s->copies.staged_bytes = s->copies.fetched_bytes = 0;
     if (staged != down || fetched != up)
         return burst_fail(c, BURST_E_MEMORY, "a sequence staged %lld bytes and fetched %lld; the plan has %lld and %lld", (long long)staged,

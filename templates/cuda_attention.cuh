@@ -375,6 +375,41 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
             }
 }
 
+/* -inf where the mask drops a pair or there is no key: in the warp's rows of scores from row0 on, and columns from column0 on. TURNED: rows are
+ * keys and columns queries, not the other way round. keys: how many there are from the tile's first on. */
+template <int ROWS, int COLUMNS, class MASK, bool TURNED, int B, int N>
+static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const int32_t *row_ints, const int32_t *column_ints, int row0,
+                                                   int column0, int lane, int keys)
+{
+    int32_t row_position[2 * B];
+#pragma unroll
+    for (int i = 0; i < 2 * B; i++)
+        row_position[i] = row_ints[row0 + i * 8 + lane / 4];
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        if (!TURNED)
+            not_ahead();
+        const int first = column0 + c * 8 + lane % 4 * 2;
+        const int2 both = *(const int2 *)(column_ints + first);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int column = first + e, position = e ? both.y : both.x;
+            int32_t row_value[BURST_MAX_TABLES], value[BURST_MAX_TABLES];
+            token_values<COLUMNS, MASK>(column_ints, column, value);
+#pragma unroll
+            for (int i = 0; i < 2 * B; i++) {
+                const int row = row0 + i * 8 + lane / 4;
+                token_values<ROWS, MASK>(row_ints, row, row_value);
+                const bool keep = ((TURNED ? row : column) < keys) &
+                                  ((TURNED ? MASK::keep(position, row_position[i], value, row_value) :
+                                             MASK::keep(row_position[i], position, row_value, value)) != 0);
+                float &x = s[i / 2][c][i % 2 * 2 + e];
+                x = keep ? x : -CUDART_INF_F;
+            }
+        }
+    }
+}
+
 /* ---- which (tile, head) a block works on ---- */
 /* Longest tiles first inside a section of heads: few enough that their rows stay in the L2 cache. */
 typedef struct Place { int tile, head; } Place;

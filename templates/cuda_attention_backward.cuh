@@ -48,6 +48,13 @@ template <int D> struct BackwardSums {
 /* Q: queries of a part. */
 template <int Q> struct BackwardScores { float s[2][Q / 8][4], ds[2][Q / 8][4]; };
 
+template <int N> static __device__ __forceinline__ void backward_zero(float (&x)[2][N][4])
+{
+#pragma unroll
+    for (int e = 0; e < N * 8; e++)
+        (&x[0][0][0])[e] = 0;
+}
+
 /* s += A B^T: 32 keys of tile A by the warp's queries of tile B. */
 template <int D, int Q, int A>
 static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uint32_t keys, uint32_t queries)
@@ -71,33 +78,24 @@ static __device__ __forceinline__ void backward_scores(float s[2][Q / 8][4], uin
     }
 }
 
-/* -inf where the mask drops a pair or the row is no key. */
-template <int BM, int BN, class MASK, int Q>
-static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const int32_t *q_ints, const int32_t *k_ints,
+/* s = A B^T under the softcap. */
+template <int D, int Q, int A>
+static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], uint32_t keys, uint32_t queries, float scale)
+{
+    backward_zero(s);
+    backward_scores<D, Q, A>(s, keys, queries);
+    cap_scores<Q>(&s[0][0][0], scale);
+}
+
+/* -inf where the mask drops a pair or the row is no key; keys: how many there are from the tile's first on. */
+template <int D, class MASK, int Q>
+static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared, int stage,
                                                      const BackwardLane &w, int keys)
 {
-    int32_t k_position[4];
-#pragma unroll
-    for (int row = 0; row < 4; row++)
-        k_position[row] = k_ints[w.keys + row * 8 + w.lane / 4];
-#pragma unroll
-    for (int c = 0; c < Q; c++) {
-        const int query0 = w.part * Q * 8 + c * 8 + w.lane % 4 * 2;
-        const int2 both = *(const int2 *)(q_ints + query0);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
-            token_values<BM, MASK>(q_ints, query0 + e, q_value);
-#pragma unroll
-            for (int row = 0; row < 4; row++) {
-                const int key = w.keys + row * 8 + w.lane / 4;
-                token_values<BN, MASK>(k_ints, key, k_value);
-                const bool keep = (key < keys) & (MASK::keep(e ? both.y : both.x, k_position[row], q_value, k_value) != 0);
-                float &x = s[row / 2][c][row % 2 * 2 + e];
-                x = keep ? x : -CUDART_INF_F;
-            }
-        }
-    }
+    using L = BurstBackwardLayout<D, MASK>;
+    const int32_t *const q_ints = (const int32_t *)(shared + L::INTS + stage * L::Q_INTS);
+    const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS);
+    mask_blocks<L::BN, L::BM, MASK, true>(s, k_ints, q_ints, w.keys, w.part * Q * 8, w.lane, keys);
 }
 
 /* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
@@ -144,6 +142,19 @@ template <int Q> static __device__ __forceinline__ void backward_minus_delta(flo
             for (int e = 0; e < 4; e++)
                 ds[b][j][e] = e % 2 ? -of.y : -of.x;
     }
+}
+
+/* dS = P (dP - delta), times the softcap's slope at the scores of P. */
+template <int D, class MASK, int Q>
+static __device__ __forceinline__ void backward_ds(BackwardScores<Q> &x, uint32_t keys, uint32_t queries, const float *lse)
+{
+    using L = BurstBackwardLayout<D, MASK>;
+    backward_minus_delta(x.ds, lse + L::BM);
+    backward_scores<D, Q, L::V>(x.ds, keys, queries + L::DO);
+#pragma unroll
+    for (int e = 0; e < Q; e++)
+        (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
+    backward_slope(x.ds, x.s, lse);
 }
 
 /* The fragments of x as A operands of k = queries, kept and stored for the other parts. */
@@ -219,7 +230,7 @@ static __device__ __forceinline__ void backward_sum(float sum[2][BackwardSums<D>
 
 /* Adds 32 queries by 32 columns of dQ, or, with half, by the first 16; at: row lane/4 of the group of columns. */
 template <int D>
-static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], float *at, int lane, int rows, bool half)
+static __device__ __forceinline__ void backward_add_rows(const float sum[2][4][4], float *at, int lane, int rows, bool half)
 {
 #pragma unroll
     for (int row = 0; row < 4; row++) {
@@ -242,8 +253,15 @@ static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4],
     }
 }
 
+/* The same of a head's queries from `query` on and columns from `column` on. */
+template <int D>
+static __device__ __forceinline__ void backward_add_dq(const float sum[2][4][4], const BurstBackward &p, int head, int query, int column, int lane)
+{
+    backward_add_rows<D>(sum, p.dq + ((int64_t)head * p.q_tokens.n + query) * D + column, lane, p.q_tokens.n - query, D % 32 && column + 32 > D);
+}
+
 /* dQ = dS K: 32 queries by 32 columns a warp. */
-template <int D, int BM, int BN>
+template <int BN>
 static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t ds, uint32_t k)
 {
 #pragma unroll
@@ -268,6 +286,15 @@ static __device__ __forceinline__ void backward_dq(float sum[2][4][4], uint32_t 
 static __device__ __forceinline__ Place backward_place(const BurstBackward &p)
 {
     return place_of(block_number(), p.lists.rows, p.kv_heads * p.splits, p.section);
+}
+
+/* The query heads of a split of key head kv: its share of those that are here. */
+static __device__ __forceinline__ void backward_heads(const BurstBackward &p, int number, int kv, int &first, int &end)
+{
+    const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
+    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = number % p.splits;
+    first = low + heads * split / p.splits;
+    end = low + heads * (split + 1) / p.splits;
 }
 
 /* first: the first of the warp's keys. */
@@ -303,6 +330,16 @@ template <int D> static __device__ __forceinline__ void backward_expect(const Bu
     }
 }
 
+/* Starts the copies of the block's key tile. */
+template <int D, class MASK>
+static __device__ __forceinline__ void backward_copy_keys(uint32_t base, const BurstBackward &p, int kv, int first)
+{
+    using L = BurstBackwardLayout<D, MASK>;
+    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, first, p.k_tokens.n);
+    copy_tile<L::BN, D, 256, BackwardParts<D>::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, first, p.k_tokens.n);
+    copy_tokens<L::BN, 256, MASK>(base + L::K_INTS, p.k_tokens, first);
+}
+
 /* Starts the copies of one query tile into a stage. */
 template <int D, class MASK>
 static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstBackward &p, int head, int entry, int stage)
@@ -320,6 +357,34 @@ static __device__ __forceinline__ void backward_copy(uint32_t base, const BurstB
         copy_tokens<L::BM, 256, MASK>(base + L::INTS + stage * L::Q_INTS, p.q_tokens, first);
 }
 
+/* The same after a tile, where there is one stage: nothing is copied while it is read. */
+template <int D, class MASK>
+static __device__ __forceinline__ void backward_copy_late(uint32_t base, const BurstBackward &p, int head, int head_end, int entry)
+{
+    if (BurstBackwardLayout<D, MASK>::STAGES == 1) {
+        __syncthreads(); /* its tiles, P and dS are no longer read */
+        if (head < head_end)
+            backward_copy<D, MASK>(base, p, head, entry, 0);
+        copies_commit();
+    }
+}
+
+/* What ptxas had better not keep from one tile to the next: found by trying. */
+template <int D> static __device__ __forceinline__ void backward_forget(BackwardLane &w, int &dq_row, int &dq_column)
+{
+    (void)w, (void)dq_column;
+    forget(dq_row);
+#if __CUDA_ARCH__ >= 900
+    if (D != 128)
+        forget(dq_column);
+#else
+    if (D == 64)
+        forget(w.part);
+    else if (D == 128)
+        forget(w.lane);
+#endif
+}
+
 } // namespace burst
 
 template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const BurstBackward p)
@@ -332,11 +397,8 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const Place place = backward_place(p);
     const BurstTileList of = list_of(p.lists, place.tile);
     const int tile = of.tile, count = of.count, kv = place.head / p.splits;
-    /* The query heads of this key head that are here, and of those this split's share. */
-    const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
-    const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low, split = place.head % p.splits;
-    int head = low + heads * split / p.splits;
-    const int head_end = low + heads * (split + 1) / p.splits;
+    int head, head_end;
+    backward_heads(p, place.head, kv, head, head_end);
     if (count == 0 || head >= head_end)
         return;
     const int32_t *const list = p.lists.list + (int64_t)tile * p.lists.stride;
@@ -349,31 +411,17 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
     const uint32_t warp_keys = moved<BN>(w.down, w.keys, 0);
     const uint32_t store = moved<BN>(base + (uint32_t)((lane / 4 << 4) + lane % 4 * 4), w.keys + lane / 4, w.part * Q);
 
-    copy_tile<BN, D, 256, P::WIDE>(base + L::K, p.k.at + kv * p.k.head, p.k.row, key0, keys);
-    copy_tile<BN, D, 256, P::WIDE>(base + L::V, p.v.at + kv * p.v.head, p.v.row, key0, keys);
-    copy_tokens<BN, 256, MASK>(base + L::K_INTS, p.k_tokens, key0);
+    backward_copy_keys<D, MASK>(base, p, kv, key0);
     int next = of.first;
     backward_copy<D, MASK>(base, p, head, next, 0);
     copies_commit();
     BackwardSums<D> sums;
-#pragma unroll
-    for (int e = 0; e < P::COLUMNS; e++)
-        (&sums.dk[0][0][0])[e] = 0, (&sums.dv[0][0][0])[e] = 0;
+    backward_zero(sums.dk), backward_zero(sums.dv);
     for (int i = 0, stage = 0; head < head_end; stage ^= L::STAGES - 1) {
         const int entry = next, now = head;
         if (++i == count)
             i = 0, head++;
-        /* Which of them ptxas had better not keep is found by trying. */
-        forget(dq_row);
-#if __CUDA_ARCH__ >= 900
-        if (D != 128)
-            forget(dq_column);
-#else
-        if (D == 64) /* which ptxas had better not keep is found by trying */
-            forget(w.part);
-        else if (D == 128)
-            forget(w.lane);
-#endif
+        backward_forget<D>(w, dq_row, dq_column);
         copies_wait<0>();
         __syncthreads(); /* this stage is here; the other, P and dS are no longer read */
         if (head < head_end) {
@@ -388,21 +436,11 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
         BackwardReach<D> reach;
         backward_reach(reach, w, offset);
         BackwardScores<Q> x;
-#pragma unroll
-        for (int e = 0; e < Q; e++)
-            (&x.s[0][0][0])[e] = 0;
-        backward_scores<D, Q, L::K>(x.s, warp_keys, part + L::Q);
-        cap_scores<Q>(&x.s[0][0][0], p.scale);
+        backward_capped<D, Q, L::K>(x.s, warp_keys, part + L::Q, p.scale);
         if (entry & 1)
-            backward_mask<BM, BN, MASK>(x.s, (const int32_t *)(shared + L::INTS + stage * L::Q_INTS),
-                                        (const int32_t *)(shared + L::K_INTS), w, keys - key0);
+            backward_mask<D, MASK>(x.s, shared, stage, w, keys - key0);
         backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
-        backward_minus_delta(x.ds, rows + BM);
-        backward_scores<D, Q, L::V>(x.ds, warp_keys, part + L::DO);
-#pragma unroll
-        for (int e = 0; e < Q; e++)
-            (&x.ds[0][0][0])[e] *= (&x.s[0][0][0])[e];
-        backward_slope(x.ds, x.s, rows);
+        backward_ds<D, MASK>(x, warp_keys, part, rows);
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];
         backward_pack(pa, x.s, store + L::P);
         backward_pack(dsa, x.ds, store + L::DS);
@@ -416,17 +454,10 @@ template <int D, class MASK> static __global__ void __launch_bounds__(256, 1) bu
             if (DQ_GROUPS % BURST_80_WARPS && first + warp >= DQ_GROUPS)
                 break;
             float dq[2][4][4] = {};
-            backward_dq<D, BM, BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
-            const int row = entry_tile(entry) * BM + dq_row + lane / 4;
-            backward_add_dq<D>(dq, p.dq + ((int64_t)now * p.q_tokens.n + row) * D + dq_column, lane, p.q_tokens.n - row,
-                               D % 32 && dq_column + 32 > D);
+            backward_dq<BN>(dq, moved<BN>(w.across, 0, dq_row) + L::DS, moved<BN>(w.down, 0, dq_column) + L::K);
+            backward_add_dq<D>(dq, p, now, entry_tile(entry) * BM + dq_row + lane / 4, dq_column, lane);
         }
-        if (L::STAGES == 1) {
-            __syncthreads(); /* its tiles, P and dS are no longer read */
-            if (head < head_end)
-                backward_copy<D, MASK>(base, p, head, next, 0);
-            copies_commit();
-        }
+        backward_copy_late<D, MASK>(base, p, head, head_end, next);
     }
     copies_wait<0>();
     const Place here = backward_place(p);

@@ -98,37 +98,13 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, BN> &w, ui
         }
 }
 
-/* -inf where the mask drops a pair or the column is no key. */
 template <int D, class MASK, int BN>
-static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints,
-                                                    int keys)
+static __device__ __forceinline__ void forward_mask(ForwardState<D, BN> &w, const int32_t *q_ints, const int32_t *k_ints, int keys)
 {
-    constexpr int BM = BurstTileShape<80, D>::FORWARD_Q, ROWS = BurstTileShape<80, D>::FORWARD_ROWS;
     /* At head_dim 64 and under a softcap with tables ptxas had better not keep the thread; found by trying. */
-    const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x, row0 = thread / 32 * ROWS, lane = thread % 32;
-    int32_t q_position[ROWS / 8];
-#pragma unroll
-    for (int row = 0; row < ROWS / 8; row++)
-        q_position[row] = q_ints[row0 + row * 8 + lane / 4];
-#pragma unroll
-    for (int c = 0; c < BN / 8; c++) {
-        not_ahead();
-        const int key0 = c * 8 + lane % 4 * 2;
-        const int2 both = *(const int2 *)(k_ints + key0);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int key = key0 + e;
-            int32_t q_value[BURST_MAX_TABLES], k_value[BURST_MAX_TABLES];
-            token_values<BN, MASK>(k_ints, key, k_value);
-#pragma unroll
-            for (int row = 0; row < ROWS / 8; row++) {
-                token_values<BM, MASK>(q_ints, row0 + row * 8 + lane / 4, q_value);
-                const bool keep = (key < keys) & (MASK::keep(q_position[row], e ? both.y : both.x, q_value, k_value) != 0);
-                float &s = w.s[row / 2][c][row % 2 * 2 + e];
-                s = keep ? s : -CUDART_INF_F;
-            }
-        }
-    }
+    const int thread = D == 64 || (CAPPED && MASK::TABLES) ? thread_number() : (int)threadIdx.x;
+    mask_blocks<BurstTileShape<80, D>::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * BurstTileShape<80, D>::FORWARD_ROWS, 0,
+                                                                   thread % 32, keys);
 }
 
 /* Whether any of the warp's pairs in this tile is unmasked; one that is not a number is. */

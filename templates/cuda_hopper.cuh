@@ -273,6 +273,34 @@ static __device__ __forceinline__ void store_block(uint32_t address, const uint3
                  : "memory");
 }
 
+/* -inf where the mask drops a pair or there is no key, of the thread's rows of scores, `row` and 8 further, and all columns. TURNED: rows are
+ * keys and columns queries, not the other way round. keys: how many there are from the tile's first on. */
+template <int ROWS, int COLUMNS, class MASK, bool TURNED>
+static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints, const int32_t *column_ints, int row,
+                                                   int lane, int keys)
+{
+    int32_t row_value[2][BURST_MAX_TABLES];
+    token_values<ROWS, MASK>(row_ints, row, row_value[0]);
+    token_values<ROWS, MASK>(row_ints, row + 8, row_value[1]);
+    const int32_t row_position[2] = {row_ints[row], row_ints[row + 8]};
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++) {
+        if (TURNED)
+            not_ahead();
+        const int column0 = j * 8 + lane % 4 * 2;
+        const int2 both = *(const int2 *)(column_ints + column0);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int32_t value[BURST_MAX_TABLES];
+            token_values<COLUMNS, MASK>(column_ints, column0 + e % 2, value);
+            const int position = e % 2 ? both.y : both.x, key = TURNED ? row + e / 2 * 8 : column0 + e % 2;
+            const bool keep = (key < keys) & (MASK::ALL || (TURNED ? MASK::keep(position, row_position[e / 2], value, row_value[e / 2]) :
+                                                                     MASK::keep(row_position[e / 2], position, row_value[e / 2], value)) != 0);
+            s[j * 4 + e] = keep ? s[j * 4 + e] : -CUDART_INF_F;
+        }
+    }
+}
+
 } // namespace burst
 
 /* ---- tensor maps, made on the host for each launch ---- */

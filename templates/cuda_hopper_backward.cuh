@@ -71,31 +71,6 @@ static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t ds,
     products_end();
 }
 
-/* -inf where the mask drops a pair or the row is no key. keys: from the tile's first on. */
-template <int BM, int BN, class MASK>
-static __device__ __forceinline__ void backward_mask(float (&s)[BM / 2], const int32_t *q_ints, const int32_t *k_ints,
-                                                     const BackwardConsumer &c, int keys)
-{
-    int32_t k_value[2][BURST_MAX_TABLES];
-    token_values<BN, MASK>(k_ints, c.key, k_value[0]);
-    token_values<BN, MASK>(k_ints, c.key + 8, k_value[1]);
-    const int32_t k_position[2] = {k_ints[c.key], k_ints[c.key + 8]};
-#pragma unroll
-    for (int j = 0; j < BM / 8; j++) {
-        not_ahead();
-        const int query0 = j * 8 + c.lane % 4 * 2;
-        const int2 both = *(const int2 *)(q_ints + query0);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int32_t q_value[BURST_MAX_TABLES];
-            token_values<BM, MASK>(q_ints, query0 + e % 2, q_value);
-            const bool keep = (c.key + e / 2 * 8 < keys) &
-                              (MASK::ALL || MASK::keep(e % 2 ? both.y : both.x, k_position[e / 2], q_value, k_value[e / 2]) != 0);
-            s[j * 4 + e] = keep ? s[j * 4 + e] : -CUDART_INF_F;
-        }
-    }
-}
-
 /* Scores to probabilities, and these as the left side of dV. */
 template <class L, class STATE> static __device__ __forceinline__ void backward_exp(STATE &w, const float *rows, float scale_log2)
 {
@@ -163,7 +138,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, L
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
-        backward_mask<L::BM, L::BN, MASK>(w.s, q_ints, (const int32_t *)(shared + L::K_INTS), c, keys);
+        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key, c.lane, keys);
         if (L::EARLY) /* again, so that the mask has their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }

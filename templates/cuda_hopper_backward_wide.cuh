@@ -56,7 +56,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<D, L::BM> &
     hold(w.s);
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (entry & 1)
-        backward_mask<L::BM, L::BN, MASK>(w.s, q_ints, (const int32_t *)(shared + L::K_INTS), c, keys);
+        mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key, c.lane, keys);
     if (CAPPED)
         backward_exp_capped<L::BM>(w, rows);
     else

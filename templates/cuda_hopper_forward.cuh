@@ -74,31 +74,6 @@ template <int D, int BN> static __device__ __forceinline__ void forward_values(F
     products_end();
 }
 
-/* -inf where the mask drops a pair or the column is no key. keys: from the tile's first on. */
-template <int BM, int BN, class MASK>
-static __device__ __forceinline__ void forward_mask(float (&s)[BN / 2], const int32_t *q_ints, const int32_t *k_ints, int row, int lane,
-                                                    int keys)
-{
-    int32_t q_value[2][BURST_MAX_TABLES];
-    token_values<BM, MASK>(q_ints, row, q_value[0]);
-    token_values<BM, MASK>(q_ints, row + 8, q_value[1]);
-    const int32_t q_position[2] = {q_ints[row], q_ints[row + 8]};
-#pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-        const int key0 = j * 8 + lane % 4 * 2;
-        const int2 both = *(const int2 *)(k_ints + key0);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int key = key0 + e % 2;
-            int32_t k_value[BURST_MAX_TABLES];
-            token_values<BN, MASK>(k_ints, key, k_value);
-            const bool keep =
-                (key < keys) & (MASK::ALL || MASK::keep(q_position[e / 2], e % 2 ? both.y : both.x, q_value[e / 2], k_value) != 0);
-            s[j * 4 + e] = keep ? s[j * 4 + e] : -CUDART_INF_F;
-        }
-    }
-}
-
 /* This lane's largest score of a row. */
 template <int D, int BN> static __device__ __forceinline__ float forward_largest(const ForwardState<D, BN> &w, int half)
 {
@@ -207,8 +182,8 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<D, L::BN
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
-        forward_mask<L::BM, L::BN, MASK>(w.s, q_ints, k_ints, c.row, c.lane,
-                                         a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN);
+        mask_scores<L::BM, L::BN, MASK, false>(w.s, q_ints, k_ints, c.row, c.lane,
+                                               a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN);
         __syncwarp();
     }
     warp_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8, c.lane);

@@ -86,6 +86,25 @@ bool op_same_loop(const Op *a, const Op *b)
     return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
 }
 
+int loop_begin(const Block *b, int at)
+{
+    while (at > 0 && op_same_loop(&b->ops.at[at], &b->ops.at[at - 1]))
+        at--;
+    return at;
+}
+
+int loop_end(const Block *b, int at)
+{
+    while (at + 1 < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[at + 1]))
+        at++;
+    return at + 1;
+}
+
+bool op_same_keys(const Op *a, const Op *b)
+{
+    return a->keys && b->keys && a->early == b->early && op_same_loop(a, b);
+}
+
 int op_chunks(const Step *s, const Op *o)
 {
     return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
@@ -116,12 +135,24 @@ bool op_takes_keys(const Step *s, const Op *o, int value)
 
 bool op_takes_whole(const Step *s, const Op *o, int value)
 {
-    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && op_takes_keys(s, o, value);
+    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && !o->keys && op_takes_keys(s, o, value);
+}
+
+bool step_attends(const Step *s, int layer, int chunk, int key)
+{
+    return !s->pairs || s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] >> key & 1;
+}
+
+int op_row(const Step *s, const StepOp *o, int value)
+{
+    return o->op->keys && s->values.at[value].dim[1] == DIM_KEY ? o->key : o->chunk;
 }
 
 bool op_adds(const Step *s, const StepOp *o, int i)
 {
     const int value = o->op->write[i].value;
+    if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
+        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT ? o->begun : o->goes_on;
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
@@ -281,7 +312,7 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 {
     const Value *v = &s->values.at[x.value];
-    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]"};
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
     text_printf(out, "%s%s", adds ? "+" : "", v->name);
     const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
     text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
@@ -290,7 +321,7 @@ static void print_operand(const Step *s, Operand x, bool adds, Text *out)
 static void print_op(const Step *s, const Op *o, Text *out)
 {
     const char *comma = "";
-    text_printf(out, "  %s%s%-15s", o->chunked ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
+    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
         print_operand(s, o->read[i], false, out);
@@ -302,7 +333,8 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_add(out, comma);
         print_operand(s, o->write[i], o->adds[i], out);
     }
-    text_add(out, o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->early ? ", the first two" : o->keys && o->ahead ? ", a chunk ahead from the third on" : o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->sums ? ", where it is begun" : "");
     text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
 }
 
@@ -359,6 +391,8 @@ void print_step(const Step *s, Text *out)
             const Op *o = &s->block[i].ops.at[j];
             if (o->chunked && (j == 0 || !op_same_loop(o, o - 1)))
                 print_loop(s, o, out);
+            if (o->keys && (j == 0 || !op_same_keys(o, o - 1)))
+                text_add(out, "          for each chunk of keys that it attends\n");
             print_op(s, o, out);
         }
     }
@@ -381,7 +415,18 @@ static void add_scratch(Step *s, const char *name, Dim of, int64_t bytes, uint64
                 op_write(&s->block[b].ops.at[i], v, 0, false);
 }
 
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys)
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts)
+{
+    if (!choice_chunks_keys(c) || !part || !counts)
+        return NULL;
+    const int chunks = chunk_count(part->max_tokens, c->token_chunks);
+    uint64_t *pairs = NEW_ARRAY(a, uint64_t, p->mask_count * chunks);
+    for (int m = 0; m < p->mask_count; m++)
+        memcpy(pairs + m * chunks, pair_chunks(counts[m], chunks), sizeof *pairs * (size_t)chunks);
+    return pairs;
+}
+
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys)
 {
     const Model *m = &p->model;
     Step *s = step_model(a, p, part, units);
@@ -390,6 +435,8 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     s->optimizer = c->optimizer;
     s->by_tokens = c->token_chunks > 1;
     s->by_queries = choice_chunks_queries(c);
+    s->by_keys = choice_chunks_keys(c);
+    s->pairs = pairs;
     s->by_fetches = c->fetch_chunks;
     s->loss_tile = choice_loss_tile(p, c);
     step_tensor(s);
@@ -417,11 +464,17 @@ static const char *text_of(const char *set)
     return set ? set : "";
 }
 
+/* Chunks of keys that are attended depend on where the tokens of chunks lie. */
+static bool same_pairs(const Choice *x, const Choice *y)
+{
+    return !choice_chunks_keys(x) || (x->ranks == y->ranks && x->partition == y->partition && x->block == y->block && x->share == y->share);
+}
+
 bool step_same(const Choice *x, const Choice *y)
 {
     const Saving v = saving_of(x), w = saving_of(y);
-    return x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
-           choice_chunks_queries(x) == choice_chunks_queries(y) && x->fetch_chunks == y->fetch_chunks &&
+    return same_pairs(x, y) && x->data == y->data && x->optimizer == y->optimizer && x->ffn_chunks == y->ffn_chunks && x->token_chunks == y->token_chunks &&
+           choice_chunks_queries(x) == choice_chunks_queries(y) && choice_chunks_keys(x) == choice_chunks_keys(y) && x->fetch_chunks == y->fetch_chunks &&
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }

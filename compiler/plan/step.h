@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks -> step_overlap -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks (-> step_keys) -> step_overlap -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -24,7 +24,7 @@ typedef enum Dim {
 } Dim;
 /* ACTIVATION is as wide as the target has it. */
 typedef enum Element { EL_ACTIVATION, EL_FLOAT, EL_INT, EL_BYTE } Element;
-typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT, INDEX_CHUNK /* of the tokens */ } Index;
+typedef enum Index { INDEX_NONE, INDEX_LAYER, INDEX_BOUNDARY /* layers + 1 */, INDEX_VISIT, INDEX_UNIT, INDEX_CHUNK /* of the tokens */, INDEX_SLOT /* two, which chunks of keys take in turn */ } Index;
 typedef enum ValueKind {
     VALUE_INPUT,      /* of the batch: written before the step's first operation */
     VALUE_ACTIVATION, /* made by forward */
@@ -48,6 +48,9 @@ typedef struct Value {
     bool all_heads; /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
     bool host;     /* in the host's memory, which copies and an optimizer that is there alone read and write */
     bool of_last;  /* host: there is one of the last layer too */
+    bool every;    /* host: layers that do not save it have one too, in one place for all of them */
+    bool copy;     /* of `original`: forward's operations that read it mean that */
+    int original;
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
 } Value;
@@ -116,6 +119,9 @@ typedef struct Op {
     bool chunked;          /* of a loop over chunks of the tokens, with those beside it */
     bool by_heads;         /* chunked: of the heads instead */
     bool ahead;            /* chunked: of the chunk that follows; before that, of the first as the loop begins */
+    bool keys;             /* chunked: of the loop over chunks of keys inside that over chunks of queries, with those beside it */
+    bool early;            /* keys: of the first two chunks alone, ahead of that loop; in it those of later ones alone are ahead */
+    bool sums;             /* keys: of sums that chunks of queries before this one have begun; left out where none has */
     int loop;              /* chunked: which one of the block; loops over tokens may follow each other */
     bool embedding;        /* of the embedding's unit, whatever the block's: a head tied to it */
 } Op;
@@ -138,6 +144,8 @@ typedef struct Step {
     int chunks;     /* 1: none */
     bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
+    bool by_keys;   /* and a chunk of keys at a time, which wait in the host's memory: step_keys.c */
+    const uint64_t *pairs; /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL: with all */
     bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int head_chunks; /* of a layer's heads, of which the program's model has the largest; 1: none */
     int64_t loss_tile; /* tokens whose logits are there at once */
@@ -172,11 +180,17 @@ void step_heads(Step *s);
 void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads);
 /* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens` says. */
 void step_chunks(Step *s, int chunks);
+/* Attention in the loops over chunks of queries becomes a loop over chunks of keys, between their copies to and from the host's memory. */
+void step_keys(Step *s);
 /* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step_overlap.c. */
 void step_overlap(Step *s);
 /* The values of `set` lie in the host's memory from forward to backward, of the layers that save them; NULL: none. */
 void step_space(Step *s, const char *set);
-/* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches. */
+/* Bytes a token of a chunk of keys, for each chunk of queries that it is attended with, in all layers of a mask: fetched, fetched where queries
+ * before have begun its sums, staged. */
+typedef struct KeyCopies { int64_t fetched, begun, staged; } KeyCopies;
+KeyCopies step_key_copies(const Step *s, int mask);
+/* A token, of values of DIM_TOKENS or DIM_ALL_TOKENS: what a sequence stages, or fetches, beside these. */
 int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
 /* Gathers one visit ahead, gradients zeroed before and reduced after a unit's backward, each as often as `sharding` says; where
  * groups of ranks have replicas of the weights, shards summed over these in the last sequence; the optimizer. A reduction of every
@@ -184,9 +198,11 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
 void step_weights(Step *s, Sharding sharding, bool bf16);
 /* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and moments to the device and back. */
 void step_optimizer(Step *s);
-/* All of them, and scratch of operations; attention: bytes of attention's, one for both directions; keys: of it what stays from one chunk of
- * queries to the next. */
-Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, int64_t attention, int64_t keys);
+/* Which chunks of keys a choice's chunks of queries are attended with, as Step has them; NULL: with all. counts: [masks]. */
+const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part, PairCounts *const *counts);
+/* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for both directions; keys: of it what
+ * stays from one chunk of queries to the next. */
+Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int64_t attention, int64_t keys);
 /* Whether two choices' steps of one program differ in nothing but the tokens of a rank and attention's scratch: of all that step_make and
  * program_chunked read. */
 bool step_same(const Choice *x, const Choice *y);
@@ -205,11 +221,14 @@ int op_chunks(const Step *s, const Op *o);             /* of its loop; 1: of non
 bool op_in_place(const Step *s, OpKind k);             /* whether it may write where it reads: it works element by element */
 bool dim_of_heads(Dim d);
 bool is_of_heads(const Value *v);
+int loop_begin(const Block *b, int at);                /* the first operation of its loop, or itself */
+int loop_end(const Block *b, int at);                  /* behind the last */
 /* Whether the operation's operand is one chunk's part of a value that has all: rows of all tokens, or heads of all heads. */
 bool op_takes_rows(const Step *s, const Op *o, int value);
 /* Whether an operation of a loop has all of the value with every chunk: of heads, what is not as wide; of tokens, attention's keys. */
 bool op_takes_whole(const Step *s, const Op *o, int value);
 bool op_takes_keys(const Step *s, const Op *o, int value); /* the latter, whatever loop the operation is in */
+bool op_same_keys(const Op *a, const Op *b);           /* neighbours of one loop over chunks of keys */
 Op op_make(OpKind k);                                  /* without operands */
 bool step_replicates(const Step *s); /* whether other ranks have the same shards, so that gradients are summed over them too */
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */
@@ -236,9 +255,15 @@ const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [to
 void print_step(const Step *s, Text *out); /* --emit=step */
 
 /* ---- flow: the step unrolled ---- */
-typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk; } StepOp; /* visit: of a unit, counted from 0 */
+/* visit: of a unit, counted from 0. key: of the loop over chunks of keys, which one; slot: which of a value's two it has; goes_on: chunks of
+ * keys came before it; begun: chunks of queries before this one have added to the chunk's sums. */
+typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk, key, slot; bool goes_on, begun; } StepOp;
+/* Whether a layer's chunk of queries is attended with the chunk of keys. */
+bool step_attends(const Step *s, int layer, int chunk, int key);
+/* Which chunk of the value's rows the operation has: of its keys or its queries. */
+int op_row(const Step *s, const StepOp *o, int value);
 bool op_is_short(const Step *s, const StepOp *o); /* of a chunk of heads that has a key head less than others */
-/* Whether its i-th output is added to: also a sum over chunks of heads after the first. */
+/* Whether its i-th output is added to: also a sum over chunks of heads, of keys or of queries, after the first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
 /* A stretch of memory: all values of one item have the same place. */

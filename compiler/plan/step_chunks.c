@@ -1,5 +1,5 @@
 /* step_chunks.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
- * feed-forward network alone, or all of them (FPDT: arXiv 2408.16978, section 3).
+ * feed-forward network alone, or all of them, and those of the head (FPDT: arXiv 2408.16978, section 3).
  *
  * They become loops over chunks, between what needs all tokens, as attention does. What is made and read within one loop, and no layer
  * saves, is there for one chunk at a time. Of all other values a chunk is a range of rows. The first chunk begins a value or adds to it
@@ -23,7 +23,7 @@ static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
     const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
-    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT || (s->by_queries && attends)) &&
+    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
            (s->by_queries || !op_touches(s, o, of_rows_of_heads)) && !(s->program->tensor && op_touches(s, o, of_own_tokens));
 }
 
@@ -99,7 +99,7 @@ static Dim *rows_of(Value *v) { return &v->dim[v->dim[0] == DIM_HEADS]; }
 static bool has_rows(Value *v)
 {
     const Dim d = *rows_of(v);
-    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && !v->host && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
 }
 
 /* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
@@ -153,13 +153,17 @@ int chunk_count(int64_t tokens, int chunks)
 void step_chunks(Step *s, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
-    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     if (chunks <= 1)
         return;
     s->chunk = tokens_in_chunk(s->all_tokens, chunks);
     s->chunks = chunk_count(s->all_tokens, chunks);
     for (int i = 0; i < countof(blocks); i++)
         gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
+    if (s->by_tokens)
+        gather_loops(s, &s->block[BLOCK_HEAD], treats_tokens, false);
+    if (s->by_keys)
+        step_keys(s);
+    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
     for (int i = 0; i < s->values.n; i++)
         seen[i].whole = s->values.at[i].saved || s->values.at[i].index == INDEX_BOUNDARY;
     for (int i = 0; i < STEP_BLOCKS; i++)

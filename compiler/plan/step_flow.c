@@ -9,6 +9,62 @@
 
 typedef struct Unroll { Arena *arena; const Step *step; Vec(StepOp) ops; int visit; } Unroll;
 
+static bool has_begun(const Step *s, int layer, int chunk, int key)
+{
+    bool begun = false;
+    for (int c = 0; c < chunk; c++)
+        begun |= step_attends(s, layer, c, key);
+    return begun;
+}
+
+/* Operations first to end for the i-th chunk of keys. */
+static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, const Op *end)
+{
+    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(u->step, at.layer, at.chunk, key);
+    for (at.op = first; at.op < end; at.op++)
+        if (!at.op->sums || at.begun)
+            *vec_push(u->arena, &u->ops) = at;
+}
+
+/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first, those
+ * of the first two before the loop. */
+static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
+{
+    const Step *s = u->step;
+    int *key = NEW_ARRAY(u->arena, int, s->chunks), keys = 0;
+    for (int k = 0; k < s->chunks; k++)
+        if (step_attends(s, at.layer, at.chunk, k))
+            key[keys++] = k;
+    const Op *attends = first;
+    while (!first->early && attends->ahead)
+        attends++;
+    for (int i = 0; i < keys && (!first->early || i < 2); i++) {
+        if (first->early)
+            push_keys(u, at, i, key[i], first, end);
+        else if (i > 0 && i + 1 < keys)
+            push_keys(u, at, i + 1, key[i + 1], first, attends);
+        if (!first->early)
+            push_keys(u, at, i, key[i], attends, end);
+    }
+}
+
+/* Operations first to end of a loop, for one of its chunks; or once. */
+static void unroll_chunk(Unroll *u, StepOp at, int chunks, const Op *first, const Op *end)
+{
+    const int chunk = at.chunk;
+    for (const Op *o = first, *next; o < end; o = next) {
+        for (next = o + 1; next < end && op_same_keys(o, next); next++)
+            ;
+        at.chunk = chunk;
+        if (o->keys)
+            unroll_keys(u, at, o, next);
+        for (int x = chunk + (o->ahead && chunk > 0); x < chunks && x <= chunk + o->ahead && !o->keys; x++) {
+            at.op = o, at.chunk = x, at.slot = x % 2;
+            *vec_push(u->arena, &u->ops) = at;
+        }
+    }
+}
+
 static void unroll_block(Unroll *u, int block, int layer, int unit)
 {
     const Block *b = &u->step->block[block];
@@ -17,9 +73,7 @@ static void unroll_block(Unroll *u, int block, int layer, int unit)
         for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
             ;
         for (int c = 0, chunks = op_chunks(u->step, first); c < chunks; c++)
-            for (int k = i; k < end; k++)
-                for (int x = c + (b->ops.at[k].ahead && c > 0); x < chunks && x <= c + b->ops.at[k].ahead; x++)
-                    *vec_push(u->arena, &u->ops) = (StepOp){&b->ops.at[k], block, layer, u->visit, unit, x};
+            unroll_chunk(u, (StepOp){.block = block, .layer = layer, .visit = u->visit, .unit = unit, .chunk = c}, chunks, first, &b->ops.at[end]);
     }
     u->visit++;
 }
@@ -54,6 +108,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
+    case INDEX_SLOT: return o->slot;
     case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
     default: return 0;
     }
@@ -62,7 +117,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
 Range copied_layers(const Step *s, const Op *o)
 {
     const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
-    return host->host ? (Range){host->saved_from, host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1} : (Range){0, s->program->model.layers};
+    return host->host ? (Range){host->every ? 0 : host->saved_from, host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1} : (Range){0, s->program->model.layers};
 }
 
 /* Of the layer before the first, or one of which nothing is copied. */
@@ -145,12 +200,12 @@ int value_indices(const Step *s, const Value *v)
 {
     const int layers = s->program->model.layers;
     static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
-    return v->index == INDEX_CHUNK ? s->chunks : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+    return v->index == INDEX_CHUNK ? s->chunks : v->index == INDEX_SLOT ? 2 : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
 }
 
 bool value_has_place(const Value *v, int index)
 {
-    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK;
+    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
 }
 
 static Item *item_for(Flower *f, int value, int index)
@@ -255,7 +310,7 @@ static void run(Flower *f, int t, bool adds)
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
         const int value = o->write[i].value;
-        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || loop_reads(f, at, o->write[i])); /* beside other chunks' */
+        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i])); /* beside other chunks' */
         touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
     }
 }

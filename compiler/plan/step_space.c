@@ -61,11 +61,8 @@ static int before_next(const Block *b)
 {
     for (int i = 0; i < b->ops.n; i++)
         for (int j = 0; j < OP_WRITES && b->ops.at[i].write[j].value >= 0; j++)
-            if (b->ops.at[i].write[j].next == 1 && is_staged(b, b->ops.at[i].write[j].value)) {
-                while (i > 0 && op_same_loop(&b->ops.at[i], &b->ops.at[i - 1]))
-                    i--;
-                return i;
-            }
+            if (b->ops.at[i].write[j].next == 1 && is_staged(b, b->ops.at[i].write[j].value))
+                return loop_begin(b, i);
     return b->ops.n;
 }
 
@@ -198,7 +195,7 @@ void step_space(Step *s, const char *set)
     if (so_far.staged)
         add_wait(s, &s->block[BLOCK_FORWARD], before_next(&s->block[BLOCK_FORWARD]), so_far.host);
     if (so_far.last >= 0)
-        add_wait(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS), so_far.last);
+        add_wait(s, &s->block[BLOCK_HEAD], loop_begin(&s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */
@@ -233,7 +230,7 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens)
     for (int i = 0, n = step_unroll(a, s, &at); i < n; i++) {
         const Op *o = at[i].op;
         const Value *v = o->kind == k ? &s->values.at[(k == OP_STAGE ? o->write : o->read)[0].value] : NULL;
-        bytes += v && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
+        bytes += v && !o->keys && has_dim(v, tokens) && at[i].chunk == 0 && op_follows(s, &at[i]) ? step_bytes(s, v, 1) : 0;
     }
     arena_free(a);
     return bytes / (tokens == DIM_TOKENS ? s->tokens : s->all_tokens);

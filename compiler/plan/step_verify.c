@@ -60,7 +60,7 @@ static Data take(Machine *m, Doing *d, int value, int index)
         reject(m, STEP_VALUES, "it reads %s[%d], which nothing has written", name_of(m, value), index);
     d->read[d->reads++] = p;
     const bool rows = r && op_takes_rows(m->step, d->at->op, value);
-    return (Data){value, index, rows ? rows_number(m, r, d->at) : r ? r->number : 0, r};
+    return (Data){value, index, rows ? rows_number(m, r, d->at, value) : r ? r->number : 0, r};
 }
 
 static void take_all(Machine *m, Doing *d)
@@ -201,7 +201,7 @@ static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool add
 {
     Record r = record_of(m, p, part, adds);
     const Record *other;
-    const int chunk = o->chunk;
+    const int chunk = op_row(m->step, o, p->value);
     bool there = !adds;
     for (const Record *x = r.before; x; x = x->before)
         there |= x->chunk < 0 || x->chunk == chunk;
@@ -212,7 +212,7 @@ static Record record_of_rows(Machine *m, const Place *p, uint64_t part, bool add
     r.before = held(m, p->item, &other);
     if (r.before && m->shared[r.before->value] != m->shared[p->value])
         r.before = NULL;
-    r.number += r.before && !adds ? r.before->number - rows_number(m, r.before, o) : 0;
+    r.number += r.before && !adds ? r.before->number - rows_number(m, r.before, o, p->value) : 0;
     return r;
 }
 
@@ -233,8 +233,8 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
         if (beyond || (of_unit && (sum || !r->sum)))
             reject(m, STEP_VALUES, "it does not make %s", name_of(m, d->write[i].value));
         else
-            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, part), d->at->op->adds[i], d->at) :
-                            record_of(m, &d->write[i], own_number(m, d->at, part), op_adds(m->step, d->at, i));
+            out[i] = rows ? record_of_rows(m, &d->write[i], own_number(m, d->at, d->write[i].value, part), op_adds(m->step, d->at, i), d->at) :
+                            record_of(m, &d->write[i], own_number(m, d->at, d->write[i].value, part), op_adds(m->step, d->at, i));
         word += of_unit || scratch || beyond ? 0 : 2;
         sum |= of_unit;
     }
@@ -264,7 +264,8 @@ static void use_stream(Machine *m, const Doing *d, uint64_t part, bool adds)
 {
     if (m->failed)
         return;
-    store(m, record_of(m, &d->write[0], part, adds));
+    const bool rows = op_takes_rows(m->step, d->at->op, d->write[0].value);
+    store(m, rows ? record_of_rows(m, &d->write[0], part, adds, d->at) : record_of(m, &d->write[0], part, adds));
     go_under(m, d);
 }
 
@@ -432,7 +433,7 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
     for (int i = 0; i < 2; i++) {
         const Value *v = both[i]->value < 0 ? NULL : &m->step->values.at[both[i]->value];
         const int layer = o->layer + (v ? both[i]->next : 0);
-        if (v && v->host && v->index != INDEX_UNIT && (layer < v->saved_from || (layer >= m->step->staged_layers && !v->of_last)))
+        if (v && v->host && v->index != INDEX_UNIT && ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     return false;

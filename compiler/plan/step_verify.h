@@ -72,8 +72,9 @@ bool passes(const Machine *m, const Made *x, int n);
 bool adds_to_sum(OpKind k);
 /* What a chunk has of it: all chunks together have all of it, and a chunk of a sum the sum of its parts' chunks. */
 uint64_t chunk_number(uint64_t whole, int chunk, int chunks);
-uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o); /* of the operation's chunk of what is there */
-uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole); /* of what the operation does: its chunk's, or all */
+uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int value); /* of the operation's chunk of what is there */
+/* Of what the operation does to a value: its chunk's, or all; of a chunk of queries with one of keys their share of the chunk's. */
+uint64_t own_number(const Machine *m, const StepOp *o, int value, uint64_t whole);
 uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole); /* of what it has of a value */
 const Rule *rule_of(OpKind k); /* NULL: none */
 /* What the sequence's forward is, and the gradients that it asks for. */

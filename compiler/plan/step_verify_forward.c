@@ -63,9 +63,9 @@ uint64_t chunk_number(uint64_t whole, int chunk, int chunks)
     return whole * (chunk == 0 ? first : number('c', 0, (uint64_t)chunk));
 }
 
-uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o)
+uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int value)
 {
-    const int chunk = o->chunk;
+    const int chunk = op_row(m->step, o, value);
     uint64_t sum = 0;
     for (; r; r = r->before) {
         if (r->chunk < 0)
@@ -77,14 +77,39 @@ uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o)
     return sum;
 }
 
-uint64_t own_number(const Machine *m, const StepOp *o, uint64_t whole)
+static bool is_of_keys(const Machine *m, int value) { return m->step->values.at[value].dim[1] == DIM_KEY; }
+
+/* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all that attend each other have all of it. */
+static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
-    return o->op->chunked ? chunk_number(whole, o->chunk, op_chunks(m->step, o->op)) : whole;
+    const bool keys = is_of_keys(m, value);
+    const int other = keys ? o->chunk : o->key;
+    uint64_t first = 1;
+    int least = -1;
+    for (int c = 0; c < m->step->chunks; c++) {
+        if (!step_attends(m->step, o->layer, keys ? c : o->chunk, keys ? o->key : c))
+            continue;
+        first -= least < 0 ? 0 : number('p', 0, (uint64_t)c);
+        least = least < 0 ? c : least;
+    }
+    return whole * (other == least ? first : number('p', 0, (uint64_t)other));
+}
+
+/* A chunk's rows. */
+static uint64_t row_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    return o->op->chunked ? chunk_number(whole, op_row(m->step, o, value), op_chunks(m->step, o->op)) : whole;
+}
+
+uint64_t own_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    const uint64_t row = row_number(m, o, value, whole);
+    return o->op->keys && !op_copies(o->op->kind) ? pair_number(m, o, value, row) : row;
 }
 
 uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
 {
-    return op_takes_whole(m->step, o->op, value) ? whole : own_number(m, o, whole);
+    return op_takes_whole(m->step, o->op, value) ? whole : row_number(m, o, value, whole);
 }
 
 /* Of the kept rows of a value. */
@@ -133,7 +158,8 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
     uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)unit);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
-        const Def *d = &def[o->read[i].value * m->span + layer + o->read[i].next];
+        const Value *v = &m->step->values.at[o->read[i].value];
+        const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
         x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1; /* what is kept asks for no gradient */

@@ -107,6 +107,7 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     case INDEX_BOUNDARY: return o->layer + x.next;
     case INDEX_VISIT: return o->visit + x.next;
     case INDEX_CHUNK: return o->chunk;
+    case INDEX_SLOT: return o->slot;
     case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_at(m, o->visit + x.next) : o->unit;
     default: return 0;
     }

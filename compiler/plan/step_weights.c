@@ -116,8 +116,8 @@ static void tie_head(const Weights *w)
     Block *b = &w->step->block[BLOCK_HEAD];
     const int loss = op_first(b, OP_LOSS);
     if (!w->sums_last)
-        op_insert(w->step, b, loss + 1, reduce(w, w->tied_sum, true, false));
-    op_insert(w->step, b, loss, zero(w, w->tied_sum, true));
+        op_insert(w->step, b, loop_end(b, loss), reduce(w, w->tied_sum, true, false));
+    op_insert(w->step, b, loop_begin(b, loss), zero(w, w->tied_sum, true));
     if (!w->weights_last)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
@@ -129,9 +129,7 @@ static int zero_at(const Block *b)
     int i = 0;
     while (!makes_gradients(&b->ops.at[i]))
         i++;
-    while (i > 0 && op_same_loop(&b->ops.at[i], &b->ops.at[i - 1]))
-        i--;
-    return i;
+    return loop_begin(b, i);
 }
 
 static void visit_block(const Weights *w, int block)

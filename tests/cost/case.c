@@ -8,7 +8,7 @@
 
 static char topo_path[64], model_path[64]; /* of this process */
 
-const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false, 0, 0, 0, 0, 0, SHARDING_ZERO3};
+const Case usual = {1, 4, 4, 8, 8, "64Ki", "full", "a100", "ring", "none", PART_CONTIGUOUS, TRAVEL_KEYS, false, 0, 0, 0, 0, 0, SHARDING_ZERO3, OPTIMIZER_ON_DEVICE};
 
 static void write_texts(const Case *k)
 {
@@ -57,7 +57,7 @@ Draft make(Arena *a, const Case *k)
     remove(model_path);
     const int groups = k->data ? k->data : 1;
     Choice c = {.data = groups, .ranks = p->cluster.world / groups, .partition = k->partition, .travel = k->travel,
-                .saving = saving_by(recompute_named(k->recompute), 0), .sharding = k->sharding};
+                .saving = saving_by(recompute_named(k->recompute), 0), .sharding = k->sharding, .optimizer = k->optimizer};
     for (int i = 0; i < p->schedule_count; i++)
         if (strcmp(p->schedules[i]->name, k->schedule) == 0)
             c.schedule = p->schedules[i];

@@ -21,6 +21,7 @@ typedef struct Case {
     int link;       /* GB/s; 0: 300 */
     int batch;      /* sequences of a step; 0: one a group */
     Sharding sharding;
+    OptimizerPlace optimizer;
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

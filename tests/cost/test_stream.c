@@ -146,6 +146,66 @@ static void streams_as_a_recurrence(void **state)
     assert_true(shown > 10 && shown < 50);
 }
 
+/* ---- copies ---- */
+
+/* Three copies of a second each, then an operation of 1.5 s, then one that reads the second copy: it waits half a second, and for no other. */
+static void waits_for_what_it_reads(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.cuda = true;
+    Arena *a = arena_new();
+    Draft d = make(a, &k);
+    Step *s = step_make(a, d.program, &d.choice, d.partition, d.units, 0, 0);
+    enum { COPIES = 3, OPS = COPIES + 2, SECONDS = 64 };
+    int value[COPIES];
+    Block *b = &s->block[BLOCK_FORWARD];
+    b->ops.n = 0;
+    for (int i = 0; i < OPS; i++) {
+        Op o = op_make(i < COPIES ? OP_UPLOAD : OP_NORM);
+        if (i < COPIES) {
+            value[i] = step_add_value(s, (Value){.name = "copied", .bytes = (int64_t)32e9, .gradient = -1});
+            op_read(&o, value[i], 0);
+            op_write(&o, value[i], 0, false);
+        } else if (i == OPS - 1)
+            op_read(&o, value[1], 0);
+        *vec_push(a, &b->ops) = o;
+    }
+    StepOp op[OPS];
+    double seconds[SECONDS], rows[BURST_ROW_COUNT] = {0};
+    for (int i = 0; i < OPS; i++)
+        op[i] = (StepOp){.op = &b->ops.at[i], .block = BLOCK_FORWARD, .visit = 1, .unit = 1};
+    for (int i = 0; i < SECONDS; i++)
+        seconds[i] = 1.5;
+    const StepModel m = {.program = d.program, .cluster = &d.program->cluster, .step = s, .sequences = 1, .ops = OPS, .op = op, .rank_kinds = 1,
+                         .seconds = {[BLOCK_FORWARD] = seconds}};
+    StepParts p = {.rows = rows};
+    stream_run(a, &p, &m, false, NULL);
+    close_to(p.copies, 0.5, 1e-9);
+    close_to(p.step, 3.5, 1e-9);
+    arena_free(a);
+}
+
+/* Parameters and moments of a unit come up while those of the unit before go back, 12 bytes a parameter each way, and the update waits
+ * for both: at once each has half of the host's memory, 25 of its 32 GB/s, until the shorter is done. The first comes and the last goes
+ * alone. */
+static void updates_on_the_device_by_hand(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.cuda = true, k.optimizer = OPTIMIZER_FETCHED;
+    Arena *a = arena_new();
+    Draft d = make(a, &k);
+    const StepParts p = step_parts(a, &d);
+    const double shard = 12.0 / 4, layer = shard * (matrices + norms), head = shard * (table + 1024), embed = shard * table;
+    const double unit[] = {embed, layer, layer, layer, layer, head};
+    double waits = (embed + head) / 32e9;
+    for (int u = 1; u < 6; u++)
+        waits += fmin(unit[u - 1], unit[u]) / 25e9 + fabs(unit[u] - unit[u - 1]) / 32e9;
+    close_to(p.copies, waits, 1e-4); /* units are padded to whole shards */
+    arena_free(a);
+}
+
 /* ---- sharing of the wire ---- */
 
 static AttentionTime beside(Arena *a, const Draft *d, const Collective *c, int n)
@@ -298,8 +358,8 @@ static void layers_repeat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_layer_by_hand), cmocka_unit_test(streams_as_a_recurrence), cmocka_unit_test(links_are_shared),
-        cmocka_unit_test(nics_are_shared_by_ranks), cmocka_unit_test(laws_at_random), cmocka_unit_test(layers_repeat),
+        cmocka_unit_test(one_layer_by_hand), cmocka_unit_test(streams_as_a_recurrence), cmocka_unit_test(waits_for_what_it_reads),
+        cmocka_unit_test(updates_on_the_device_by_hand), cmocka_unit_test(links_are_shared), cmocka_unit_test(nics_are_shared_by_ranks), cmocka_unit_test(laws_at_random), cmocka_unit_test(layers_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,8 +121,10 @@ TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of
 """}
 
 
-ROWS = "plan_row_begin", "plan_row_positions"  # of the ranks that share heads, chunk by chunk
+ROWS = "plan_row_begin", "plan_row_positions", "plan_row_tokens_of"  # of the ranks that share heads, chunk by chunk
 QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_attention_rows", "plan_attention_back_rows"
+KEYS = ("plan_take_keys", "plan_put_keys", "plan_key_from", "plan_key_begun", "plan_take_pair", "plan_put_pair", "plan_attention_keys", "plan_attention_back_keys",
+        "plan_add_key_copies")
 
 
 def topology(ranks):
@@ -171,10 +173,12 @@ def program(text, root):
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     if sum("PLAN_PIECES " in part for part in parts) > 1:
         parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
+    if sum("PLAN_KEY_TOKENS " in part for part in parts) > 1:
+        parts.remove("#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
-    shares, queries = "#define PLAN_SHARES" in text, "#define PLAN_QUERY_CHUNKS" in text
+    shares, queries, keys = ("#define PLAN_" + name in text for name in ("SHARES", "QUERY_CHUNKS", "KEY_CHUNKS"))
     parts.append(header(root, "burst_head_chunks.h"))
     parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
@@ -191,6 +195,8 @@ def program(text, root):
               function(text, "plan_backward"), function(text, "plan_follow"),
               function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
+              *([struct(text, "PlanKeys"), cut(text, r"^static const uint64_t plan_key_pairs.*?^\}; [^\n]*$", "pairs of chunks"),
+                 cut(text, r"^static const int64_t plan_key_copies[^\n]*$", "copies of keys")] if keys else []), *[function(text, name) for name in KEYS if keys],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]

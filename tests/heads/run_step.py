@@ -25,7 +25,7 @@ class Point(typing.NamedTuple):
     rings: int = 1  # ranks of a ring; the others share the heads
 
     def name(self):
-        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{self.tensor}{self.rings if self.rings > 1 else ''}"
+        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{'keys' if 'keys;' in self.more[:24] else ''}{self.tensor}{self.rings if self.rings > 1 else ''}"
 
 
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
@@ -38,6 +38,10 @@ QUERIES = "token chunks 3, attention;"
 POINTS += [Point(1, "full", "no", "", QUERIES), Point(2, "none", "no", "qk_norm yes;", QUERIES), Point(3, "full", "no", "", QUERIES),
            Point(2, "selective", "yes", "", QUERIES + " offload activations;"), Point(4, "none", "no", "", QUERIES, 1, 2), Point(4, "full", "yes", SINKS, QUERIES, 1, 2),
            Point(2, "none", "no", "", QUERIES + " travel keys;", 1, 2), Point(3, "full", "no", "", QUERIES + " travel keys;", 1, 3)]
+
+KEYS = "token chunks 3, keys;"
+POINTS += [Point(1, "full", "no", "", KEYS), Point(2, "none", "no", "qk_norm yes;", KEYS + " offload activations;"), Point(3, "selective", "yes", "", KEYS),
+           Point(4, "full", "yes", SINKS, KEYS, 1, 2)]
 
 HEADS = "head chunks 2;"  # of three key heads: two and one, whose readers two ranks share
 POINTS += [Point(1, "full", "no", "qk_norm yes;", HEADS), Point(2, "selective", "no", SINKS, HEADS + " offload activations;"), Point(2, "none", "no", "", HEADS),

@@ -130,6 +130,7 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     if (rule >= RECOMPUTES)
         c.saving = random_saving(a, p->model.layers);
     c.chunk_queries = i % 2 && !p->tensor && !p->head_chunks && !choice_keeps_tail(&c);
+    c.chunk_keys = c.chunk_queries && i / 2 % 2;
     c.offload = staged(i);
     c.staged_layers = p->model.layers > 2 && i % 5 < 2 ? 1 + draw(p->model.layers - 2) : 0;
     c.fetch_chunks = !c.staged_layers && choice_chunks_queries(&c) && c.offload && i % 4 == 1;
@@ -139,11 +140,24 @@ static Choice random_choice(Arena *a, const Program *p, int i)
     return c;
 }
 
+/* All pairs of chunks, or those that causal leaves. */
+static const uint64_t *chunk_pairs(Case *c, const Partition *part)
+{
+    const int chunks = c->choice.token_chunks > 1 ? chunk_count(part->max_tokens, c->choice.token_chunks) : 1;
+    uint64_t *pairs = NEW_ARRAY(c->arena, uint64_t, chunks);
+    for (int i = 0; i < chunks; i++)
+        pairs[i] = (UINT64_C(2) << i) - 1;
+    return choice_chunks_keys(&c->choice) && c->n % 2 ? pairs : NULL;
+}
+
 void set_layout(Case *c, Choice choice)
 {
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
     c->choice = choice;
-    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), 0, choice_chunks_queries(&c->choice) ? 4096 : 0);
+    c->program.layer_mask = NEW_ARRAY(c->arena, int, c->program.model.layers);
+    const bool keys = choice_chunks_keys(&choice);
+    c->step = step_make(c->arena, &c->program, &c->choice, part, units_make(c->arena, &c->program, c->choice.within), chunk_pairs(c, part), keys ? 1024 : 0,
+                        choice_chunks_queries(&c->choice) && !keys ? 4096 : 0);
     c->flow = step_flow(c->arena, c->step);
     step_pack(c->arena, c->flow, 4, (PackRoom){0});
 }

@@ -31,6 +31,7 @@ static int value_index(const Machine *m, const Value *v, int next)
     case INDEX_BOUNDARY: return o->layer + next;
     case INDEX_VISIT: return o->visit + next;
     case INDEX_CHUNK: return o->chunk;
+    case INDEX_SLOT: return o->slot;
     case INDEX_UNIT: return o->op->embedding ? 0 : o->block == BLOCK_OPTIMIZER ? o->unit + next : next ? visited_unit(m, o->visit + next) : o->unit;
     default: return 0;
     }
@@ -353,12 +354,25 @@ static bool skipped(const Machine *m, const Op *o)
     for (int i = 0; i < 2; i++) { /* of layers that do not stage it, as the program says */
         const Value *v = named[i].value < 0 ? NULL : &m->step->values.at[named[i].value];
         const int layer = at->layer + (v ? named[i].next : 0);
-        if (v && v->host && v->index != INDEX_UNIT && (layer < v->saved_from || (layer >= m->step->staged_layers && !v->of_last)))
+        if (v && v->host && v->index != INDEX_UNIT && ((layer < v->saved_from && !v->every) || (layer >= m->step->staged_layers && !v->of_last)))
             return true;
     }
     if (at->block == BLOCK_OPTIMIZER && o->kind == OP_WAIT && at->unit == 0)
         return true; /* no unit is before it */
     return o->kind == OP_GATHER && !o->embedding && at->visit + o->write[0].next > 2 * m->m->layers + 1;
+}
+
+/* Which chunk of the rows: beside keys and what is of them, of queries. */
+static int row_chunk(const Machine *m, Operand x)
+{
+    const StepOp *o = &m->run->flow->op[m->t];
+    return o->op->keys && m->step->values.at[x.value].dim[1] == DIM_KEY ? o->key : o->chunk;
+}
+
+static int64_t rows_in(const Machine *m, int chunk)
+{
+    const int64_t left = m->run->tokens - chunk * m->step->chunk;
+    return left < 0 ? 0 : left < m->step->chunk ? left : m->step->chunk;
 }
 
 /* Of a chunk's operation: the operand's rows of it, in the copy of the operand. */
@@ -369,18 +383,20 @@ static double *chunk_rows(const Machine *m, Operand x, double *copy, int64_t *n)
     const OpKind k = m->run->flow->op[m->t].op->kind;
     const bool tokens = d == DIM_TOKENS || d == DIM_ALL_TOKENS;
     const int64_t all = tokens ? m->step->all_tokens : m->step->chunk;
-    if ((!tokens && d != DIM_CHUNK) || ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY)) /* all keys */
+    if ((!tokens && d != DIM_CHUNK) || ((k == OP_ATTENTION || k == OP_ATTENTION_BACK) && v->dim[1] == DIM_KEY)) /* all of its keys */
         return copy;
     const int64_t cols = *n / all;
-    *n = m->n * cols;
-    return copy + (tokens ? m->run->flow->op[m->t].chunk * m->step->chunk * cols : 0);
+    *n = rows_in(m, row_chunk(m, x)) * cols;
+    return copy + (tokens ? row_chunk(m, x) * m->step->chunk * cols : 0);
 }
 
 static void run_chunk(Machine *m, const Op *o)
 {
-    const int64_t left = m->run->tokens - m->run->flow->op[m->t].chunk * m->step->chunk;
-    m->n = left < 0 ? 0 : left < m->step->chunk ? left : m->step->chunk;
-    m->first = m->run->flow->op[m->t].chunk * m->step->chunk;
+    const StepOp *at = &m->run->flow->op[m->t];
+    m->n = rows_in(m, at->chunk);
+    m->first = at->chunk * m->step->chunk;
+    m->key_first = o->keys ? at->key * m->step->chunk : 0;
+    m->key_n = o->keys ? rows_in(m, at->key) : m->run->tokens;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->x[i] = chunk_rows(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -415,8 +431,8 @@ static void run_heads(Machine *m, const Op *o)
     chunk.kv_heads = chunk_heads(m, m->run->flow->op[m->t].chunk);
     chunk.heads = model->heads / model->kv_heads * chunk.kv_heads;
     m->m = &chunk;
-    m->n = m->run->tokens;
-    m->first = 0;
+    m->n = m->key_n = m->run->tokens;
+    m->first = m->key_first = 0;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->x[i] = heads_of_chunk(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -433,7 +449,8 @@ static bool has_all_tokens(const Machine *m, Operand x)
 
 static void run_whole(Machine *m, const Op *o)
 {
-    m->first = 0;
+    m->first = m->key_first = 0;
+    m->key_n = m->run->tokens;
     m->n = has_all_tokens(m, o->read[0]) ? m->run->tokens : own_tokens(m, m->rank);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         m->nx[i] = true_size(m, o->read[i], m->nx[i]);
@@ -463,13 +480,22 @@ static void copy_all_out(Machine *m, const Op *o, Operands *all)
     }
 }
 
+/* Scratch of which nothing stays for the next chunk is worth nothing afterwards. */
+static bool is_spent(const Machine *m, const Op *o, int value)
+{
+    return m->step->values.at[value].kind == VALUE_SCRATCH && !o->keys && !op_takes_keys(m->step, o, value);
+}
+
 static void copy_all_in(Machine *m, const Op *o, const Operands *all)
 {
     for (int r = 0; r < m->ranks; r++) {
         use_rank(m, r);
-        for (int i = 0; i < all->writes && !m->lost; i++)
-            if (m->step->values.at[o->write[i].value].kind != VALUE_SCRATCH || op_takes_keys(m->step, o, o->write[i].value))
-                copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
+        for (int i = 0; i < all->writes && !m->lost; i++) {
+            const bool spent = is_spent(m, o, o->write[i].value);
+            for (int64_t k = 0; k < all->ny[i] && spent; k++)
+                all->y[r][i][k] = NAN;
+            copy_in(m, o->write[i], all->y[r][i], all->ny[i]);
+        }
         for (int i = 0; i < all->reads; i++)
             free(all->x[r][i]);
         for (int i = 0; i < all->writes; i++)

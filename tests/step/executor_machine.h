@@ -17,6 +17,7 @@ typedef struct Machine {
     double *arenas[RANKS], *arena; /* the device's memory, and behind it the host's */
     double **params[RANKS], **grads[RANKS], **param, **grad; /* [units], of what a rank has of each */
     int64_t device, bytes, n, first; /* n tokens from that one on */
+    int64_t key_first, key_n;  /* keys that queries are attended with */
     int t;         /* the operation */
     double *x[OP_READS], *y[OP_WRITES]; /* operands, copied out of the arena */
     int64_t nx[OP_READS], ny[OP_WRITES];

@@ -105,33 +105,45 @@ static double dot(const double *a, const double *b, int n)
     return sum;
 }
 
-/* What attention has of keys from its first chunk of queries on, its output i: later chunks are wrong where it is not as that left it. */
+static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
+
+/* What attention has of keys from its first chunk of queries on, its output i, or of queries from their first chunk of keys on: later
+ * chunks are wrong where it is not as that left it. */
 static void find_keys(const Machine *m, int i)
 {
     const double mark = 0.5;
-    for (int64_t k = 0; step_value(m->step, "attention_keys") >= 0 && k < m->ny[i]; k++)
-        if (m->first == 0)
+    const bool stays = now(m)->op->keys || step_value(m->step, "attention_keys") >= 0;
+    for (int64_t k = 0; stays && k < m->ny[i]; k++)
+        if (now(m)->op->keys ? !now(m)->goes_on : m->first == 0)
             m->y[i][k] = mark;
         else if (m->y[i][k] != mark)
             m->y[0][0] = NAN;
 }
 
-/* Causal; q, k, v to o and lse of the first queries. */
+/* Of the keys that are there those that query q sees: the end of them. */
+static int64_t keys_end(const Machine *m, int64_t q)
+{
+    const int64_t seen = m->first + q + 1 - m->key_first;
+    return seen < m->key_n ? seen : m->key_n;
+}
+
+/* Causal; q, k, v to o and lse of the first queries, beside those of keys before. */
 static void attention(Machine *m, int64_t queries)
 {
     const int d = m->m->head_dim;
     for (int h = 0; h < m->m->heads; h++)
         for (int64_t q = 0; q < queries; q++) {
-            double sum = 0, *o = m->y[0] + q_row(m, q, h);
-            memset(o, 0, (size_t)d * sizeof *o);
-            for (int64_t k = 0; k <= m->first + q; k++) {
+            double *o = m->y[0] + q_row(m, q, h), sum = now(m)->goes_on ? exp(m->y[1][h * m->n + q]) : 0;
+            for (int i = 0; i < d; i++)
+                o[i] = sum > 0 ? sum * o[i] : 0;
+            for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
                 sum += p;
                 for (int i = 0; i < d; i++)
                     o[i] += p * m->x[2][k_row(m, k, h) + i];
             }
             for (int i = 0; i < d; i++)
-                o[i] /= sum;
+                o[i] = sum > 0 ? o[i] / sum : 0;
             m->y[1][h * m->n + q] = log(sum);
         }
 }
@@ -162,11 +174,12 @@ static void attention_rest(Machine *m)
 static void attention_back(Machine *m)
 {
     const int d = m->m->head_dim;
-    for (int i = 0; i < (m->first ? 1 : 3); i++) /* a chunk of queries adds to what those before it have added for keys */
-        memset(m->y[i], 0, (size_t)m->ny[i] * sizeof(double));
+    const bool keys = now(m)->op->keys, adds[] = {keys && now(m)->goes_on, keys ? now(m)->begun : m->first > 0};
+    for (int i = 0; i < 3; i++) /* a chunk of queries adds to what those before it have added for keys */
+        memset(m->y[i], 0, adds[i > 0] ? 0 : (size_t)m->ny[i] * sizeof(double));
     for (int h = 0; h < m->m->heads; h++)
         for (int64_t q = 0; q < m->n; q++)
-            for (int64_t k = 0; k <= m->first + q; k++) {
+            for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
                 const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
                 const double ds = p * (dot(m->x[4] + a, m->x[2] + b, d) - m->x[5][h * m->n + q]) / sqrt(d);
@@ -244,7 +257,7 @@ int64_t first_own(const Machine *m, int rank)
 int64_t own_tokens(const Machine *m, int rank) { return first_own(m, rank + 1) - first_own(m, rank); }
 
 /* Of the batch. */
-static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + t; }
+static int64_t row(const Machine *m, int64_t t) { return m->sequence * m->run->tokens + first_own(m, m->rank) + m->first + t; }
 
 /* h, labels, weights to dh; dw. */
 static void loss(Machine *m, const double *w, double *dw)

@@ -274,6 +274,30 @@ static void other_chunk(Case *c, Mutant *m, int t)
     m->made = true;
 }
 
+/* A copy of keys, or attention of them: of another chunk, or in the other slot. */
+static void other_key(Case *c, Mutant *m, int t)
+{
+    for (int i = 0; i < m->flow.ops && !m->op[t].op->keys; i++)
+        t = (t + 1) % m->flow.ops;
+    if (!m->op[t].op->keys)
+        return;
+    if (draw(3))
+        m->op[t].key = (m->op[t].key + 1 + draw(c->step->chunks - 1)) % c->step->chunks;
+    else
+        m->op[t].slot = !m->op[t].slot;
+    m->made = true;
+}
+
+/* The same lost, early, late, twice or beside another. */
+static void key_op(Case *c, Mutant *m, int t)
+{
+    static void (*const how[])(Case *, Mutant *, int) = {drop, twice, swap, move, other_value, next_layer};
+    for (int i = 0; i < m->flow.ops && !m->op[t].op->keys; i++)
+        t = (t + 1) % m->flow.ops;
+    if (m->op[t].op->keys)
+        how[draw(countof(how))](c, m, t);
+}
+
 /* Of what runs in one sequence alone, or of what then does. */
 static void other_sequence(Case *c, Mutant *m, int t)
 {
@@ -360,7 +384,7 @@ static const struct { const char *name; void (*make)(Case *, Mutant *, int); int
     {"other value", other_value, 60}, {"other layer", other_layer, 4}, {"next layer", next_layer, 8}, {"adds flipped", flip_adds, 24},
     {"other visit", other_visit, 4}, {"other sequence", other_sequence, 12}, {"other chunk", other_chunk, 8},{"stream", stream_op, 20},      {"overlap", overlap, 12},
     {"over replicas", over_replicas, 40}, {"over tensor", over_tensor, 60},
-    {"copies", copy_op, 16},
+    {"copies", copy_op, 16},        {"other key", other_key, 40},   {"of keys", key_op, 60},
 };
 
 typedef struct Count { int made, wrong, rejected, strict, accepted; } Count;
