@@ -47,7 +47,7 @@ typedef struct Check {
     CXTranslationUnit unit;
     Vec(Header) sources;   /* of the files that cursors were in */
     Vec(Field) fields;
-    bool in_alloc; /* inside plan_alloc */
+    bool in_alloc; /* inside plan_alloc, or plan_scratch that it calls */
     int problems;
 } Check;
 /* What encloses the cursor that is walked. */
@@ -334,8 +334,8 @@ static enum CXChildVisitResult walk_declaration(CXCursor cursor, CXCursor parent
     Check *c = data;
     if (!span_of(c, clang_getCursorExtent(cursor)).src)
         return CXChildVisit_Continue; /* of another folder */
-    c->in_alloc = clang_getCursorKind(cursor) == CXCursor_FunctionDecl &&
-                  strcmp(copy_string(c, clang_getCursorSpelling(cursor)), "plan_alloc") == 0;
+    const char *name = clang_getCursorKind(cursor) == CXCursor_FunctionDecl ? copy_string(c, clang_getCursorSpelling(cursor)) : "";
+    c->in_alloc = strcmp(name, "plan_alloc") == 0 || strcmp(name, "plan_scratch") == 0;
     walk(c, cursor, false, false);
     return CXChildVisit_Continue;
 }

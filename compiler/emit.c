@@ -281,25 +281,12 @@ static const char *take_call(bool device)
     return device ? "burst_gpu_take(s->exec" : "burst_take(c";
 }
 
-/* In forward queries travel without dO and the rows' statistics. */
-static bool queries_alone(const Emit *e, const Pool *pool)
-{
-    for (int i = 0; i < e->draft->attentions; i++)
-        for (int p = 0; p < e->draft->attention[i].way[0]->pools; p++)
-            if (pool == &e->draft->attention[i].way[0]->pool[p])
-                return pool->tensor == T_Q;
-    return false;
-}
-
 static void emit_buffer(Emit *e, const Buffer *b)
 {
-    const char *in_scratch = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s + %" PRId64 ")", b->keys ? "KEYS" : "SCRATCH", b->at);
-    if (b->pool)
-        emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
-                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], queries_alone(e, b->pool) ? "1" : "PLAN_PARTS",
-                  b->pool->slots, in_scratch);
+    if (b->at >= 0 && !emit_scratch_moves(e))
+        emit_in_scratch(e, b);
     else if (b->at >= 0)
-        emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, in_scratch);
+        return;
     else if (b->array)
         for (int i = 0; i < b->copies; i++)
             emit_take(e, b->name, arena_printf(e->arena, "[%d]", i), b->type, take_call(b->device), bytes_of(e, b));
@@ -327,6 +314,8 @@ static void emit_alloc(Emit *e)
         emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c", "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
+    if (emit_scratch_moves(e))
+        emit_line(e, "plan_scratch(s, 0);");
     emit_shards(e);
     emit_live(e);
     emit_line(e, "return BURST_OK;");
@@ -566,6 +555,8 @@ static void emit_plan_of_step(Emit *e)
     emit_layer_masks(e);
     emit_key_chunks(e);
     text_printf(e->out, "\n#include \"%s\"\n\n", language(e)->layer);
+    if (emit_scratch_moves(e))
+        emit_scratch(e);
     emit_step_blocks(e);
     emit_step_sequence(e);
 }

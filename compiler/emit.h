@@ -21,6 +21,9 @@ void emit_attentions(Emit *e);                  /* plan_forward and plan_backwar
 void emit_traces(Emit *e);                      /* their operations, for runtime/trace.c; by chunks only */
 void emit_tensors(Emit *e);                     /* where tensors lie in their units */
 void emit_places(Emit *e);                      /* where the step's values lie in the arena */
+bool emit_scratch_moves(const Emit *e);         /* attention's scratch has a place for each layer */
+void emit_in_scratch(Emit *e, const Buffer *b); /* what says where in it the buffer or pool lies */
+void emit_scratch(Emit *e);                     /* where it moves, a function of the layer that says all of it */
 bool emit_stages(const Emit *e);                /* whether values beside parameters and moments lie in the host's memory */
 const char *constant_name(Arena *a, const char *text);    /* "D_X" of d_x: text in upper case, '_' for what a C name can't have */
 const char *weight_constant(Arena *a, const char *tensor); /* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */

@@ -74,7 +74,7 @@ static void emit_place(Emit *e, const Flow *f, int value, int n)
 static bool has_places(const Flow *f, int value)
 {
     const Value *v = &f->step->values.at[f->same[value]];
-    return value_has_place(v, value_indices(f->step, v) - 1);
+    return value_has_place(f->step, v, value_indices(f->step, v) - 1);
 }
 
 /* The host's memory, and what a sequence copies to and fro. */
@@ -118,6 +118,47 @@ void emit_places(Emit *e)
             text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n", constant_name(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
                         offset_at(f, v, 0));
     }
+}
+
+/* ---- attention's scratch ---- */
+
+bool emit_scratch_moves(const Emit *e)
+{
+    return e->draft->memory.flow->step->by_layer;
+}
+
+/* In forward queries travel without dO and the rows' statistics. */
+static bool queries_alone(const Emit *e, const Pool *pool)
+{
+    for (int i = 0; i < e->draft->attentions; i++)
+        for (int p = 0; p < e->draft->attention[i].way[0]->pools; p++)
+            if (pool == &e->draft->attention[i].way[0]->pool[p])
+                return pool->tensor == T_Q;
+    return false;
+}
+
+void emit_in_scratch(Emit *e, const Buffer *b)
+{
+    const char *place = arena_printf(e->arena, "plan_bytes(s, PLAN_AT_ATTENTION_%s%s + %" PRId64 ")", b->keys ? "KEYS" : "SCRATCH",
+                                     emit_scratch_moves(e) ? "(layer)" : "", b->at);
+    if (b->pool)
+        emit_line(e, "plan_pool_make(s, PLAN_POOL_%s, BURST_T_%s, %s, %d, %s);", b->name,
+                  (const char *[]){"Q", "KV", "O", "DQ", "DKV"}[b->pool->tensor], queries_alone(e, b->pool) ? "1" : "PLAN_PARTS",
+                  b->pool->slots, place);
+    else
+        emit_line(e, "s->buffer.%s = (%s *)%s;", b->name, b->type, place);
+}
+
+void emit_scratch(Emit *e)
+{
+    text_add(e->out, "/* What a layer's attention has in its scratch, which lies elsewhere in another. */\n");
+    emit_line(e, "static void plan_scratch(PlanState *s, int layer)");
+    emit_line(e, "{");
+    for (int i = 0; i < e->draft->memory.n; i++)
+        if (e->draft->memory.at[i].at >= 0)
+            emit_in_scratch(e, &e->draft->memory.at[i]);
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
 }
 
 void emit_tensors(Emit *e)

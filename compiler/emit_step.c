@@ -343,6 +343,8 @@ static void emit_op(Printer *p, const Op *o)
         emit_names(p, o);
     }
     p->emit->indent += emit_when(p, o);
+    if (attention && emit_scratch_moves(p->emit))
+        emit_line(p->emit, "plan_scratch(s, layer);");
     if (!emit_stream_op(p, o))
         emit_call(p, o);
     p->emit->indent = indent;

@@ -112,13 +112,9 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
-    Flow *f = step_flow(a, step_make(a, t->program, t->attention[0].choice, t->partition, t->units,
-                              step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch, t->memory.keys));
-    f->unpacked = compares && f->live_peak > fits.device;
-    if (f->unpacked)
-        f->packed = f->live_peak, f->host = f->host_peak;
-    else
-        step_pack(a, f, t->program->target->align, fits);
+    Step *step = step_make(a, t->program, t->attention[0].choice, t->partition, t->units,
+                           step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch, t->memory.keys);
+    Flow *f = step_place(a, step, t->program->target->align, fits, compares);
     *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, fits, f->unpacked};
     return f;
 }

@@ -151,6 +151,7 @@ typedef struct Step {
     int64_t loss_tile; /* tokens whose logits are there at once */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
+    bool by_layer;  /* what no layer saves, and attention's scratch, has a place for each layer; else one for all: step_place_by_layer */
     int staged_layers; /* of which activations are staged: the first so many; at most all but the last, which fetches by chunks alone stage */
     OptimizerPlace optimizer;
     Units units;
@@ -304,11 +305,14 @@ int first_range_to(const Item *i, int op); /* the first of its ranges that does 
 /* NULL where the unrolled step touches no such value. */
 const Item *flow_item(const Flow *f, int value, int index);
 int value_indices(const Step *s, const Value *v);
-bool value_has_place(const Value *v, int index); /* of its own; else the one of all such indices */
+bool value_has_place(const Step *s, const Value *v, int index); /* of its own; else the one of all such indices */
 bool item_on_host(const Flow *f, const Item *i);
 /* Offsets in the arena of its memory without overlap in time and place, each a multiple of align. Parameters and moments come first,
  * unit by unit. */
 void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits);
+void step_place_by_layer(Step *s, bool by_layer);
+/* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have places where they are surely too large. */
+Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
 
 /* ---- step_alive.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */

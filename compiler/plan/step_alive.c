@@ -70,8 +70,9 @@ Use value_use(const Value *v)
 /* In layers that do not save it, a value is there for their time alone. */
 static Use item_use(const Flow *f, const Item *i)
 {
-    const Use use = value_use(&f->step->values.at[i->value]);
-    return use == USE_SAVED && i->index < 0 ? USE_ACTIVE : use;
+    const Value *v = &f->step->values.at[i->value];
+    const Use use = value_use(v);
+    return use == USE_SAVED && i->index < v->saved_from ? USE_ACTIVE : use;
 }
 
 int64_t *step_uses(Arena *a, const Flow *f)

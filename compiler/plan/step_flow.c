@@ -1,7 +1,7 @@
 /* step_flow.c: the step unrolled, and when each value is in use.
  *
  * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
- * forward does not save have one place for all layers; a saved one, a gathered unit and a sum of gradients have one each.
+ * forward does not save have one place for all layers, or one each (Step.by_layer); a saved one, a gathered unit and a sum of gradients have one each.
  */
 #include "step.h"
 
@@ -203,15 +203,16 @@ int value_indices(const Step *s, const Value *v)
     return v->index == INDEX_CHUNK ? s->chunks : v->index == INDEX_SLOT ? 2 : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
 }
 
-bool value_has_place(const Value *v, int index)
+bool value_has_place(const Step *s, const Value *v, int index)
 {
-    return (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
+    const bool of_layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
+    return (of_layer && s->by_layer) || (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
 }
 
 static Item *item_for(Flower *f, int value, int index)
 {
     const Value *v = &f->step->values.at[value];
-    const bool own = value_has_place(v, index);
+    const bool own = value_has_place(f->step, v, index);
     int *at = &f->item_of[value][own ? index + 1 : 0];
     if (*at < 0) {
         *at = f->items.n;
@@ -289,7 +290,7 @@ static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
 static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
 {
     const int index = operand_index(f->step, at, x);
-    const bool own = value_has_place(&f->step->values.at[f->same[x.value]], index);
+    const bool own = value_has_place(f->step, &f->step->values.at[f->same[x.value]], index);
     const Op *first = f->step->block[at->block].ops.at;
     bool reads = false;
     for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
@@ -379,7 +380,7 @@ int64_t flow_active_peak(Arena *a, const Flow *f, bool host)
 
 const Item *flow_item(const Flow *f, int value, int index)
 {
-    const bool own = value_has_place(&f->step->values.at[f->same[value]], index);
+    const bool own = value_has_place(f->step, &f->step->values.at[f->same[value]], index);
     const int item = f->item_of[f->same[value]][own ? index + 1 : 0];
     return item < 0 ? NULL : &f->item[item];
 }

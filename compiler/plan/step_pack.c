@@ -4,11 +4,17 @@
  * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the
  * begin of the order, and all are placed again. Parameters and moments always come first, in their own order: they are in use
  * throughout, and the runtime takes them before anything else.
+ *
+ * What all layers have in one place may keep much apart: layers that stage have their values in two places by turns, and between
+ * these the one place has to be free in all layers. Where much is still lost, each layer has its own.
  */
 #include "step.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FEW = 2000 }; /* items of which more than the first orders are tried */
 
 /* Items side by side, each in use only while the one before it is (rising: the one after it). What is in use together with one of
  * them is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all its uses. */
@@ -21,7 +27,10 @@ typedef struct Packer {
     int items, *order;    /* of `flow` */
     Vec(Run *) run;       /* by begin */
     int states;
+    const bool *together; /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs serve */
+    struct Placed *placed; /* by begin, what has a place so far */
 } Packer;
+typedef struct Placed { int64_t begin, end; int item; } Placed;
 
 static bool together(const Item *a, const Item *b)
 {
@@ -162,14 +171,50 @@ static void insert(Packer *p, const Item *i)
     p->run.at[at] = new;
 }
 
+/* ---- few items ---- */
+
+static void find_together(Packer *p)
+{
+    const int n = p->flow->items;
+    bool *pair = NEW_ARRAY(p->arena, bool, n * n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= i; j++)
+            pair[i * n + j] = pair[j * n + i] = together(&p->flow->item[i], &p->flow->item[j]);
+    p->together = pair;
+    p->placed = NEW_ARRAY(p->arena, Placed, p->items);
+}
+
+/* What lowest and insert do, pair by pair. */
+static void place_among(Packer *p, int count, int item)
+{
+    Item *i = &p->flow->item[item];
+    const bool *with = &p->together[item * p->flow->items];
+    const int64_t bytes = room(p, i);
+    int64_t at = p->begin;
+    int to = count;
+    for (int k = 0; k < count && p->placed[k].begin < at + bytes; k++)
+        if (with[p->placed[k].item] && p->placed[k].end > at)
+            at = p->placed[k].end;
+    for (; to > 0 && p->placed[to - 1].begin > at; to--)
+        p->placed[to] = p->placed[to - 1];
+    p->placed[to] = (Placed){at, at + bytes, item};
+    i->offset = at;
+}
+
+/* ---- all of them ---- */
+
 static int64_t place_all(Packer *p)
 {
     int64_t end = p->begin;
     p->run.n = 0;
     for (int j = p->states; j < p->items; j++) {
         Item *i = &p->flow->item[p->order[j]];
-        i->offset = lowest(p, i);
-        insert(p, i);
+        if (p->together) {
+            place_among(p, j - p->states, p->order[j]);
+        } else {
+            i->offset = lowest(p, i);
+            insert(p, i);
+        }
         end = end_of(p, i) > end ? end_of(p, i) : end;
     }
     return end;
@@ -196,7 +241,7 @@ static int live_ops(const Item *i)
 }
 
 /* Of the same key, one value's items follow each other, so that their places are a stride apart. */
-typedef struct Key { double key; int state, value, index, item; } Key;
+typedef struct Key { double key, then; int state, value, index, item; } Key;
 
 static int by_key(const void *a, const void *b)
 {
@@ -205,23 +250,38 @@ static int by_key(const void *a, const void *b)
         return y->state - x->state;
     if (x->key != y->key)
         return (x->key < y->key) - (x->key > y->key);
+    if (x->then != y->then)
+        return (x->then < y->then) - (x->then > y->then);
     return x->value != y->value ? x->value - y->value : x->index - y->index;
 }
 
-/* The largest first; those in use longest first; the largest product of both first. */
-static double key_of(const Packer *p, int item, int rule)
+typedef enum Rule {
+    LARGEST, LONGEST, PRODUCT,
+    FIRST, LAST, /* in use first; in use last */
+    /* By powers of two, the largest first: in bytes, of each those in use first; in time, of each the largest; in both, of each the largest product. */
+    SIZES, TIMES, BOTH,
+    RULES
+} Rule;
+
+static Key key_of(const Packer *p, int item, Rule rule)
 {
-    const double bytes = (double)p->flow->item[item].bytes, ops = live_ops(&p->flow->item[item]);
-    return is_state(p, item) ? 0 : rule == 0 ? bytes : rule == 1 ? ops : bytes * ops;
+    const Item *i = &p->flow->item[item];
+    const double bytes = (double)i->bytes, ops = live_ops(i), first = i->live.at[0].first, last = i->live.at[i->live.n - 1].last;
+    const double size = floor(log2(bytes)), time = floor(log2(ops));
+    const double key[RULES] = {[LARGEST] = bytes, [LONGEST] = ops, [PRODUCT] = bytes * ops, [FIRST] = -first, [LAST] = last, [SIZES] = size,
+                               [TIMES] = time, [BOTH] = 64 * size + time};
+    const double then[RULES] = {[SIZES] = -first, [TIMES] = bytes, [BOTH] = bytes * ops};
+    const bool state = is_state(p, item);
+    return (Key){state ? 0 : key[rule], state ? 0 : then[rule], state, i->value, i->index, item};
 }
 
-static void put_in_order(Packer *p, Key *key, int rule)
+static void put_in_order(Packer *p, Key *key, Rule rule)
 {
     const Flow *f = p->flow;
     p->items = 0;
     for (int i = 0; i < f->items; i++)
         if (item_on_host(f, &f->item[i]) == p->host)
-            key[p->items++] = (Key){key_of(p, i, rule), is_state(p, i), f->item[i].value, f->item[i].index, i};
+            key[p->items++] = key_of(p, i, rule);
     qsort(key, (size_t)p->items, sizeof *key, by_key);
     for (int i = 0; i < p->items; i++)
         p->order[i] = key[i].item;
@@ -260,25 +320,49 @@ static void raise_top(Packer *p)
     p->order[to] = item;
 }
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* What the packing may take without more being tried: beside the peak so small a share of it, or little. Other orders and places by layer
+ * take longer than raising items of the first, and serve where more is lost. */
+enum { FOR_RAISING = 64, FOR_MORE = 32 };
+static int64_t enough(int64_t peak, int64_t fits, int share)
+{
+    enum { LITTLE = 64 << 20 };
+    return larger(fits, peak + larger(peak / share, LITTLE));
+}
+
+/* Of few items, so many orders are tried from this one on, while that much is lost. */
+static void raise(Packer *p, Best *best, int64_t until, int times)
+{
+    if (!p->together && best->end > until)
+        find_together(p);
+    for (int n = 0; n < times && p->items && best->end > until; n++) {
+        raise_top(p);
+        try_order(p, best);
+    }
+}
+
 /* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more than that need not be made less. */
 static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 {
-    enum { RULES = 3, MANY = 10000, /* of many items the first is tried, which leaves the fewest runs */
-           RAISED = 64, FEW = 1000, SHARE = 64, LEAST = 64 << 20 }; /* of few, so many are raised while that much is lost */
+    enum { MANY = 10000, /* of so many items the first order alone is tried, which leaves the fewest runs */
+           RAISED = 64 };
     Packer p = {.arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
-    const int64_t peak = host ? f->host_peak : f->live_peak, share = peak / SHARE, little = peak + (share > LEAST ? share : LEAST);
-    const int64_t enough = fits > little ? fits : little;
-    for (int rule = 0; rule < (f->items < MANY ? RULES : 1) && best.end > fits; rule++) {
+    const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_RAISING);
+    for (Rule rule = 0; rule < (f->items < MANY ? FIRST : LONGEST) && best.end > fits; rule++) {
         put_in_order(&p, key, rule);
         place_states(&p);
         try_order(&p, &best);
     }
     take(&p, &best);
-    for (int n = 0; n < RAISED && p.items && f->items < FEW && best.end > enough; n++) {
-        raise_top(&p);
+    if (f->items < FEW)
+        raise(&p, &best, until, RAISED);
+    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE); rule++) {
+        put_in_order(&p, key, rule);
         try_order(&p, &best);
+        raise(&p, &best, until, RAISED / 2);
     }
     take(&p, &best);
     *state = p.begin;
@@ -290,4 +374,38 @@ void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits)
     f->align = align;
     f->packed = pack(a, f, false, fits.device, &f->state);
     f->host = pack(a, f, true, fits.host, &f->host_state);
+}
+
+/* ---- places by layer ---- */
+
+void step_place_by_layer(Step *s, bool by_layer)
+{
+    static const char *const of_attention[] = {"attention_scratch", "attention_keys"};
+    s->by_layer = by_layer;
+    for (int i = 0; i < countof(of_attention); i++) {
+        const int v = step_value(s, of_attention[i]);
+        if (v >= 0)
+            s->values.at[v].index = by_layer ? INDEX_LAYER : INDEX_NONE;
+    }
+}
+
+Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked)
+{
+    enum { LESS = 64 }; /* a share of the peak, which places by layer save at least */
+    Flow *f = step_flow(a, s);
+    f->unpacked = unpacked && f->live_peak > fits.device;
+    if (f->unpacked) {
+        f->packed = f->live_peak, f->host = f->host_peak;
+        return f;
+    }
+    step_pack(a, f, align, fits);
+    if (f->items >= FEW / 2 || f->packed <= enough(f->live_peak, fits.device, FOR_MORE))
+        return f;
+    step_place_by_layer(s, true);
+    Flow *by_layer = step_flow(a, s);
+    step_pack(a, by_layer, align, fits);
+    if (by_layer->packed < f->packed - f->live_peak / LESS)
+        return by_layer;
+    step_place_by_layer(s, false);
+    return f;
 }

@@ -156,7 +156,7 @@ static void waits_for_what_it_reads(void **state)
     k.cuda = true;
     Arena *a = arena_new();
     Draft d = make(a, &k);
-    Step *s = step_make(a, d.program, &d.choice, d.partition, d.units, 0, 0);
+    Step *s = step_make(a, d.program, &d.choice, d.partition, d.units, NULL, 0, 0);
     enum { COPIES = 3, OPS = COPIES + 2, SECONDS = 64 };
     int value[COPIES];
     Block *b = &s->block[BLOCK_FORWARD];

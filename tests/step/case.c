@@ -162,6 +162,14 @@ void set_layout(Case *c, Choice choice)
     step_pack(c->arena, c->flow, 4, (PackRoom){0});
 }
 
+const Flow *placed_by_layer(Case *c)
+{
+    step_place_by_layer(c->step, true);
+    Flow *f = step_flow(c->arena, c->step);
+    step_pack(c->arena, f, 4, (PackRoom){0});
+    return f;
+}
+
 Case *make_case(bool cuda, int i)
 {
     return make_split_case(cuda, i, false);

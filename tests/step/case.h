@@ -28,6 +28,7 @@ Case *make_case(bool cuda, int i);
 Case *make_split_case(bool cuda, int i, bool split);
 int64_t unit_elements(const Case *c, int unit); /* of all ranks that split it together */
 void set_layout(Case *c, Choice choice); /* its step made anew */
+const Flow *placed_by_layer(Case *c); /* of its step, from now on with places by layer */
 void want_last(Case *c); /* later runs are compared with the gradients that the last one computed */
 /* Relative L2 of loss and all gradients, in the worse of two orders of the streams; 1e300 where a number is none, or the run was
  * lost. */

@@ -19,6 +19,9 @@ static void steps_are_right(void **state)
         if (!(error < 1e-9))
             fail_msg("case %d: gradients are off by %g", i, error);
         uneven += c->program.short_chunks > 0; /* chunks of heads */
+        const double by_layer = error_of(c, placed_by_layer(c));
+        if (!(by_layer < 1e-9))
+            fail_msg("case %d: with places by layer, gradients are off by %g", i, by_layer);
         arena_free(c->arena);
     }
     assert_true(uneven >= 5);
@@ -66,14 +69,14 @@ static void uses_are_what_is_alive(void **state)
     (void)state;
     for (int i = 0; i < 24; i++) {
         Case *c = make_case(i % 2, i / 2);
-        const Flow *f = c->flow;
+        const Flow *f = i / 2 % 2 ? placed_by_layer(c) : c->flow;
         const int64_t *uses = step_uses(c->arena, f);
         int64_t most = 0;
         for (int t = 0; t < f->ops; t++) {
             int64_t alive[USES] = {0};
             for (int j = 0; j < f->items; j++) {
                 const Value *v = &f->step->values.at[f->item[j].value];
-                const bool saved = v->saved && f->item[j].index >= 0;
+                const bool saved = v->saved && f->item[j].index >= v->saved_from;
                 alive[v->saved && !saved ? USE_ACTIVE : value_use(v)] += item_live(&f->item[j], t) && !v->host ? f->item[j].bytes : 0;
             }
             assert_memory_equal(alive, uses + t * USES, sizeof alive);
