@@ -361,7 +361,8 @@ typedef struct Program {
     Model model;
     int tensor; /* ranks that split each layer's weights; the model's heads, kv_heads and ffn are then one rank's. 0: none do */
     int key_copies; /* tensor ranks, neighbours, that have the same key head: more than kv_heads split layers. 0: one */
-    int head_chunks; /* of each layer's heads, one after the other; the model's heads and kv_heads are then one chunk's. 0: none */
+    int head_chunks; /* of each layer's heads, one after the other; the model's heads and kv_heads are then those of the largest. 0: none */
+    int short_chunks; /* the last so many of these have a key head less, with the queries that read it */
     int64_t sequence; /* tokens */
     Span sequence_span;
     const Table *tables;

@@ -52,8 +52,9 @@ static void sum_layers(const StepParts *p, const Program *program, Cost *c)
     const Cluster *cluster = &program->cluster;
     for (int k = 0; k < p->kinds; k++) {
         const LayerKind *l = &p->kind[k];
-        c->attention_forward += l->layers * l->time[0].seconds / program->model.layers;
-        c->attention_backward += l->layers * l->time[1].seconds / program->model.layers;
+        const int layers = k < program->mask_count ? l->layers : 0; /* of chunks of heads, the largest */
+        c->attention_forward += layers * l->time[0].seconds / program->model.layers;
+        c->attention_backward += layers * l->time[1].seconds / program->model.layers;
         for (int b = 0; b < p->attends; b++) {
             c->bytes_link += l->times[b] * l->time[b].link_bytes / p->ranks;
             c->bytes_nic += l->times[b] * l->time[b].nic_bytes / p->ranks;

@@ -131,7 +131,7 @@ double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu r
 typedef struct Work { double flops, bytes, norms; /* a token; norms: bytes at the rate of norms and rotation */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 Collective tensor_collective(const Step *s, const Op *o); /* of a gather or scatter of tensor ranks, for which computing waits */
-Work op_work(const Step *s, const Op *o, int block, int unit);
+Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short); /* is_short: of a short chunk of heads */
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens);
 bool rank_kinds_equal(RankKind x, RankKind y);
 double work_seconds(RankKind k, Work w);
@@ -147,7 +147,7 @@ typedef struct StepModel {
     const StepOp *op;
     int rank_kinds, own;    /* own: of the rank whose parts are stated */
     const RankKind *rank_kind;
-    double *seconds[STEP_BLOCKS]; /* [op of the block][unit: embedding, layer, head][rank kinds] */
+    double *seconds[STEP_BLOCKS]; /* [op of the block][unit: embedding, layer, head][chunk of heads: others, short][rank kinds] */
 } StepModel;
 const double *model_seconds(const StepModel *m, const StepOp *o); /* [rank kinds] */
 typedef struct Contended {
@@ -173,7 +173,7 @@ typedef struct StepParts {
     int busiest;          /* of them: computes most in attention */
     int attends;          /* of Attend: without REST, or all */
     int kinds;
-    LayerKind *kind;      /* [program->mask_count]; layers 0: unused */
+    LayerKind *kind;      /* [kinds] by mask, and by mask again for short chunks of heads where there are such; layers 0: unused */
     double *pairs;        /* [ranks] of all layers */
     double mean_pairs;    /* of all ranks of the group, simulated or not */
     double *speed, mean_speed; /* [ranks] of attention, in that of the group's first rank; of all ranks */

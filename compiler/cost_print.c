@@ -52,10 +52,11 @@ static void print_block(const char *what, double times, double seconds, Text *ou
 
 static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost *c, Text *out)
 {
+    const int masks = d->program->mask_count;
     text_printf(out, "  %-34s %6s %12s %12s %12s\n", "milliseconds, each", "times", "takes", "compute", "exposed");
     for (int k = 0; k < p->kinds; k++)
         if (p->kind[k].layers)
-            print_kind(a, p, d->program->masks[k].text, &p->kind[k], out);
+            print_kind(a, p, k < masks ? d->program->masks[k].text : arena_printf(a, "short chunks, %s", d->program->masks[k - masks].text), &p->kind[k], out);
     for (int b = 0; b < STEP_BLOCKS; b++) {
         const BlockTime *t = &p->block[b];
         print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);

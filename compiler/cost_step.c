@@ -8,7 +8,7 @@
 
 /* ---- the operations ---- */
 
-enum { UNIT_KINDS = 3 };
+enum { UNIT_KINDS = 3, CHUNK_KINDS = 2 };
 
 static int unit_kind(const Step *s, int unit)
 {
@@ -18,19 +18,19 @@ static int unit_kind(const Step *s, int unit)
 const double *model_seconds(const StepModel *m, const StepOp *o)
 {
     const int op = (int)(o->op - m->step->block[o->block].ops.at);
-    return &m->seconds[o->block][(op * UNIT_KINDS + unit_kind(m->step, o->unit)) * m->rank_kinds];
+    return &m->seconds[o->block][((op * UNIT_KINDS + unit_kind(m->step, o->unit)) * CHUNK_KINDS + op_is_short(m->step, o)) * m->rank_kinds];
 }
 
 static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
     const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
-    m->seconds[block] = NEW_ARRAY(a, double, b->ops.n * UNIT_KINDS * m->rank_kinds);
+    double *seconds = m->seconds[block] = NEW_ARRAY(a, double, b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
     for (int i = 0; i < b->ops.n; i++)
-        for (int u = 0; u < UNIT_KINDS; u++) {
-            const Work w = op_work(m->step, &b->ops.at[i], block, units[u]);
+        for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
+            const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);
             for (int k = 0; k < m->rank_kinds; k++)
-                m->seconds[block][(i * UNIT_KINDS + u) * m->rank_kinds + k] = work_seconds(m->rank_kind[k], w);
+                *seconds++ = work_seconds(m->rank_kind[k], w);
         }
 }
 
@@ -124,6 +124,13 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
     return t && t->split != SPLIT_NONE ? t->parts : program_tensor(m->program);
 }
 
+/* Of all chunks of heads. */
+static double op_flops(const Step *s, const Op *o, int block)
+{
+    const int chunks = op_by_heads(o) ? s->head_chunks : 1, few = op_by_heads(o) ? s->program->short_chunks : 0;
+    return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
+}
+
 /* Of a sequence, all ranks; what backward computes again does not count. */
 static double sequence_flops(const StepModel *m, const StepParts *p)
 {
@@ -131,8 +138,7 @@ static double sequence_flops(const StepModel *m, const StepParts *p)
     for (int b = 0; b < STEP_BLOCKS; b++)
         for (int i = 0; i < m->step->block[b].ops.n; i++) {
             const Op *o = &m->step->block[b].ops.at[i];
-            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_work(m->step, o, b, 1).flops * (op_by_heads(o) ? m->step->head_chunks : 1) *
-                     counted_ranks(m, o, b);
+            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_flops(m->step, o, b) * counted_ranks(m, o, b);
         }
     return flops * (double)m->program->sequence;
 }
@@ -259,16 +265,34 @@ static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
     return t;
 }
 
-static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l, double *pairs, bool transfers)
 {
-    LayerKind *l = &p->kind[mask];
-    double *pairs = NEW_ARRAY(a, double, p->ranks);
     for (int backward = 0; backward < 2; backward++)
         l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs, transfers);
     if (p->attends == ATTENDS)
         l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
     for (int i = 0; i < p->attends; i++)
         l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
+}
+
+/* Of short chunks of heads. */
+static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+{
+    Program *few = NEW(a, Program);
+    Draft of_few = *d;
+    *few = *d->program;
+    few->model = program_chunk_model(d->program, true);
+    of_few.program = few;
+    attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, transfers);
+}
+
+static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+{
+    LayerKind *l = &p->kind[mask];
+    double *pairs = NEW_ARRAY(a, double, p->ranks);
+    attention_time(a, p, d, mask, l, pairs, transfers);
+    if (d->program->short_chunks)
+        short_attention(a, p, d, mask, transfers);
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
     p->choice = d->attention[0].choice;
@@ -276,7 +300,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * d->program->model.heads * program_head_chunks(d->program) * program_tensor(d->program);
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * program_heads(d->program) * program_tensor(d->program);
 }
 
 /* Of all layers, each once forward and once backward, or as often as a step has them. */
@@ -345,12 +369,13 @@ double parts_compute(const StepParts *p)
 
 static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ranks)
 {
-    StepParts parts = {.ranks = ranks, .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST, .kinds = p->mask_count};
-    parts.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
+    StepParts parts = {.ranks = ranks, .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST, .kinds = p->mask_count * (1 + (p->short_chunks > 0))};
+    parts.kind = NEW_ARRAY(a, LayerKind, parts.kinds);
     parts.pairs = NEW_ARRAY(a, double, ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     for (int l = 0; l < p->model.layers; l++)
-        parts.kind[p->layer_mask[l]].layers++;
+        for (int k = p->layer_mask[l]; k < parts.kinds; k += p->mask_count)
+            parts.kind[k].layers++;
     return parts;
 }
 
@@ -372,7 +397,7 @@ static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
 {
     const int few = d->choice.ranks < FEW_RANKS ? d->choice.ranks : FEW_RANKS;
     StepParts p = parts_make(a, d->program, &d->choice, transfers ? cost_simulated_ranks(d) : few);
-    for (int k = 0; k < p.kinds; k++)
+    for (int k = 0; k < d->program->mask_count; k++)
         if (p.kind[k].layers)
             attention_kind(a, &p, d, k, transfers);
     find_busiest(&p);
@@ -396,7 +421,7 @@ static StepParts attended_again(Arena *a, const Draft *d)
     for (int k = 0; k < p.kinds; k++)
         for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
             p.kind[k].input[i].cluster = &d->program->cluster;
-            p.kind[k].input[i].schedule = draft_schedule(d, k, i == ATTEND_BACKWARD);
+            p.kind[k].input[i].schedule = draft_schedule(d, k % d->program->mask_count, i == ATTEND_BACKWARD);
         }
     return p;
 }
@@ -466,7 +491,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
     for (int i = 0; i < m.ops; i++) {
         const StepOp *o = &m.op[i];
         const bool backward = o->op->kind == OP_ATTENTION_BACK;
-        Work w = op_work(m.step, o->op, o->block, o->unit);
+        Work w = op_work(m.step, o->op, o->block, o->unit, op_is_short(m.step, o));
         w.fixed = 0;
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)

@@ -409,7 +409,7 @@ static void run(Streams *s)
     else if (k == WORK_COLLECTIVE)
         start_collective(s);
     else if (k == WORK_ATTENTION)
-        attend(s, &s->parts->kind[m->program->layer_mask[at->layer]], attend_of(at->op->kind));
+        attend(s, &s->parts->kind[m->program->layer_mask[at->layer] + op_is_short(m->step, at) * m->program->mask_count], attend_of(at->op->kind));
     else if (k == WORK_TENSOR)
         start_tensor(s);
     else

@@ -22,14 +22,19 @@ static bool of_unit(const Value *v)
     return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
 }
 
+/* Of all heads, or of those of the largest chunk, the chunk's. */
+static double chunk_share(const Step *s, bool all, bool is_short)
+{
+    return (double)program_chunk_kv_heads(s->program, is_short) / (all ? program_kv_heads(s->program) : s->program->model.kv_heads);
+}
+
 /* A token; in a loop over heads, of one chunk. */
-static double operand_bytes(const Step *s, const Op *o, Operand x)
+static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short)
 {
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
-    const double share = op_by_heads(o) && v->all_heads ? s->head_chunks : 1;
-    return (double)step_bytes(s, v, 0) / share / fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
+    return (double)step_bytes(s, v, 0) * (op_by_heads(o) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) / fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
 
 /* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */
@@ -53,31 +58,31 @@ static double row_bytes(const Step *s, const Op *o)
     return o->kind == OP_EMBED ? s->program->target->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d : 0;
 }
 
-static double memory_bytes(const Step *s, const Op *o)
+static double memory_bytes(const Step *s, const Op *o, bool is_short)
 {
     double bytes = row_bytes(s, o);
     for (int i = 0; i < OP_READS && !moves_nothing(s, o); i++)
-        bytes += operand_bytes(s, o, o->read[i]);
+        bytes += operand_bytes(s, o, o->read[i], is_short);
     for (int i = 0; i < OP_WRITES && !moves_nothing(s, o); i++)
-        bytes += (1 + added(s, o, i)) * operand_bytes(s, o, o->write[i]);
+        bytes += (1 + added(s, o, i)) * operand_bytes(s, o, o->write[i], is_short);
     return bytes;
 }
 
-static double added_bytes(const Step *s, const Op *o)
+static double added_bytes(const Step *s, const Op *o, bool is_short)
 {
-    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o, o->read[1]) : 0;
+    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o, o->read[1], is_short) : 0;
     for (int i = 0; i < OP_WRITES; i++)
-        bytes += o->kind == OP_LINEAR ? 0 : added(s, o, i) * operand_bytes(s, o, o->write[i]);
+        bytes += o->kind == OP_LINEAR ? 0 : added(s, o, i) * operand_bytes(s, o, o->write[i], is_short);
     return bytes;
 }
 
-static double product_flops(const Step *s, const Op *o, const Block *b)
+static double product_flops(const Step *s, const Op *o, const Block *b, bool is_short)
 {
     const UnitTensor *t = op_tensor(s, o, b);
     double weights = 0;
     for (int i = 0; i < o->tensors; i++)
         weights += (double)(t[i].rows * t[i].cols);
-    return 2 * weights / (op_by_heads(o) ? s->head_chunks : 1);
+    return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
 }
 
 /* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile
@@ -123,13 +128,18 @@ static Work update_work(const Step *s, const Op *o, int unit)
     return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
 }
 
-Work op_work(const Step *s, const Op *o, int block, int unit)
+static Work memory_work(const Op *o, double bytes)
+{
+    return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = bytes} : (Work){.bytes = bytes};
+}
+
+Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
 {
     switch (op_work_kind(o->kind)) {
-    case WORK_MEMORY: return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = memory_bytes(s, o)} : (Work){.bytes = memory_bytes(s, o)};
+    case WORK_MEMORY: return memory_work(o, memory_bytes(s, o, is_short));
     case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
-    case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block]), .bytes = added_bytes(s, o)};
-    case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block]));
+    case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block], is_short), .bytes = added_bytes(s, o, is_short)};
+    case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return update_work(s, o, unit);
     default: return (Work){0};

@@ -160,7 +160,7 @@ static void emit_shares(Emit *e)
         {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the later pools are backward's"},
     };
     add_constants(e, row, countof(row));
-    if (device(e) && choice_chunks_queries(c))
+    if (device(e))
         emit_output_rows(e);
 }
 
@@ -184,8 +184,7 @@ static void emit_sizes(Emit *e)
         {"PLAN_ALIGN", e->draft->program->target->align, "bytes, of each value in an arena"},
     };
     add_constants(e, row, countof(row));
-    if (e->draft->program->head_chunks)
-        add_constant(e, "PLAN_HEAD_CHUNKS", e->draft->program->head_chunks, "chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of one");
+    emit_head_chunks(e);
     text_printf(e->out, "#define PLAN_NORM_EPS %s\n#define PLAN_ROPE_THETA %s\n", real_text(e, m->norm_eps), real_text(e, m->rope_theta));
     if (m->softcap > 0)
         text_printf(e->out, "#define PLAN_SOFTCAP ((float)%.9g) /* of scores */\n", m->softcap);
@@ -453,9 +452,8 @@ static void add_plan_constants(Emit *e)
         {"save", "plan_save"}, {"sequence_step", "plan_sequence_step"}, {"attention_forward", "plan_attention_forward"},
         {"attention_backward", "plan_attention_backward"}};
     for (int i = 0; i < countof(row); i++)
-        add_field(e, row[i].name, "%s%s%s%s", row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
-                  row[i].keys && e->draft->program->key_copies ? " / PLAN_KEY_COPIES" : "",
-                  row[i].heads && e->draft->program->head_chunks ? " * PLAN_HEAD_CHUNKS" : "");
+        add_field(e, row[i].name, "%s%s%s", row[i].heads && e->draft->program->head_chunks ? all_heads_text(row[i].keys) : row[i].value, row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
+                  row[i].keys && e->draft->program->key_copies ? " / PLAN_KEY_COPIES" : "");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)

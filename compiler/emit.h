@@ -29,9 +29,11 @@ const char *constant_name(Arena *a, const char *text);    /* "D_X" of d_x: text 
 const char *weight_constant(Arena *a, const char *tensor); /* "PLAN_W_MLP_GATE_PROJ" of mlp.gate_proj.weight */
 void emit_step_blocks(Emit *e);                 /* a function each */
 void emit_step_sequence(Emit *e);               /* plan_sequence: their calls */
+const char *all_heads_text(bool keys); /* of all chunks of heads */
 void emit_shards(Emit *e);                      /* of plan_alloc: where gradients lie */
 void emit_key_chunks(Emit *e); /* pairs of chunks, and what their copies move; nothing where keys stay on the device */
-void emit_output_rows(Emit *e); /* constants of attention through chunks of queries */
+void emit_output_rows(Emit *e); /* constants of attention through chunks of queries, or of heads; none where it goes through none */
+void emit_head_chunks(Emit *e); /* of chunks of heads; none where there are none */
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
 

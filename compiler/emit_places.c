@@ -174,9 +174,11 @@ void emit_tensors(Emit *e)
 void emit_output_rows(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    const Dim o = s->values.at[step_value(s, "o")].dim[0], lse = s->values.at[step_value(s, "lse")].dim[1];
-    text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of queries */\n#define PLAN_LSE_ROWS %d\n",
-                o != DIM_CHUNK, lse != DIM_CHUNK);
+    const Value *o = &s->values.at[step_value(s, "o")], *lse = &s->values.at[step_value(s, "lse")];
+    const bool heads = s->head_chunks > 1;
+    if (s->by_queries || heads)
+        text_printf(e->out, "#define PLAN_O_ROWS %d /* 1: attention's output is there for all chunks of %s */\n#define PLAN_LSE_ROWS %d\n",
+                    heads ? o->all_heads : o->dim[0] != DIM_CHUNK, heads ? "heads" : "queries", heads ? lse->all_heads : lse->dim[1] != DIM_CHUNK);
 }
 
 /* A bit for each chunk of keys that a chunk of queries is attended with; bytes that this copies for each of their tokens. */

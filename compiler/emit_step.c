@@ -114,28 +114,9 @@ const char *variable(const Printer *p, const Op *o, Operand x)
     return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
 }
 
-const char *width_text(const Value *v, bool heads)
-{
-    switch (v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]) { /* [heads][tokens] */
-    case DIM_ONE: return "1";
-    case DIM_HIDDEN: return "PLAN_HIDDEN";
-    case DIM_QUERY: return heads ? "PLAN_HEADS" : "PLAN_HEADS * PLAN_HEAD_DIM";
-    case DIM_HEADS: return "PLAN_HEADS";
-    case DIM_KEY_HEADS: return "PLAN_KV_HEADS";
-    case DIM_KEY: return heads ? "PLAN_KV_HEADS" : "PLAN_KV_HEADS * PLAN_HEAD_DIM";
-    default: return "PLAN_FFN";
-    }
-}
-
 static bool has_all_tokens(const Printer *p, Operand x)
 {
     return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
-}
-
-/* What chunks of tokens are of, and what attention has. */
-static const char *all_text(const Printer *p)
-{
-    return p->step->program->tensor ? "all" : "n";
 }
 
 /* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
@@ -172,10 +153,10 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     if (!op_takes_rows(p->step, o, x.value))
         return variable(p, o, x);
     if (op_by_heads(o))
-        return arena_printf(p->emit->arena, "%s + chunk * %s * %s", variable(p, o, x), all_text(p), width_text(v, false));
+        return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
-    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false));
+    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
 }
 
 /* ---- lines ---- */
@@ -231,20 +212,13 @@ const Operand *find_weight(const Printer *p, const Op *o)
     return NULL;
 }
 
-/* From one chunk of heads to the next, in elements. */
-static const char *chunk_text(const Printer *p, const UnitTensor *t)
-{
-    const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
-    return arena_printf(p->emit->arena, "INT64_C(%" PRId64 ")", elements / p->step->head_chunks);
-}
-
 static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
 {
     const UnitTensor *t = op_tensor(p->step, o, p->block);
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
-    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + chunk * %s", tensor, chunk_text(p, t)) : tensor;
+    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t)) : tensor;
 }
 
 /* Of a value with a number for each row of a norm. */
@@ -252,7 +226,7 @@ static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool
 {
     if (v->dim[1] == DIM_ONE)
         return rows ? count_text(p, o) : "PLAN_HIDDEN";
-    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(v, true)) : "PLAN_HEAD_DIM";
+    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(p, o, v, true)) : "PLAN_HEAD_DIM";
 }
 
 /* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
@@ -273,11 +247,11 @@ static const char *word_text(const Printer *p, const Op *o, const char *word)
         const Value *v = &p->step->values.at[x.value];
         if (word[0] == 'R' || word[0] == 'P')
             return norm_text(p, o, v, word[0] == 'R');
-        return wide ? width_text(v, word[0] == 'H') : operand_text(p, o, x);
+        return wide ? width_text(p, o, v, word[0] == 'H') : operand_text(p, o, x);
     }
     switch (word[0]) {
     case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);
-    case 'C': return "PLAN_HEAD_CHUNKS * PLAN_HEADS * PLAN_HEAD_DIM";
+    case 'C': return "PLAN_ALL_HEADS * PLAN_HEAD_DIM";
     case 'w': return tensor_at(p, o, find_weight(p, o));
     case 'g': return tensor_at(p, o, find_write(p, o, false));
     case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
@@ -417,6 +391,7 @@ static void begin_chunks(Printer *p, const Op *o)
     p->chunk_fetched = false;
     if (op_by_heads(o)) {
         emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
+        emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
         return;
     }
     if (p->step->by_queries) { /* as many on all ranks, whose transfers meet */

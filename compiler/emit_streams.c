@@ -92,9 +92,9 @@ static void emit_copy(Printer *p, const Op *o)
     const Value *v = &p->step->values.at[o->read[0].value];
     const bool heads = v->dim[0] == DIM_HEADS; /* [heads][tokens] */
     const char *n = v->dim[heads] == DIM_ALL_TOKENS ? "all" : "n";
-    const char *chunks = v->all_heads ? "PLAN_HEAD_CHUNKS * " : "", *rows = heads ? arena_printf(p->emit->arena, "PLAN_HEADS * %s", n) : n, *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
-    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s%s) * sizeof(%s)", chunks, rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
-                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(v, false), type_of(v));
+    const char *rows = heads ? arena_printf(p->emit->arena, "%s * %s", width_text(p, o, v, true), n) : n, *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows, heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
+                                     heads || v->dim[1] == DIM_ONE ? "" : width_text(p, o, v, false), type_of(v));
     const char *item[] = {"layer - 1", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(p->emit, stage ? "BURST_TRY(burst_op_stage(e, " : "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
     p->part = -1;
@@ -106,13 +106,13 @@ static const char *rows_at(const Printer *p, const Op *o, Operand host, const ch
 {
     const Value *v = &p->step->values.at[host.value];
     return arena_printf(p->emit->arena, "%s + (size_t)(%s * %s%s) * sizeof(%s)", place_text(p, o, host), begin, v->dim[1] == DIM_PAIR ? "2 * " : "",
-                        width_text(v, false), type_of(v));
+                        width_text(p, o, v, false), type_of(v));
 }
 
-static const char *rows_bytes(const Printer *p, Operand host, const char *rows)
+static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const char *rows)
 {
     const Value *v = &p->step->values.at[host.value];
-    return arena_printf(p->emit->arena, "(size_t)(%s * %s%s) * sizeof(%s)", rows, v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(v, false), type_of(v));
+    return arena_printf(p->emit->arena, "(size_t)(%s * %s%s) * sizeof(%s)", rows, v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
 /* Of a chunk that a loop has made: of its tokens, or of keys. */
@@ -120,7 +120,7 @@ static void emit_stage_chunk(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
     const char *to = o->keys ? rows_at(p, o, o->write[0], "plan_query_begin(n, key)") : rows_at(p, o, o->write[0], "first");
-    const char *bytes = rows_bytes(p, o->write[0], o->keys ? "plan_key_rows(n, key)" : "rows");
+    const char *bytes = rows_bytes(p, o, o->write[0], o->keys ? "plan_key_rows(n, key)" : "rows");
     const char *item[] = {"layer", place_text(p, o, o->read[0]), to, bytes, "&s->copies"};
     emit_list(e, "BURST_TRY(burst_op_stage(e, ", item, countof(item), "));");
     p->part = -1;
@@ -131,7 +131,7 @@ static void emit_stage_chunk(Printer *p, const Op *o)
 static void emit_fetch_keys(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *from = rows_at(p, o, o->read[0], "plan_query_begin(n, next)"), *bytes = rows_bytes(p, o->read[0], "plan_key_rows(n, next)");
+    const char *from = rows_at(p, o, o->read[0], "plan_query_begin(n, next)"), *bytes = rows_bytes(p, o, o->read[0], "plan_key_rows(n, next)");
     const char *item[] = {"at", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
     p->part = -1;
@@ -142,7 +142,7 @@ static void emit_fetch_keys(Printer *p, const Op *o)
 static void emit_fetch_ahead(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *from = rows_at(p, o, o->read[0], "start"), *bytes = rows_bytes(p, o->read[0], "(end - start)");
+    const char *from = rows_at(p, o, o->read[0], "start"), *bytes = rows_bytes(p, o, o->read[0], "(end - start)");
     const char *item[] = {"next", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
     emit_line(e, "for (int next = chunk + (chunk > 0); next < PLAN_QUERY_CHUNKS && next <= chunk + 1; next++) {");
     emit_line(e, "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");

@@ -1,4 +1,4 @@
-/* layout_heads.c: the row `head chunks` of layout.c: 1, 2, ... of whole key heads and their queries. */
+/* layout_heads.c: the row `head chunks` of layout.c: 1, 2, ... of whole key heads and their queries, of which some may have one less. */
 #include "burst.h"
 
 bool head_chunks_open(const Program *p)
@@ -6,12 +6,17 @@ bool head_chunks_open(const Program *p)
     return p->layout.head_chunks.is_auto;
 }
 
-/* The n-th divisor of kv_heads; 0: there are not so many. */
+/* The n-th number of chunks whose largest is smaller than with fewer chunks, which need no more memory: of several numbers with the same
+ * largest one that divides kv_heads is the least. 0: there are not so many. */
 static int head_chunks_at(const Program *p, int n)
 {
-    for (int chunks = 1; chunks <= p->model.kv_heads; chunks++)
-        if (p->model.kv_heads % chunks == 0 && n-- == 0)
+    const int kv_heads = p->model.kv_heads;
+    for (int chunks = 1, last = kv_heads + 1; chunks <= kv_heads; chunks++) {
+        const int most = (kv_heads + chunks - 1) / chunks;
+        if (most < last && n-- == 0)
             return chunks;
+        last = most;
+    }
     return 0;
 }
 
@@ -41,9 +46,10 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     if (saving_why_no_chunks(c, true))
         return saving_why_no_chunks(c, true);
-    return c->head_chunks * choice_heads(c) <= p->model.heads ? NULL
-           : arena_printf(a, "%d ranks share the %d heads of each of %d chunks; use at most %d chunks of heads", choice_heads(c),
-                          p->model.heads / c->head_chunks, c->head_chunks, p->model.heads / choice_heads(c));
+    const int ranks = choice_heads(c), queries = p->model.heads / p->model.kv_heads, least = p->model.kv_heads / c->head_chunks * queries;
+    return ranks <= least ? NULL
+           : arena_printf(a, "%d ranks share the %d heads of %s of %d chunks; use at most %d chunks of heads", ranks, least,
+                          p->model.kv_heads % c->head_chunks ? "the least" : "each", c->head_chunks, p->model.kv_heads / ((ranks + queries - 1) / queries));
 }
 
 const char *head_chunks_text(Arena *a, const Choice *c)

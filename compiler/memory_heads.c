@@ -33,14 +33,25 @@ static int64_t row_tokens(const Choice *c, const Partition *part, int shares, in
     return tokens;
 }
 
+/* A chunk with fewer heads may have more key heads that ranks share. */
+static void add_row_heads(RowSizes *h, const Model *m)
+{
+    int again = 0;
+    for (int i = 0; i < h->shares; i++) {
+        const Share of = share_of(m, h->shares, i);
+        h->heads = of.heads > h->heads ? of.heads : h->heads;
+        h->kv_heads = of.kv_heads > h->kv_heads ? of.kv_heads : h->kv_heads;
+        again += of.again;
+    }
+    h->again = again > h->again ? again : h->again;
+}
+
 RowSizes row_sizes(const Program *p, const Choice *c, const Partition *part, bool backward)
 {
     RowSizes h = {.shares = choice_shares(c, backward)};
-    for (int i = 0; i < h.shares; i++) {
-        const Share of = share_of(&p->model, h.shares, i);
-        h.heads = of.heads > h.heads ? of.heads : h.heads;
-        h.kv_heads = of.kv_heads > h.kv_heads ? of.kv_heads : h.kv_heads;
-        h.again += of.again;
+    for (int i = 0; i <= (p->short_chunks > 0); i++) {
+        const Model m = program_chunk_model(p, i);
+        add_row_heads(&h, &m);
     }
     for (int r = 0; r < c->ranks; r++)
         h.tokens = greater(h.tokens, row_tokens(c, part, h.shares, r));
@@ -108,11 +119,10 @@ static void add_host_shares(MemoryMaker *m)
     add_rows(m, row, countof(row));
 }
 
-/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV. */
+/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV; of a model's heads, or a chunk's. */
 typedef struct Packing { int64_t q, kv; } Packing;
-static Packing packing_of(const MemoryMaker *m, const Partition *part, int me)
+static Packing packing_of(const MemoryMaker *m, const Model *d, const Partition *part, int me)
 {
-    const Model *d = &m->program->model;
     const int64_t vector = (int64_t)d->head_dim * BF16, gradient = (int64_t)d->head_dim * FP32;
     const Choice *c = m->choice;
     const int shares = share_rows(m).shares, lane = rel_coord(c, me, c->schedule->exchanged);
@@ -139,8 +149,9 @@ static Packing packing_of(const MemoryMaker *m, const Partition *part, int me)
 static void add_packing(MemoryMaker *m, const Partition *part)
 {
     Packing p = {1, 1};
-    for (int r = 0; r < m->choice->ranks; r++) {
-        const Packing of = packing_of(m, part, r);
+    for (int i = 0; i < m->choice->ranks * (1 + (m->program->short_chunks > 0)); i++) {
+        const Model d = program_chunk_model(m->program, i >= m->choice->ranks);
+        const Packing of = packing_of(m, &d, part, i % m->choice->ranks);
         p.q = greater(p.q, of.q);
         p.kv = greater(p.kv, of.kv);
     }

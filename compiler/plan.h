@@ -70,7 +70,11 @@ int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the ra
 int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
 int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
 int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
-const Program *program_chunked(Arena *a, const Program *p, int chunks); /* the same, whose model has the heads of one of so many; 1: all */
+int program_heads(const Program *p), program_kv_heads(const Program *p); /* of all these chunks */
+int program_chunk_kv_heads(const Program *p, bool is_short); /* of a chunk; the last ones may be short */
+/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a key head at most. */
+const Program *program_chunked(Arena *a, const Program *p, int chunks);
+Model program_chunk_model(const Program *p, bool is_short);
 int choice_heads(const Choice *c); /* ranks that share the heads, also where one direction alone exchanges */
 int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */

@@ -472,14 +472,9 @@ static void check_head_chunks(Checker *c, const Layout *l)
 {
     const int64_t all = c->program->model.kv_heads, tensor = l->tensor.value > 1 ? l->tensor.value : 1;
     const int64_t kv_heads = all > tensor ? all / tensor : all > 0;
-    int64_t chunks = l->head_chunks.value;
-    if (l->head_chunks.is_auto || chunks < 2 || kv_heads < 1)
-        return;
-    while (kv_heads % chunks)
-        chunks--;
-    if (chunks != l->head_chunks.value)
-        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads do not divide the %s %lld kv_heads; use `head chunks %lld`",
-                   (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)chunks);
+    if (!l->head_chunks.is_auto && l->head_chunks.value > kv_heads && kv_heads > 0)
+        diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads are more than the %s %lld kv_heads; use `head chunks %lld`",
+                   (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)kv_heads);
 }
 
 /* Of `tensor auto` the numbers above 1 have something to overlap. */

@@ -4,25 +4,16 @@
 
 #include "burst_state_cuda.cuh"
 
-/* Bytes a token of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEADS * PLAN_HEAD_DIM, 2 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 4 * PLAN_HEADS},
-    /* KV: k, v */ {2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 2 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
-    /* O, a part of it: o, lse */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 4 * PLAN_HEADS, 0, 0},
-    /* dQ */ {4 * PLAN_HEADS * PLAN_HEAD_DIM, 0, 0, 0},
-    /* dKV: dk, dv */ {4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 4 * PLAN_KV_HEADS * PLAN_HEAD_DIM, 0, 0},
-};
-
 static inline int64_t plan_part_bytes(const PlanState *s, int tensor, int part, int chunk)
 {
-    return plan_part_width[tensor][part] * plan_chunk_in(s, tensor, chunk)->tokens;
+    return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_chunk_in(s, tensor, chunk)->tokens;
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
 {
     (void)pool;
-    return plan_part_width[tensor][part] * plan_most_tokens(tensor);
+    return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
 }
 
 /* Where the rank's own chunk is. */
@@ -47,8 +38,7 @@ typedef struct PlanHeads { int first, count; } PlanHeads;
 
 static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 {
-    const PlanHeads all = {0, keys ? PLAN_KV_HEADS : PLAN_HEADS};
-    (void)s;
+    const PlanHeads all = {0, keys ? s->heads.keys : s->heads.queries};
     return all;
 }
 
@@ -66,13 +56,13 @@ static inline float *plan_running_output(PlanState *s)
 /* Gradients at home are sums, from zero. */
 static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
 {
-    const size_t head = (size_t)(plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
+    const size_t keys = (size_t)(s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM) * sizeof(float);
     if (!s->goes_on)
-        BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * (size_t)(s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
+        BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) * sizeof(float)));
     if (s->adds)
         return BURST_OK;
-    BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
-    return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
+    BURST_TRY(burst_gpu_zero(s->exec, dk, keys));
+    return burst_gpu_zero(s->exec, dv, keys);
 }
 
 /* At the end of a direction: computing goes on when what leaves the rank's own chunk has left it. */

@@ -4,25 +4,16 @@
 
 #include "burst_state_host.h"
 
-/* Floats a token of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    [BURST_T_Q] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS},
-    [BURST_T_KV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_O] = {PLAN_HEADS * PLAN_HEAD_DIM, PLAN_HEADS, PLAN_HEADS}, /* o, lse, what rounding took from lse */
-    [BURST_T_DQ] = {PLAN_HEADS * PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_KV_HEADS * PLAN_HEAD_DIM, PLAN_KV_HEADS * PLAN_HEAD_DIM},
-};
-
 static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part, int chunk)
 {
-    return plan_part_width[tensor][part] * plan_chunk_in(s, tensor, chunk)->tokens;
+    return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_chunk_in(s, tensor, chunk)->tokens;
 }
 
 /* Of the largest chunk of any rank. */
 static inline int64_t plan_slot_floats(int pool, int tensor, int part)
 {
     (void)pool;
-    return plan_part_width[tensor][part] * plan_most_tokens(tensor);
+    return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
 }
 
 /* Where the rank's own chunk is. */
@@ -33,9 +24,8 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
 
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
-    (void)s;
-    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS,
-                         .group = PLAN_HEADS / PLAN_KV_HEADS, .scale = PLAN_SCALE};
+    return (BurstAttend){.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .kv_heads = s->heads.keys, .group = PLAN_KV_SHARE,
+                         .scale = PLAN_SCALE};
 }
 
 /* A pair in which the mask leaves something, of chunks q and kv. Whole tiles of queries are attended. */

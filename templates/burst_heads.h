@@ -6,7 +6,6 @@
 #ifndef BURST_HEADS_H
 #define BURST_HEADS_H
 
-enum { PLAN_KV_SHARE = PLAN_HEADS / PLAN_KV_HEADS };
 #ifdef PLAN_KEY_CHUNKS
 enum { PLAN_KEY_ROW_TOKENS = PLAN_SHARES * PLAN_KEY_TOKENS };
 #else
@@ -24,21 +23,21 @@ static inline int plan_member(int rank, int i)
     return rank + (i - plan_lane(rank)) * PLAN_SHARE_STRIDE;
 }
 
-/* Rank r attends for the query heads [plan_head0(lane), plan_head0(lane + 1)): one at least, as many as shares allow evenly. */
-static inline int plan_head0(int lane)
+/* Rank r attends for the query heads [plan_head0(s, lane), plan_head0(s, lane + 1)): one at least, as many as shares allow evenly. */
+static inline int plan_head0(const PlanState *s, int lane)
 {
-    return (int)((int64_t)lane * PLAN_HEADS / PLAN_SHARES);
+    return (int)((int64_t)lane * s->heads.queries / PLAN_SHARES);
 }
 
-/* It reads the key heads [plan_kv0(lane), plan_kv_end(lane)) that those use. The first may be the last of the lane before. */
-static inline int plan_kv0(int lane)
+/* It reads the key heads [plan_kv0(s, lane), plan_kv_end(s, lane)) that those use. The first may be the last of the lane before. */
+static inline int plan_kv0(const PlanState *s, int lane)
 {
-    return plan_head0(lane) / PLAN_KV_SHARE;
+    return plan_head0(s, lane) / PLAN_KV_SHARE;
 }
 
-static inline int plan_kv_end(int lane)
+static inline int plan_kv_end(const PlanState *s, int lane)
 {
-    return (plan_head0(lane + 1) + PLAN_KV_SHARE - 1) / PLAN_KV_SHARE;
+    return (plan_head0(s, lane + 1) + PLAN_KV_SHARE - 1) / PLAN_KV_SHARE;
 }
 
 /* rows[q][k]: whether any chunk that q stands for has a pair with any that k does; of different lanes: no. */

@@ -16,32 +16,23 @@
 #include "burst_state_cuda.cuh"
 #include "burst_heads.h"
 
-#ifndef PLAN_O_ROWS /* attention has all queries at once */
+#ifndef PLAN_O_ROWS /* attention has all queries and heads at once */
 #define PLAN_O_ROWS 0
 #define PLAN_LSE_ROWS 0
 #endif
 
-/* Bytes a token and head of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 4, 4},
-    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 0, 0},
-    /* O, a part of it: o, lse */ {4 * PLAN_HEAD_DIM, 4, 0, 0},
-    /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
-    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_HEAD_DIM, 0, 0},
-};
-
 /* Whether the first key head of a share is also the last of the share before. */
-static inline int plan_again(int lane)
+static inline int plan_again(const PlanState *s, int lane)
 {
-    return plan_head0(lane) % PLAN_KV_SHARE != 0;
+    return plan_head0(s, lane) % PLAN_KV_SHARE != 0;
 }
 
 /* How many of the shares before this one do: its place in xsum. */
-static inline int plan_agains(int lane)
+static inline int plan_agains(const PlanState *s, int lane)
 {
     int count = 0;
     for (int i = 0; i < lane; i++)
-        count += plan_again(i);
+        count += plan_again(s, i);
     return count;
 }
 
@@ -52,14 +43,14 @@ typedef struct PlanHeads {
     int at;           /* the first one's place in the share */
 } PlanHeads;
 
-static inline PlanHeads plan_share_heads(int kind, int lane)
+static inline PlanHeads plan_share_heads(const PlanState *s, int kind, int lane)
 {
-    const int again = plan_again(lane), kv0 = plan_kv0(lane), kv_heads = plan_kv_end(lane) - kv0;
+    const int again = plan_again(s, lane), kv0 = plan_kv0(s, lane), kv_heads = plan_kv_end(s, lane) - kv0;
     const PlanHeads heads[] = {
-        {plan_head0(lane), plan_head0(lane + 1) - plan_head0(lane), 0},
+        {plan_head0(s, lane), plan_head0(s, lane + 1) - plan_head0(s, lane), 0},
         {kv0, kv_heads, 0},
         {kv0 + again, kv_heads - again, again},
-        {plan_agains(lane), again, 0},
+        {plan_agains(s, lane), again, 0},
     };
     return heads[kind];
 }
@@ -67,8 +58,8 @@ static inline PlanHeads plan_share_heads(int kind, int lane)
 /* Heads that the rank has of a chunk, and the first of them. */
 static inline PlanHeads plan_heads(const PlanState *s, bool keys)
 {
-    const PlanHeads all = {0, keys ? PLAN_KV_HEADS : PLAN_HEADS, 0};
-    return s->by_heads ? plan_share_heads(keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me)) : all;
+    const PlanHeads all = {0, keys ? s->heads.keys : s->heads.queries, 0};
+    return s->by_heads ? plan_share_heads(s, keys ? PLAN_KEY_HEADS : PLAN_QUERY_HEADS, plan_lane(s->me)) : all;
 }
 
 /* Of a rank's keys, or of its queries that are attended. */
@@ -119,7 +110,7 @@ static inline int64_t plan_slot_bytes(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
-        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * plan_most_tokens(tensor);
+        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
     return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
@@ -147,10 +138,10 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     (void)s, (void)dq, (void)dk, (void)dv;
     return BURST_OK;
 #else
-    const size_t head = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
-    BURST_TRY(burst_gpu_zero(s->exec, dq, PLAN_HEADS * head));
-    BURST_TRY(burst_gpu_zero(s->exec, dk, PLAN_KV_HEADS * head));
-    return burst_gpu_zero(s->exec, dv, PLAN_KV_HEADS * head);
+    const int64_t head = s->n * PLAN_HEAD_DIM;
+    BURST_TRY(burst_gpu_zero(s->exec, dq, (size_t)(s->heads.queries * head) * sizeof(float)));
+    BURST_TRY(burst_gpu_zero(s->exec, dk, (size_t)(s->heads.keys * head) * sizeof(float)));
+    return burst_gpu_zero(s->exec, dv, (size_t)(s->heads.keys * head) * sizeof(float));
 #endif
 }
 
@@ -162,7 +153,7 @@ typedef struct PlanPart {
     int heads;  /* PLAN_QUERY_HEADS, ... */
     int64_t width; /* bytes of a token and head */
     int64_t row;   /* bytes of a token at home, where it is [tokens][heads]; 0: it is [heads][tokens] */
-    int64_t before; /* bytes of each token of the chunks of queries before this one, which lie before it at home; 0: none do */
+    int64_t before; /* bytes of each token of the chunks of queries before this one, or of heads, which lie before it at home; 0: none do */
 } PlanPart;
 
 /* Where a chunk lies at its home, behind the place that it has at this rank's: others have as many tokens before it as are theirs. */
@@ -171,8 +162,17 @@ static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int
 #ifdef PLAN_QUERY_CHUNKS
     return x->before * (plan_query_begin(plan_tokens(chunk), s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
 #else
-    (void)s, (void)x, (void)chunk;
-    return 0;
+    return x->before * (s->key[chunk].tokens - s->n);
+#endif
+}
+
+/* Heads of a token that lie before the chunk's: of chunks of heads, those of the chunks before. */
+static inline int plan_heads_before(const PlanState *s)
+{
+#ifdef PLAN_QUERY_CHUNKS
+    return s->heads.queries;
+#else
+    return s->heads.first_query;
 #endif
 }
 
@@ -181,7 +181,7 @@ typedef struct PlanBlock { char *at; int64_t width, rows, pitch; } PlanBlock;
 
 static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
-    const PlanHeads h = plan_share_heads(x->heads, lane);
+    const PlanHeads h = plan_share_heads(s, x->heads, lane);
     const int64_t n = plan_tokens_in(s, chunk, x->heads != PLAN_QUERY_HEADS);
     char *home = (char *)x->home + plan_home_apart(s, x, chunk);
     if (x->row)
@@ -191,7 +191,7 @@ static inline PlanBlock plan_home_block(const PlanState *s, const PlanPart *x, i
 
 static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, int chunk, int lane)
 {
-    const PlanHeads h = plan_share_heads(x->heads, lane);
+    const PlanHeads h = plan_share_heads(s, x->heads, lane);
     const bool keys = x->heads != PLAN_QUERY_HEADS;
     const int64_t n = plan_tokens_in(s, chunk, keys), all = plan_row_tokens(s, chunk, PLAN_SHARES, keys);
     const int64_t begin = plan_row_tokens(s, chunk, plan_lane(chunk), keys);
@@ -249,12 +249,12 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM; /* bf16 */
-    const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, 0},
-                          {home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, 0},
+    const PlanPart q[] = {{home[0], share[0], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, 0},
+                          {home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, 0},
                           {home[2], share[2], PLAN_QUERY_HEADS, 4, 0, 0},
                           {home[3], share[3], PLAN_QUERY_HEADS, 4, 0, 0}};
-    const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector, 0},
-                           {home[1], share[1], PLAN_KEY_HEADS, vector, PLAN_KV_HEADS * vector, 0}};
+    const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0},
+                           {home[1], share[1], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0}};
     burst_doing(c, "all-to-all, tokens to heads");
     if (tensor == BURST_T_KV ? s->keys_there : s->goes_on)
         return BURST_OK;
@@ -270,9 +270,9 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 {
     char *const *home = s->home[tensor].part, *const *share = s->share[tensor].part;
     const int64_t vector = 2 * PLAN_HEAD_DIM, gradient = 4 * PLAN_HEAD_DIM; /* bf16, fp32 */
-    float *const sum_v = s->buffer.xsum + plan_agains(PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
-    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, PLAN_HEADS * vector, PLAN_O_ROWS * PLAN_HEADS * vector},
-                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0, PLAN_LSE_ROWS * PLAN_HEADS * 4}};
+    float *const sum_v = s->buffer.xsum + plan_agains(s, PLAN_SHARES) * (int64_t)PLAN_TOKENS * PLAN_HEAD_DIM;
+    const PlanPart o[] = {{home[1], share[1], PLAN_QUERY_HEADS, vector, s->heads.queries * vector, PLAN_O_ROWS * plan_heads_before(s) * vector},
+                          {home[0], share[0], PLAN_QUERY_HEADS, 4, 0, PLAN_LSE_ROWS * plan_heads_before(s) * 4}};
     const PlanPart dq = {home[0], share[0], PLAN_QUERY_HEADS, gradient, 0, 0};
     const PlanPart dkv[] = {{home[0], share[0], PLAN_FIRST_HEADS, gradient, 0, 0}, {home[1], share[1], PLAN_FIRST_HEADS, gradient, 0, 0},
                             {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0}, {sum_v, share[1], PLAN_AGAIN_HEADS, gradient, 0, 0}};
@@ -295,13 +295,13 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
 static inline int plan_add_again(PlanState *s)
 {
     PlanSlot *home = &s->home[BURST_T_DKV];
-    const int64_t count = plan_own_keys(s) * PLAN_HEAD_DIM, sums = plan_agains(PLAN_SHARES);
+    const int64_t count = plan_own_keys(s) * PLAN_HEAD_DIM, sums = plan_agains(s, PLAN_SHARES);
     cudaStream_t compute = burst_gpu_compute(s->exec);
     BURST_TRY(plan_part(s, BURST_P_MERGE, 0, 0));
     for (int lane = 0; lane < PLAN_SHARES; lane++)
-        for (int i = 0; i < 2 && plan_again(lane); i++) {
-            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(lane) * count;
-            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(lane) * count));
+        for (int i = 0; i < 2 && plan_again(s, lane); i++) {
+            const float *in = s->buffer.xsum + i * sums * PLAN_TOKENS * PLAN_HEAD_DIM + plan_agains(s, lane) * count;
+            BURST_TRY(burst_gpu_add_floats(s->exec, compute, count, in, (float *)home->part[i] + plan_kv0(s, lane) * count));
         }
     home->pending = false;
     return plan_part(s, BURST_P_IDLE, 0, 0);

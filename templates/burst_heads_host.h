@@ -10,24 +10,15 @@
 #include "burst_state_host.h"
 #include "burst_heads.h"
 
-/* Floats a token and head of each part of what travels. */
-static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
-    [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM, 1, 1},
-    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
-    [BURST_T_O] = {PLAN_HEAD_DIM, 1, 1}, /* o, lse, what rounding took from lse */
-    [BURST_T_DQ] = {PLAN_HEAD_DIM},
-    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
-};
-
 /* Heads of a share, and the first of them. */
-static inline int plan_share_heads(int lane, bool keys)
+static inline int plan_share_heads(const PlanState *s, int lane, bool keys)
 {
-    return keys ? plan_kv_end(lane) - plan_kv0(lane) : plan_head0(lane + 1) - plan_head0(lane);
+    return keys ? plan_kv_end(s, lane) - plan_kv0(s, lane) : plan_head0(s, lane + 1) - plan_head0(s, lane);
 }
 
-static inline int plan_first_head(int lane, bool keys)
+static inline int plan_first_head(const PlanState *s, int lane, bool keys)
 {
-    return keys ? plan_kv0(lane) : plan_head0(lane);
+    return keys ? plan_kv0(s, lane) : plan_head0(s, lane);
 }
 
 /* Of a rank's keys, or of its queries that are attended. */
@@ -49,8 +40,8 @@ static inline int64_t plan_part_floats(const PlanState *s, int tensor, int part,
 {
     const bool keys = plan_of_keys(tensor);
     if (!s->by_heads)
-        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * plan_tokens_in(s, chunk, keys);
-    return plan_part_width[tensor][part] * plan_share_heads(plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
+        return plan_part_width[tensor][part] * plan_heads_of(s, tensor) * plan_tokens_in(s, chunk, keys);
+    return plan_part_width[tensor][part] * plan_share_heads(s, plan_lane(s->me), keys) * plan_row_tokens(s, chunk, PLAN_SHARES, keys);
 }
 
 /* Of the largest chunk of any rank. */
@@ -58,7 +49,7 @@ static inline int64_t plan_slot_floats(int pool, int tensor, int part)
 {
     const bool keys = plan_of_keys(tensor), by_heads = pool < PLAN_FORWARD_POOLS ? PLAN_FORWARD_BY_HEADS : PLAN_BACKWARD_BY_HEADS;
     if (!by_heads)
-        return plan_part_width[tensor][part] * (keys ? PLAN_KV_HEADS : PLAN_HEADS) * plan_most_tokens(tensor);
+        return plan_part_width[tensor][part] * plan_most_heads(tensor) * plan_most_tokens(tensor);
     return plan_part_width[tensor][part] * (keys ? PLAN_SHARE_KV_HEADS * PLAN_KEY_ROW_TOKENS : PLAN_SHARE_HEADS * PLAN_ROW_TOKENS);
 }
 
@@ -71,13 +62,13 @@ static inline PlanSlot *plan_own(PlanState *s, int tensor)
 static inline BurstAttend plan_pair_heads(const PlanState *s)
 {
     const int lane = plan_lane(s->me);
-    BurstAttend a = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .kv_heads = PLAN_KV_HEADS, .group = PLAN_KV_SHARE,
+    BurstAttend a = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .kv_heads = s->heads.keys, .group = PLAN_KV_SHARE,
                      .scale = PLAN_SCALE};
     if (s->by_heads) {
-        a.q_heads = plan_share_heads(lane, false);
-        a.kv_heads = plan_share_heads(lane, true);
-        a.q_head0 = plan_head0(lane);
-        a.kv_head0 = plan_kv0(lane);
+        a.q_heads = plan_share_heads(s, lane, false);
+        a.kv_heads = plan_share_heads(s, lane, true);
+        a.q_head0 = plan_head0(s, lane);
+        a.kv_head0 = plan_kv0(s, lane);
     }
     return a;
 }
@@ -132,18 +123,18 @@ typedef struct PlanShare { float *by_tokens, *by_heads; int64_t width; bool keys
 
 static inline float *plan_chunk_share(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->by_heads + plan_row_tokens(s, s->me, lane, x->keys) * x->width * plan_share_heads(plan_lane(s->me), x->keys);
+    return x->by_heads + plan_row_tokens(s, s->me, lane, x->keys) * x->width * plan_share_heads(s, plan_lane(s->me), x->keys);
 }
 
 static inline float *plan_my_heads(const PlanState *s, const PlanShare *x, int lane)
 {
-    return x->by_tokens + plan_first_head(lane, x->keys) * plan_tokens_in(s, s->me, x->keys) * x->width;
+    return x->by_tokens + plan_first_head(s, lane, x->keys) * plan_tokens_in(s, s->me, x->keys) * x->width;
 }
 
 /* Of the chunk of one lane, the heads of another. */
 static inline size_t plan_share_bytes(const PlanState *s, const PlanShare *x, int chunk, int heads)
 {
-    return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width * plan_share_heads(heads, x->keys)) * sizeof(float);
+    return (size_t)(plan_tokens_in(s, plan_member(s->me, chunk), x->keys) * x->width * plan_share_heads(s, heads, x->keys)) * sizeof(float);
 }
 
 static inline int plan_exchange(BurstCtx *c, PlanState *s, int channel, const PlanShare *x, bool to_heads)

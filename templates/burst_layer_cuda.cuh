@@ -36,7 +36,7 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
 /* Rows of the last tokens: o_tail [PLAN_TAIL][heads * head_dim], lse_tail [heads][PLAN_TAIL]. `back`: from there to o and lse. */
 static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float *lse, BurstBf16 *o_tail, float *lse_tail, bool back)
 {
-    const size_t row = (size_t)PLAN_HEADS * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s), n = (size_t)s->n, size = sizeof(float);
+    const size_t row = (size_t)s->heads.queries * PLAN_HEAD_DIM, kept = (size_t)plan_kept(s), n = (size_t)s->n, size = sizeof(float);
     const cudaStream_t stream = burst_gpu_compute(s->exec);
     BurstBf16 *at = o + (n - kept) * row;
     float *lse_at = lse + (n - kept);
@@ -44,7 +44,7 @@ static inline int plan_move_tail(BurstCtx *c, PlanState *s, BurstBf16 *o, float 
         return BURST_OK;
     PLAN_CUDA(cudaMemcpyAsync(back ? at : o_tail, back ? o_tail : at, kept * row * sizeof *o, cudaMemcpyDeviceToDevice, stream));
     PLAN_CUDA(cudaMemcpy2DAsync(back ? lse_at : lse_tail, size * (back ? n : PLAN_TAIL), back ? lse_tail : lse_at,
-                                size * (back ? PLAN_TAIL : n), size * kept, PLAN_HEADS, cudaMemcpyDeviceToDevice, stream));
+                                size * (back ? PLAN_TAIL : n), size * kept, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
 
@@ -62,7 +62,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
     s->again = (int64_t)first;
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, s->buffer.lse_rest));
     s->again = 0;
-    PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, PLAN_HEADS, cudaMemcpyDeviceToDevice,
+    PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice,
                                 burst_gpu_compute(s->exec)));
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, true);
 }
@@ -85,7 +85,7 @@ static __global__ void plan_order_dq_kernel(float *dq, int64_t columns, float sc
 
 static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
 {
-    const int64_t columns = PLAN_HEADS * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
+    const int64_t columns = s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
     if (columns == 0)
         return BURST_OK;
     plan_order_dq_kernel<<<(unsigned)((columns + 255) / 256), 256, 0, burst_gpu_compute(s->exec)>>>(dq, columns, PLAN_SCALE);
@@ -101,10 +101,10 @@ static inline int plan_move_pieces(BurstCtx *c, PlanState *s, float *by_heads, f
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
         const size_t piece_head = (size_t)n * token, whole_head = (size_t)s->n * token;
-        float *head = by_heads + begin * PLAN_HEAD_DIM, *piece = by_pieces + begin * PLAN_KV_HEADS * PLAN_HEAD_DIM;
+        float *head = by_heads + begin * PLAN_HEAD_DIM, *piece = by_pieces + begin * s->heads.keys * PLAN_HEAD_DIM;
         if (n > 0)
             PLAN_CUDA(cudaMemcpy2DAsync(split ? piece : head, split ? piece_head : whole_head, split ? head : piece, split ? whole_head : piece_head,
-                                        piece_head, PLAN_KV_HEADS, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
+                                        piece_head, (size_t)s->heads.keys, cudaMemcpyDeviceToDevice, burst_gpu_compute(s->exec)));
     }
     return BURST_OK;
 }
@@ -146,7 +146,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_move_pieces(c, s, dv, to_v, false));
 #endif
 #if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    const int64_t count = PLAN_KV_HEADS * plan_own_keys(s) * PLAN_HEAD_DIM;
+    const int64_t count = s->heads.keys * plan_own_keys(s) * PLAN_HEAD_DIM;
     if (s->adds) {
         BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_k, dk));
         BURST_TRY(burst_gpu_add_floats(s->exec, burst_gpu_compute(s->exec), count, to_v, dv));
@@ -260,9 +260,9 @@ static inline int plan_download_heads(PlanState *s, int heads, const BurstBf16 *
 
 static inline int plan_upload_qkv(PlanState *s, const float *q, const float *k, const float *v)
 {
-    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, q, plan_act(s, PLAN_AT_Q(0))));
-    BURST_TRY(plan_upload_heads(s, PLAN_KV_HEADS, k, plan_act(s, PLAN_AT_K(0))));
-    return plan_upload_heads(s, PLAN_KV_HEADS, v, plan_act(s, PLAN_AT_V(0)));
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, q, plan_act(s, PLAN_AT_Q(0))));
+    BURST_TRY(plan_upload_heads(s, s->heads.keys, k, plan_act(s, PLAN_AT_K(0))));
+    return plan_upload_heads(s, s->heads.keys, v, plan_act(s, PLAN_AT_V(0)));
 }
 
 static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q, const float *k,
@@ -271,12 +271,13 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
     PlanState *s = (PlanState *)state;
     BurstBf16 *out = plan_act(s, PLAN_AT_O(0));
     float *out_lse = plan_floats(s, PLAN_AT_LSE(0));
+    s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
     BURST_TRY(plan_upload_qkv(s, q, k, v));
     BURST_TRY(plan_attention(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)), out,
                              out_lse));
-    BURST_TRY(plan_download_heads(s, PLAN_HEADS, out, o));
+    BURST_TRY(plan_download_heads(s, s->heads.queries, out, o));
     BURST_TRY(burst_gpu_download(s->exec, out_lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), lse));
     return burst_gpu_sync(s->exec);
 }
@@ -288,14 +289,15 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
 {
     PlanState *s = (PlanState *)state;
     const size_t head_bytes = (size_t)(s->n * PLAN_HEAD_DIM) * sizeof(float);
+    s->heads = plan_chunk_heads(0);
     BurstBf16 *to_o = plan_act(s, PLAN_AT_D_O(0));
     float *delta = plan_floats(s, PLAN_AT_DELTA), *to_q = plan_floats(s, PLAN_AT_D_Q(0)), *to_k = plan_floats(s, PLAN_AT_D_K(0)),
           *to_v = plan_floats(s, PLAN_AT_D_V(0)), *last_lse = plan_floats(s, PLAN_AT_LSE(0));
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
-    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, o, plan_act(s, PLAN_AT_O(0))));
-    BURST_TRY(plan_upload_heads(s, PLAN_HEADS, d_o, to_o));
-    BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o, delta));
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, o, plan_act(s, PLAN_AT_O(0))));
+    BURST_TRY(plan_upload_heads(s, s->heads.queries, d_o, to_o));
+    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, plan_act(s, PLAN_AT_O(0)), to_o, delta));
     BURST_TRY(plan_upload_qkv(s, q, k, v));
     BURST_TRY(burst_gpu_upload(s->exec, lse, (size_t)(PLAN_HEADS * s->n) * sizeof(float), last_lse));
     BURST_TRY(plan_attention_back(c, s, mask, plan_act(s, PLAN_AT_Q(0)), plan_act(s, PLAN_AT_K(0)), plan_act(s, PLAN_AT_V(0)),

@@ -15,8 +15,8 @@ static inline void plan_move_pieces(PlanState *s, float *by_heads, float *by_pie
 {
     for (int p = 0; p < PLAN_PIECES; p++) {
         const int64_t begin = plan_piece_begin(s->n, p), n = plan_piece_begin(s->n, p + 1) - begin;
-        for (int h = 0; h < PLAN_KV_HEADS && n; h++) {
-            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM, *piece = by_pieces + (begin * PLAN_KV_HEADS + h * n) * PLAN_HEAD_DIM;
+        for (int h = 0; h < s->heads.keys && n; h++) {
+            float *head = by_heads + (h * s->n + begin) * PLAN_HEAD_DIM, *piece = by_pieces + (begin * s->heads.keys + h * n) * PLAN_HEAD_DIM;
             memcpy(split ? piece : head, split ? head : piece, (size_t)(n * PLAN_HEAD_DIM) * sizeof(float));
         }
     }
@@ -43,7 +43,7 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
     plan_home(s, BURST_T_Q, q, NULL, NULL, NULL);
     plan_home_keys(s, k, v);
     plan_home(s, BURST_T_O, o, lse, NULL, NULL);
-    BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = &s->chunk[s->me], .o = o, .lse = lse};
+    BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = &s->chunk[s->me], .o = o, .lse = lse};
     if (!s->goes_on)
         burst_attend_start(&start);
     return plan_forward(c, s);
@@ -51,9 +51,9 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
 
 #ifdef PLAN_TAIL
 /* Rows of `width` from one matrix to another, `heads` of each: `rows` from row `from` on of `n`. */
-static inline void plan_move_rows(int64_t rows, int64_t width, const float *x, int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
+static inline void plan_move_rows(const PlanState *s, int64_t rows, int64_t width, const float *x, int64_t x_n, int64_t x_from, float *y, int64_t y_n, int64_t y_from)
 {
-    for (int h = 0; h < PLAN_HEADS; h++)
+    for (int h = 0; h < s->heads.queries; h++)
         memcpy(y + (h * y_n + y_from) * width, x + (h * x_n + x_from) * width, (size_t)(rows * width) * sizeof *y);
 }
 
@@ -62,8 +62,8 @@ static inline int plan_keep(BurstCtx *c, PlanState *s, const float *o, const flo
 {
     const int64_t kept = plan_kept(s);
     (void)c;
-    plan_move_rows(kept, PLAN_HEAD_DIM, o, s->n, s->n - kept, o_tail, PLAN_TAIL, 0);
-    plan_move_rows(kept, 1, lse, s->n, s->n - kept, lse_tail, PLAN_TAIL, 0);
+    plan_move_rows(s, kept, PLAN_HEAD_DIM, o, s->n, s->n - kept, o_tail, PLAN_TAIL, 0);
+    plan_move_rows(s, kept, 1, lse, s->n, s->n - kept, lse_tail, PLAN_TAIL, 0);
     return BURST_OK;
 }
 
@@ -75,8 +75,8 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
     s->again = s->n - kept;
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
     s->again = 0;
-    plan_move_rows(kept, PLAN_HEAD_DIM, o_tail, PLAN_TAIL, 0, o, s->n, s->n - kept);
-    plan_move_rows(kept, 1, lse_tail, PLAN_TAIL, 0, lse, s->n, s->n - kept);
+    plan_move_rows(s, kept, PLAN_HEAD_DIM, o_tail, PLAN_TAIL, 0, o, s->n, s->n - kept);
+    plan_move_rows(s, kept, 1, lse_tail, PLAN_TAIL, 0, lse, s->n, s->n - kept);
     return BURST_OK;
 }
 #endif
@@ -92,9 +92,9 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #endif
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
-    memset(dq, 0, s->goes_on ? 0 : (size_t)(PLAN_HEADS * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
-    memset(to_k, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
-    memset(to_v, 0, s->adds ? 0 : (size_t)(PLAN_KV_HEADS * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
+    memset(dq, 0, s->goes_on ? 0 : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
+    memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
+    memset(to_v, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
     if (s->adds) {
         plan_move_pieces(s, dk, to_k, true);
@@ -126,6 +126,7 @@ static inline int plan_attention_forward(BurstCtx *c, void *state, int mask, con
 {
     PlanState *s = state;
     s->tables = t;
+    s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
     return plan_attention(c, s, mask, q, k, v, o, lse);
@@ -138,9 +139,10 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
     PlanState *s = state;
     float *delta = plan_floats(s, PLAN_AT_DELTA);
     s->tables = t;
+    s->heads = plan_chunk_heads(0);
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, t));
-    BURST_TRY(burst_op_delta(s->exec, s->n, PLAN_HEADS, PLAN_HEAD_DIM, o, d_o, delta));
+    BURST_TRY(burst_op_delta(s->exec, s->n, s->heads.queries, PLAN_HEAD_DIM, o, d_o, delta));
     return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
 }
 #endif

@@ -14,6 +14,17 @@ static inline int plan_pieces_of(int tensor)
     return plan_of_keys(tensor) ? PLAN_PIECES : 1;
 }
 
+/* Heads that attention has of it, and the most that it ever has. */
+static inline int plan_heads_of(const PlanState *s, int tensor)
+{
+    return plan_of_keys(tensor) ? s->heads.keys : s->heads.queries;
+}
+
+static inline int plan_most_heads(int tensor)
+{
+    return plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS;
+}
+
 /* ---- chunks of keys (`token chunks` with `keys`) ---- */
 
 #ifndef PLAN_KEY_TOKENS

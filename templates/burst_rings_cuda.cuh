@@ -21,7 +21,7 @@ static inline int plan_home(PlanState *s, int tensor, const void *a, const void 
         PlanSlot *home = plan_home_slot(s, tensor, p);
         const int64_t begin = plan_piece_begin(s->n, p);
         for (int i = 0; i < PLAN_PARTS; i++)
-            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] + begin * plan_part_width[tensor][i] : (char *)(uintptr_t)part[i]; /* copies are only read */
+            home->part[i] = p && part[i] ? (char *)(uintptr_t)part[i] + begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i] : (char *)(uintptr_t)part[i]; /* copies are only read */
         home->chunk = s->me + p * PLAN_GROUP;
         home->started = true;
         s->held[tensor][home->chunk] = home;
@@ -138,10 +138,10 @@ static inline int plan_buffers(PlanState *s, int tensor, PlanSlot *slot, PlanSlo
 enum { PLAN_STRIPS = PLAN_PARTS * BURST_RANGES };
 
 /* Rows of a part: a head's tokens each, or all of them where tokens have all their heads side by side. */
-static inline size_t plan_part_rows(int tensor, int part)
+static inline size_t plan_part_rows(const PlanState *s, int tensor, int part)
 {
     const bool by_token = tensor == BURST_T_KV || (tensor == BURST_T_Q && part < 2); /* k, v; q, d_o */
-    return by_token ? 1 : plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS;
+    return by_token ? 1 : (size_t)plan_heads_of(s, tensor);
 }
 
 /* The same of some tiles: a piece for each run of them. */
@@ -149,7 +149,7 @@ static inline int plan_strips(PlanState *s, int tensor, PlanSlot *slot, PlanSlot
 {
     BurstPiece *piece = out;
     for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part]; part++) {
-        const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+        const size_t rows = burst_is_whole(*tiles) ? 1 : plan_part_rows(s, tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
         const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens, token = tokens > 0 ? (int64_t)pitch / tokens : 0;
         for (int i = 0; i < burst_ranges_count(tiles); i++, piece++) {
             const int64_t begin = burst_tile_begin(tiles->at[i].lo, tokens) * token;
@@ -173,7 +173,7 @@ static inline int plan_clear_rest(BurstCtx *c, PlanState *s, int tensor, PlanSlo
         const int64_t begin = i > 0 ? burst_tile_begin(slot->tiles.at[i - 1].hi, tokens) : 0;
         const int64_t end = i < runs ? burst_tile_begin(slot->tiles.at[i].lo, tokens) : tokens;
         for (int part = 0; part < PLAN_PARTS && plan_part_width[tensor][part] && slot->part[part] && begin < end; part++) {
-            const size_t rows = plan_part_rows(tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
+            const size_t rows = plan_part_rows(s, tensor, part), pitch = (size_t)plan_part_bytes(s, tensor, part, slot->chunk) / rows;
             const size_t token = pitch / (size_t)tokens;
             PLAN_CUDA(cudaMemset2DAsync(slot->part[part] + (size_t)begin * token, pitch, 0, (size_t)(end - begin) * token, rows, stream));
         }
@@ -269,7 +269,7 @@ static inline float *plan_output_lse(PlanState *s, const PlanSlot *o)
 /* Outputs of different keys are weighed by their lse. */
 static inline int plan_merge_output(PlanState *s, PlanSlot *in, PlanSlot *sum)
 {
-    BURST_TRY(burst_gpu_merge_output(s->exec, PLAN_HEADS, s->chunk[in->chunk].tokens, in->tiles, PLAN_HEAD_DIM, !sum->started,
+    BURST_TRY(burst_gpu_merge_output(s->exec, s->heads.queries, s->chunk[in->chunk].tokens, in->tiles, PLAN_HEAD_DIM, !sum->started,
                                      plan_output(s, in), plan_output_lse(s, in), plan_output(s, sum), plan_output_lse(s, sum)));
     sum->started = true;
     return BURST_OK;
@@ -413,7 +413,7 @@ static inline int plan_attend(BurstCtx *c, PlanState *s, int q, int kv)
     p.q_heads = heads.count;
     p.q_head0 = heads.first;
     p.kv_head0 = keys.first;
-    p.group = PLAN_HEADS / PLAN_KV_HEADS;
+    p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
     s->launch.forward[0].flags |= (o->started ? 0 : BURST_FIRST) | (s->attended >= s->to_attend - 1 ? BURST_LAST : 0);
     s->attended++;
@@ -436,7 +436,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     }
     if (!PLAN_OUTPUTS_TRAVEL)
         return BURST_OK;
-    return burst_gpu_rope_back(s->exec, s->n, s->n, PLAN_HEADS, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
+    return burst_gpu_rope_back(s->exec, s->n, s->n, s->heads.queries, PLAN_HEAD_DIM, /* no rotation */ 0, NULL, plan_running_output(s),
                                (BurstBf16 *)s->home[BURST_T_O].part[1]);
 }
 
@@ -470,7 +470,7 @@ static inline int plan_grad(BurstCtx *c, PlanState *s, int q, int kv)
     p.kv_heads = keys.count;
     p.q_head0 = heads.first;
     p.kv_head0 = keys.first;
-    p.group = PLAN_HEADS / PLAN_KV_HEADS;
+    p.group = PLAN_KV_SHARE;
     p.scale = PLAN_SCALE;
     plan_uses(&s->launch, place, qs, ks, dq, dkv);
     return plan_is_full(&s->launch) ? plan_launch(c, s) : BURST_OK;

@@ -21,7 +21,7 @@ static inline void plan_home(PlanState *s, int tensor, const float *a, const flo
         PlanSlot *home = plan_home_slot(s, tensor, p);
         const int64_t begin = plan_piece_begin(s->n, p);
         for (int i = 0; i < PLAN_PARTS; i++)
-            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] + begin * plan_part_width[tensor][i] : (float *)(uintptr_t)part[i]; /* copies are only read */
+            home->part[i] = p && part[i] ? (float *)(uintptr_t)part[i] + begin * plan_heads_of(s, tensor) * plan_part_width[tensor][i] : (float *)(uintptr_t)part[i]; /* copies are only read */
         home->chunk = s->me + p * PLAN_GROUP;
         home->started = true;
         s->held[tensor][home->chunk] = home;
@@ -87,7 +87,7 @@ static inline int plan_wait_computed(BurstCtx *c, PlanState *s, int stream, int 
 static inline int plan_strips(const PlanState *s, int tensor, int part, const PlanSlot *slot, const BurstTileRanges *tiles, BurstStrip *out)
 {
     const size_t all = (size_t)plan_part_floats(s, tensor, part, slot->chunk) * sizeof(float);
-    const size_t heads = plan_of_keys(tensor) ? PLAN_KV_HEADS : PLAN_HEADS, head = all / heads;
+    const size_t heads = (size_t)plan_heads_of(s, tensor), head = all / heads;
     const int64_t tokens = plan_chunk_in(s, tensor, slot->chunk)->tokens;
     const int runs = burst_ranges_count(tiles);
     out[0] = (BurstStrip){slot->part[part], 1, all, all};
@@ -152,7 +152,7 @@ static inline int plan_pass_sum(BurstCtx *c, PlanState *s, const BurstLive *live
 
 static inline void plan_start_sum(PlanState *s, int tensor, PlanSlot *sum)
 {
-    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = PLAN_HEADS, .qc = plan_chunk_in(s, tensor, sum->chunk),
+    const BurstAttend start = {.head_dim = PLAN_HEAD_DIM, .q_heads = s->heads.queries, .qc = plan_chunk_in(s, tensor, sum->chunk),
                                .o = sum->part[0], .lse = sum->part[1]};
     if (tensor == BURST_T_O && !sum->started)
         burst_attend_start(&start);
@@ -172,7 +172,7 @@ static inline void plan_merge_output(PlanState *s, const PlanSlot *in, PlanSlot 
 {
     const int64_t tokens = s->chunk[in->chunk].tokens;
     for (int i = 0; i < burst_ranges_count(&in->tiles); i++)
-        for (int head = 0; head < PLAN_HEADS; head++) {
+        for (int head = 0; head < s->heads.queries; head++) {
             const int64_t row = head * tokens + burst_tile_begin(in->tiles.at[i].lo, tokens), o = row * PLAN_HEAD_DIM;
             burst_attend_merge(burst_range_tokens(in->tiles.at[i], tokens), PLAN_HEAD_DIM, in->part[0] + o, in->part[1] + row,
                                in->part[2] + row, sum->part[0] + o, sum->part[1] + row, plan_lse_rest(s, sum) + row);

@@ -8,6 +8,7 @@
 #ifndef BURST_STATE_CUDA_CUH
 #define BURST_STATE_CUDA_CUH
 
+#include "burst_head_chunks.h"
 #include "burst_mask.h"
 #include "burst_step_cuda.h"
 #include "cuda_attention.cuh"
@@ -51,6 +52,14 @@ typedef BurstWeights PlanWeights; /* in the host's memory */
 #else
 typedef BurstShards PlanWeights;
 #endif
+/* Bytes a token and head of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    /* Q: q, d_o, delta, lse */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 4, 4},
+    /* KV: k, v */ {2 * PLAN_HEAD_DIM, 2 * PLAN_HEAD_DIM, 0, 0},
+    /* O, a part of it: o, lse */ {4 * PLAN_HEAD_DIM, 4, 0, 0},
+    /* dQ */ {4 * PLAN_HEAD_DIM, 0, 0, 0},
+    /* dKV: dk, dv */ {4 * PLAN_HEAD_DIM, 4 * PLAN_HEAD_DIM, 0, 0},
+};
 /* Pairs of one launch, of either direction; they wait here until it is queued. */
 typedef struct PlanLaunch {
     BurstForward forward[BURST_FORWARD_CHUNKS];
@@ -88,6 +97,7 @@ typedef struct PlanState {
     bool more;  /* queries come after these, which add to the same sums */
     int query_chunk; /* these, of all chunks of queries */
     int turn;   /* among these ranks */
+    PlanChunkHeads heads; /* that attention has */
     int multiprocessors;
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys; on the host: which pairs the masks leave */
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* on the device */

@@ -7,6 +7,7 @@
 #ifndef BURST_STATE_HOST_H
 #define BURST_STATE_HOST_H
 
+#include "burst_head_chunks.h"
 #include "burst_mask.h"
 #include "burst_step_host.h"
 
@@ -46,6 +47,14 @@ typedef struct PlanPool {
     PlanSlot slot[PLAN_MAX_SLOTS];
 } PlanPool;
 typedef BurstShards PlanWeights;
+/* Floats a token and head of each part of what travels. */
+static const int64_t plan_part_width[BURST_TENSORS][PLAN_PARTS] = {
+    [BURST_T_Q] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM, 1, 1},
+    [BURST_T_KV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
+    [BURST_T_O] = {PLAN_HEAD_DIM, 1, 1}, /* o, lse, what rounding took from lse */
+    [BURST_T_DQ] = {PLAN_HEAD_DIM},
+    [BURST_T_DKV] = {PLAN_HEAD_DIM, PLAN_HEAD_DIM},
+};
 typedef struct PlanState {
     BurstExec *exec;               /* what runs operations */
     PlanWeights weights;           /* this rank's parameters, gradients and moments */
@@ -73,6 +82,7 @@ typedef struct PlanState {
     bool goes_on, follows; /* chunks of keys come before these, and after them: of the same queries */
     bool more;  /* queries come after these, which add to the same sums */
     int turn;   /* among these ranks */
+    PlanChunkHeads heads; /* that attention has */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries, of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: what the mask leaves of the schedule */
     int mask;                      /* of the attention that runs now */

@@ -198,6 +198,7 @@ static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t s
 static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
 {
     PlanState *s = (PlanState *)state;
+    s->heads = plan_chunk_heads(0);
     BURST_TRY(plan_open(c, w, &s->exec, &s->weights));
     BURST_TRY(plan_alloc(c, s));
     BURST_TRY(plan_chunks(c, s));

@@ -195,8 +195,8 @@ static void add_head(const Page *g)
     add(g, "<title>", m->name, ": masks and layouts</title>\n");
     text_printf(g->out, "<style>%s%s</style></head>\n<body>\n", svg_style, page_style);
     add(g, "<h1>", m->name, "</h1>\n");
-    text_printf(g->out, "<p class=\"dim\">%d layers, hidden %d, %d heads of %d (%d for keys); %s tokens", m->layers, m->hidden, program_head_chunks(p) * m->heads * program_tensor(p),
-                m->head_dim, program_head_chunks(p) * m->kv_heads * program_tensor(p) / program_key_copies(p), tokens_text(g->arena, p->sequence));
+    text_printf(g->out, "<p class=\"dim\">%d layers, hidden %d, %d heads of %d (%d for keys); %s tokens", m->layers, m->hidden, program_heads(p) * program_tensor(p),
+                m->head_dim, program_kv_heads(p) * program_tensor(p) / program_key_copies(p), tokens_text(g->arena, p->sequence));
     if (g->found->plan)
         add(g, "; cluster ", p->cluster.name, arena_printf(g->arena, ": %d ranks on %d nodes. Times are predicted.</p>\n", p->cluster.world, p->cluster.nodes));
     else

@@ -156,6 +156,11 @@ bool op_adds(const Step *s, const StepOp *o, int i)
     return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
 }
 
+bool op_is_short(const Step *s, const StepOp *o)
+{
+    return op_by_heads(o->op) && o->chunk >= s->head_chunks - s->program->short_chunks;
+}
+
 bool op_copies(OpKind k)
 {
     return op_work_kind(k) == WORK_COPY;
@@ -229,6 +234,11 @@ bool dim_of_heads(Dim d)
     return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS;
 }
 
+int64_t heads_dim(const Model *m, Dim d, int kv_heads)
+{
+    return dim_of_heads(d) ? model_dim(m, d) / m->kv_heads * kv_heads : model_dim(m, d);
+}
+
 static int64_t dim_size(const Step *s, Dim d)
 {
     return d == DIM_TOKENS ? s->tokens : d == DIM_ALL_TOKENS ? s->all_tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail :
@@ -284,7 +294,8 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
         return v->bytes;
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
         return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
-    return dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size * (v->all_heads ? s->head_chunks : 1);
+    const int64_t bytes = dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
+    return v->all_heads ? bytes / s->program->model.kv_heads * program_kv_heads(s->program) : bytes;
 }
 
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
@@ -359,9 +370,10 @@ static void print_heading(const Step *s, const Block *b, Text *out)
 
 static void print_loop(const Step *s, const Op *o, Text *out)
 {
-    const Model *m = &s->program->model;
+    const Model *m = &s->program->model, few = program_chunk_model(s->program, true);
     if (o->by_heads)
-        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads\n", s->head_chunks, m->heads, m->kv_heads);
+        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n", s->head_chunks, m->heads, m->kv_heads,
+                    s->program->short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d", s->program->short_chunks, few.heads, few.kv_heads) : "");
     else
         text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
 }

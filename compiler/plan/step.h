@@ -147,7 +147,7 @@ typedef struct Step {
     bool by_keys;   /* and a chunk of keys at a time, which wait in the host's memory: step_keys.c */
     const uint64_t *pairs; /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL: with all */
     bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
-    int head_chunks; /* of a layer's heads, of which the program's model has one's; 1: none */
+    int head_chunks; /* of a layer's heads, of which the program's model has the largest; 1: none */
     int64_t loss_tile; /* tokens whose logits are there at once */
     int64_t tail;   /* the last tokens, of which layers keep attention's output: fewer than all, at least 1; 0: no layer does */
     int sequences;  /* of a step, one after the other */
@@ -237,6 +237,7 @@ bool step_copies_params(const Step *s); /* whether products and gathers read cop
 const char *step_param(const Step *s);  /* the value that they read */
 bool op_follows_weights(OpKind k);      /* of a stream beside compute, begun after what the weights' stream was given before it */
 int64_t model_dim(const Model *m, Dim d); /* elements; 1: of a dimension that is no model's */
+int64_t heads_dim(const Model *m, Dim d, int kv_heads); /* the same; of a dimension of heads, what so many key heads and their queries have */
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits are embedding, layers, head, layers backwards, embedding. */
 int step_units(const Step *s);
@@ -262,6 +263,7 @@ typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk, key,
 bool step_attends(const Step *s, int layer, int chunk, int key);
 /* Which chunk of the value's rows the operation has: of its keys or its queries. */
 int op_row(const Step *s, const StepOp *o, int value);
+bool op_is_short(const Step *s, const StepOp *o); /* of a chunk of heads that has a key head less than others */
 /* Whether its i-th output is added to: also a sum over chunks of heads, of keys or of queries, after the first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */

@@ -70,7 +70,7 @@ static double *forward_seconds(const Step *s, double pairs)
     const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
-        seconds[i] = b->ops.at[i].kind != OP_ATTENTION ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1)) :
+        seconds[i] = b->ops.at[i].kind != OP_ATTENTION ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false)) :
                      4 * pairs * m->heads * attention_columns(s->program, rank.device, false) / (rank.device->attention_forward * rank.share);
     return seconds;
 }

@@ -53,7 +53,7 @@ static bool is_split(const Program *p, Dim d)
 /* Of all chunks of heads. */
 static int64_t tensor_dim(const Program *p, Dim d)
 {
-    return model_dim(&p->model, d) * (dim_of_heads(d) ? program_head_chunks(p) : 1);
+    return heads_dim(&p->model, d, program_kv_heads(p));
 }
 
 /* Of a split dimension: where ranks are more than key heads, neighbours have the same. */

@@ -48,10 +48,10 @@ static void leave_loop(Saver *s, const Op *w)
 }
 
 /* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. What is made for queries beside
- * attention is still there. */
+ * attention is still there, and so is what a loop over heads reads of a norm. */
 static void leave_chunks(Saver *s, const Op *w)
 {
-    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
+    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->head_chunks < 2 && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
         const Op *o = &s->forward->ops.at[i];
         if (s->step->by_queries && o->write[0].value == step_value(s->step, "h1_q"))
             return;

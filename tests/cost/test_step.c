@@ -163,6 +163,26 @@ static void chunks_of_queries_meet(void **state)
     }
 }
 
+/* Any number of chunks of heads, of which some may have fewer: as many operations as of all heads at once, and attention takes as long. */
+static void chunks_of_heads_compute_no_more(void **state)
+{
+    (void)state;
+    Case k = usual;
+    k.gpus = 1;
+    for (int chunks = 2; chunks <= 8; chunks++) {
+        Arena *a = arena_new();
+        Draft d = make(a, &k);
+        const StepParts whole = step_parts(a, &d);
+        d.program = program_chunked(a, d.program, chunks);
+        d.choice.head_chunks = chunks;
+        const StepParts p = step_parts(a, &d);
+        assert_int_equal(d.program->short_chunks, (chunks - 8 % chunks) % chunks);
+        close_to(p.flops, whole.flops, 1e-12);
+        close_to(p.attention_busy, whole.attention_busy, 1e-9);
+        arena_free(a);
+    }
+}
+
 static void one_rank_sends_nothing(void **state)
 {
     (void)state;
@@ -476,7 +496,7 @@ int main(void)
         cmocka_unit_test(ring_in_figures),   cmocka_unit_test(operations),
         cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
         cmocka_unit_test(keeping_less_takes_less_memory),
-        cmocka_unit_test(chunks_of_queries_meet), cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
+        cmocka_unit_test(chunks_of_queries_meet), cmocka_unit_test(chunks_of_heads_compute_no_more), cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),
         cmocka_unit_test(exchange_between_nodes), cmocka_unit_test(exchange_of_uneven_heads),
         cmocka_unit_test(weight_bytes),
         cmocka_unit_test(passes_by_hand),

@@ -46,6 +46,7 @@ static int start(Rank *r, int rank)
     memset(s, 0, sizeof *s);
     c->rank = rank;
     s->exec = world.gpu[(size_t)rank].get();
+    s->heads = plan_chunk_heads(0);
     BURST_TRY(plan_take(c, s));
     BURST_TRY(plan_chunks(c, s));
     all_live(c, s, false, plan_trace_forward);

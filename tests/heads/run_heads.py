@@ -179,13 +179,13 @@ def program(text, root):
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
     shares, queries, keys = ("#define PLAN_" + name in text for name in ("SHARES", "QUERY_CHUNKS", "KEY_CHUNKS"))
-    parts.append(header(root, "burst_heads.h") if shares else "")
+    parts.append(header(root, "burst_head_chunks.h"))
     parts.append("#define BURST_FORM 90\n" + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
-              function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
+              header(root, "burst_heads.h") if shares else "", function(text, "plan_part"), "static int plan_chunk_at(int at);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
               header(root, "burst_pieces.h"), header(root, "burst_turns.h"), *[function(text, name) for name in ROWS if queries and shares],
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
               function(text, "plan_act"), function(text, "plan_floats"), function(text, "plan_bytes"),

@@ -43,9 +43,14 @@ KEYS = "token chunks 3, keys;"
 POINTS += [Point(1, "full", "no", "", KEYS), Point(2, "none", "no", "qk_norm yes;", KEYS + " offload activations;"), Point(3, "selective", "yes", "", KEYS),
            Point(4, "full", "yes", SINKS, KEYS, 1, 2)]
 
+HEADS = "head chunks 2;"  # of three key heads: two and one, whose readers two ranks share
+POINTS += [Point(1, "full", "no", "qk_norm yes;", HEADS), Point(2, "selective", "no", SINKS, HEADS + " offload activations;"), Point(2, "none", "no", "", HEADS),
+           Point(2, "full", "no", "qkv_bias yes;", HEADS + " token chunks 3;", 2), Point(4, "full", "no", "", HEADS, 1, 2), Point(4, "save(x_mid)", "no", "qkv_bias yes;", HEADS, 1, 2),
+           Point(3, "none", "yes", "", HEADS, 1, 3)]
+
 
 def model(ranks, recompute, tied, part, more, tensor, rings):
-    heads = 2 * tensor * (2 if ranks > 2 * tensor else 1)
+    heads = 6 * tensor if HEADS in more else 2 * tensor * (2 if ranks > 2 * tensor else 1)
     return f"""import "masks";
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}

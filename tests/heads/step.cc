@@ -25,7 +25,7 @@ int burst_gpu_weights_update(BurstGpu *, const BurstPlan *, BurstGpuWeights *, i
 enum { UNITS = PLAN_LAYERS + 2 };
 const BurstUnit *burst_unit(const BurstPlan *, int unit) { return &plan_units[unit == 0 ? 0 : unit > PLAN_LAYERS ? 2 : 1]; }
 
-static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_HEADS * PLAN_TENSOR, PLAN_KV_HEADS * PLAN_TENSOR, PLAN_HEAD_DIM, PLAN_FFN * PLAN_TENSOR,
+static const Shape64 shape = {PLAN_LAYERS, PLAN_HIDDEN, PLAN_ALL_HEADS * PLAN_TENSOR, PLAN_ALL_KV_HEADS * PLAN_TENSOR, PLAN_HEAD_DIM, PLAN_FFN * PLAN_TENSOR,
                               PLAN_VOCAB, PLAN_NORM_EPS, PLAN_ROPE_THETA, PLAN_TIED, 0, PLAN_QKV_BIAS, PLAN_QK_NORM, PLAN_SINKS};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
@@ -164,6 +164,7 @@ static int start(Rank *r, int rank, const Answer &a)
     memset(s, 0, sizeof *s);
     c->rank = rank;
     s->exec = world.gpu[(size_t)rank].get();
+    s->heads = plan_chunk_heads(0);
     BURST_TRY(plan_take(c, s));
     BURST_TRY(plan_chunks(c, s));
     all_live(c, s, false, plan_trace_forward);

@@ -47,6 +47,7 @@ POINTS = [
     Point(context=2, schedule="near for document, ring", travel="keys for document, queries"),
     Point(context=4, more="recompute full;", schedule="near for causal, biring", travel="queries for causal, keys"),
     Point(context=4, more="recompute selective; head chunks 2;", schedule="gather for document, burst"),
+    Point(heads=2, more="recompute full; head chunks 3;"), Point(context=2, more="recompute selective; head chunks 3;", part="qk_norm yes;"),  # 2, 1 and 1 key heads
     Point(more="recompute full; offload activations; token chunks 3, attention; fetch chunks;"), Point(more="recompute selective; token chunks 3, attention;"),
     Point(context=2, more="recompute full; offload activations; token chunks 3, attention; fetch chunks;"),
     Point(heads=2, more="recompute selective; offload activations; token chunks 4, attention; fetch chunks;"),

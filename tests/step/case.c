@@ -37,7 +37,8 @@ static Program random_program(bool cuda, bool split)
                       .tied = draw(2), .qkv_bias = draw(3) == 0, .sinks = draw(2)};
     p.model.qk_norm = !p.model.qkv_bias && draw(2);
     p.sequence = 4 + draw(6);
-    p.head_chunks = !p.key_copies && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 : 0;
+    p.head_chunks = !p.key_copies && p.sequence % 3 == 0 && p.model.layers < 4 ? 2 + draw(2) : 0;
+    p.short_chunks = p.head_chunks && kv_heads > 1 ? 1 + draw(p.head_chunks - 1) : 0;
     return p;
 }
 
@@ -181,8 +182,8 @@ Case *make_split_case(bool cuda, int i, bool split)
     c->arena = a;
     c->program = random_program(cuda, split);
     const Model *m = &c->program.model;
-    const int t = program_tensor(&c->program), parts = t * program_head_chunks(&c->program);
-    c->shape = (Shape64){m->layers, m->hidden, m->heads * parts, m->kv_heads * parts / program_key_copies(&c->program), m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
+    const int t = program_tensor(&c->program), kv_heads = m->kv_heads * program_head_chunks(&c->program) - c->program.short_chunks;
+    c->shape = (Shape64){m->layers, m->hidden, m->heads / m->kv_heads * kv_heads * t, kv_heads * t / program_key_copies(&c->program), m->head_dim, m->ffn * t, m->vocab, m->norm_eps, m->rope_theta, m->tied,
                          .qkv_bias = m->qkv_bias, .qk_norm = m->qk_norm, .sinks = m->sinks};
     c->n = c->program.sequence;
     c->sequences = (int)(c->program.train.batch / c->program.layout.data.value);

@@ -274,15 +274,30 @@ static bool is_of_some_heads(const Machine *m, Operand x)
     return false;
 }
 
+/* Key heads of a chunk, and of those before it: the first chunks have as many as the model, the last ones one less. */
+static int chunk_heads(const Machine *m, int chunk)
+{
+    return m->step->program->model.kv_heads - (chunk + m->step->program->short_chunks >= m->step->head_chunks);
+}
+
+static int heads_before(const Machine *m, int chunk)
+{
+    int heads = 0;
+    for (int i = 0; i < chunk; i++)
+        heads += chunk_heads(m, i);
+    return heads;
+}
+
 /* Of a chunk of heads: its rows of the tensor, or its columns. */
 static void run_op(Machine *m, const Op *o)
 {
     const StepOp *at = &m->run->flow->op[m->t];
     const UnitTensor *t = op_tensor(m->step, o, &m->step->block[at->block]);
-    const int64_t rows = t && loops_over_heads(o) && t->heads == SPLIT_ROWS ? m->step->head_chunks : 1;
-    const int64_t cols = t && loops_over_heads(o) && t->heads == SPLIT_COLS ? m->step->head_chunks : 1;
-    const int64_t in = t ? t->cols / cols : 0, out = t ? t->rows * o->tensors / rows : 0;
-    const int64_t first = rows > 1 ? at->chunk * out * in : cols > 1 ? at->chunk * in : 0;
+    const Split split = t && loops_over_heads(o) ? t->heads : SPLIT_NONE;
+    const int64_t all = heads_before(m, m->step->head_chunks), mine = chunk_heads(m, at->chunk), before = heads_before(m, at->chunk);
+    const int64_t in = !t ? 0 : split == SPLIT_COLS ? t->cols / all * mine : t->cols;
+    const int64_t out = !t ? 0 : split == SPLIT_ROWS ? t->rows / all * mine : t->rows * o->tensors;
+    const int64_t first = split == SPLIT_ROWS ? t->rows / all * before * in : split == SPLIT_COLS ? t->cols / all * before : 0;
     const double *w = tensor_in(m, o, m->x, m->nx, o->read, true, OP_READS);
     double *dw = tensor_in(m, o, m->y, m->ny, o->write, false, OP_WRITES);
     w = w ? w + first : NULL;
@@ -399,23 +414,31 @@ static int64_t true_size(const Machine *m, Operand x, int64_t n)
     return v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS ? n / room * m->n : n;
 }
 
-/* All chunks of heads lie one after the other; of what has one chunk it is that. */
+/* All chunks of heads lie one after the other; of what has one chunk it is that, where there is room for the largest. */
+static double *heads_of_chunk(const Machine *m, Operand x, double *copy, int64_t *n)
+{
+    const int chunk = m->run->flow->op[m->t].chunk;
+    const bool all = m->step->values.at[x.value].all_heads;
+    const int64_t head = is_of_some_heads(m, x) ? *n / (all ? heads_before(m, m->step->head_chunks) : m->step->program->model.kv_heads) : 0;
+    *n = true_size(m, x, head ? head * chunk_heads(m, chunk) : *n);
+    return copy + (all ? head * heads_before(m, chunk) : 0);
+}
+
 static void run_heads(Machine *m, const Op *o)
 {
-    const int chunks = m->step->head_chunks, chunk = m->run->flow->op[m->t].chunk;
+    const Model *model = m->m;
+    Model chunk = *model;
+    chunk.kv_heads = chunk_heads(m, m->run->flow->op[m->t].chunk);
+    chunk.heads = model->heads / model->kv_heads * chunk.kv_heads;
+    m->m = &chunk;
     m->n = m->key_n = m->run->tokens;
     m->first = m->key_first = 0;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        if (m->step->values.at[o->read[i].value].all_heads)
-            m->nx[i] /= chunks, m->x[i] += chunk * m->nx[i];
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        m->nx[i] = true_size(m, o->read[i], m->nx[i]);
+        m->x[i] = heads_of_chunk(m, o->read[i], m->x[i], &m->nx[i]);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
-        if (m->step->values.at[o->write[i].value].all_heads)
-            m->ny[i] /= chunks, m->y[i] += chunk * m->ny[i];
-    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
-        m->ny[i] = true_size(m, o->write[i], m->ny[i]);
+        m->y[i] = heads_of_chunk(m, o->write[i], m->y[i], &m->ny[i]);
     run_op(m, o);
+    m->m = model;
 }
 
 static bool has_all_tokens(const Machine *m, Operand x)

@@ -83,7 +83,7 @@ static void what_tensor_ranks_use_is_left_alone(void **state)
 {
     (void)state;
     int found = 0;
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 60; i++) {
         Case *c = make_split_case(i % 2, i / 2, true);
         int t = 0;
         char *why;

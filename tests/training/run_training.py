@@ -211,6 +211,16 @@ GRADIENTS = [
     (Layout("ring", "keys", "striped", lanes=3, shares="5, 1, 2", offload="activations(o, lse)", recompute="selective", head_chunks=3),
      Shape(heads=6, kv_heads=3, masks=("causal", "document", "full"))),
     (Layout("burst", "keys", "zigzag", nodes=2, lanes=2, recompute="save(x_mid, q_raw, v(1))", head_chunks=2), Shape(part=NORM)),
+    (ONE._replace(head_chunks=3, recompute="full"), Shape(heads=16, kv_heads=8, part=NORM, sinks=True)),  # 3, 3 and 2 key heads
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="selective", weights="zero2", chunks=3, head_chunks=3), Shape(heads=10, kv_heads=5, part=BIAS, tied="yes")),
+    (Layout("burst", "queries", "striped", 2, 2, recompute="full", weights="zero1", head_chunks=5), Shape(kv_heads=8, sinks=True)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full", head_chunks=3), Shape(heads=16, kv_heads=8, masks=("window(17)", "document"))),
+    (Layout("ulysses", "keys", "zigzag", lanes=2, recompute="selective", head_chunks=2), Shape(heads=12, kv_heads=3, sinks=True)),  # ranks share a key head of the last chunk alone
+    (Layout("usp", "queries", "striped", lanes=4, mesh=(2, 2), offload="activations", recompute="selective", head_chunks=2), Shape(heads=9, kv_heads=3, part=NORM)),
+    (Layout("ring", "keys", "striped", lanes=3, shares="5, 1, 2", offload="activations(o, lse)", recompute="selective", head_chunks=2),
+     Shape(heads=6, kv_heads=3, masks=("causal", "document", "full"))),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full", weights="zero2", head_chunks=2), Shape(heads=12, kv_heads=6, part=BIAS, sinks=True)),
+    (Layout("bidirectional", "keys", "zigzag", lanes=4, head_chunks=2), Shape(heads=6, kv_heads=3, part=NORM)),
     (Layout("near for window(17), ring", "keys for window(17), queries", "contiguous", lanes=4), Shape(masks=ALTERNATING)),
     (Layout("burst for causal, near for document, biring", "queries for window(17), keys", "zigzag", 2, 2, recompute="full", weights="zero1", chunks=3),
      Shape(masks=("causal", "document", "window(17)", "document"), sinks=True)),
@@ -246,6 +256,9 @@ HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node")
 HEADS = [ONE._replace(head_chunks=2), Layout("ring", "keys", "zigzag", lanes=2, recompute="full", head_chunks=2),
          Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective", head_chunks=2),
          Layout("burst", "queries", "striped", nodes=2, lanes=2, recompute="full", chunks=3, offload="activations", head_chunks=2)]
+UNEVEN = [ONE._replace(head_chunks=3, recompute="full"), Layout("ring", "keys", "zigzag", lanes=2, recompute="selective", head_chunks=2),
+          Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full", offload="activations", head_chunks=2),
+          Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2), recompute="save(o, lse, x_mid(1))", token_chunks=3, head_chunks=3)]
 CHUNKED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4), Layout("ring", "keys", "zigzag", lanes=8),
            Layout("ulysses", "keys", "contiguous", lanes=2), Layout("ulysses", "keys", "zigzag", lanes=4), Layout("ulysses", "keys", "striped", lanes=8),
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "contiguous", lanes=8, mesh=(2, 4))]
@@ -465,6 +478,7 @@ class Training:
 
     def heads(self):
         self.agree(HEADS)
+        self.agree(UNEVEN, shape=TEXT._replace(heads=20, kv_heads=5))
 
     def tokens(self):
         """Chunks of the tokens, with every rule that changes what there is beside them; a sample has each of their numbers."""
