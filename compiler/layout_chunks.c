@@ -57,7 +57,7 @@ int token_chunks_other_way(const Program *p)
 int token_chunks_count(const Program *p)
 {
     const int chunked = doublings(p, MOST_TOKEN_CHUNKS) - 1;
-    return !token_chunks_open(p) ? 1 : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked : chunked > 1 ? chunked : 1;
+    return !token_chunks_open(p) ? 1 : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked + (chunked > 0) : chunked > 1 ? chunked : 1;
 }
 
 bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
@@ -70,55 +70,65 @@ static bool moves_queries(const Choice *c)
     return phase_moves(forward, T_Q) || phase_moves(forward, T_O) || phase_moves(backward, T_Q) || phase_moves(backward, T_DQ);
 }
 
-/* Why attention can't go through chunks of queries: a schedule runs once for each, so queries and what is summed for them stay at home. */
+static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
+
+/* Why attention can't go through chunks of queries, with chunked_word where %1$s stands: a schedule runs once for each, so queries and what is
+ * summed for them stay at home. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
-    return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `attention` is not planned where one direction "
-           "alone exchanges heads; let both, as usp does, or leave `attention` out" :
-           moves_queries(c) ? "`token chunks` with `attention` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
-           "and a schedule that passes KV alone, such as ring, or leave `attention` out" :
-           p->tensor ? "`token chunks` with `attention` is not planned yet where ranks split layers; use `tensor 1`, or leave `attention` out" :
-           c->chunk_keys && choice_pieces(c) > 1 ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all of them; use one "
-           "without `pieces`, such as ring, or `token chunks` with `attention`" :
-           c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `attention`" :
+    return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `%1$s` is not planned where one direction "
+           "alone exchanges heads; let both, as usp does, or leave `%1$s` out" :
+           moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
+           "and a schedule that passes KV alone, such as ring, or leave `%1$s` out" :
+           p->tensor ? "`token chunks` with `%1$s` is not planned yet where ranks split layers; use `tensor 1`, or leave `%1$s` out" :
+           c->chunk_keys && choice_pieces(c) > 1 ? "`token chunks` with `keys` has a chunk of keys at a time, and this schedule pieces of all of them; use a "
+           "schedule without `pieces`, such as ring, or `token chunks` with `attention`" :
+           c->head_chunks > 1 ? "attention goes through chunks of heads or of tokens; use `head chunks 1`, or `token chunks` without `%1$s`" :
            saving_why_no_chunks(c, false);
 }
 
 const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c)
 {
-    (void)a;
-    return choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
+    const char *why = choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
+    return why ? arena_printf(a, why, chunked_word(c)) : NULL;
 }
 
-/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than those before. */
+/* None; then from as many as the feed-forward network alone was cut into, so that each needs less than those before: with attention, and last
+ * of all the most of them with keys in the host's memory. */
 bool token_chunks_take(const Program *p, Choice *c, int n)
 {
-    const int other = token_chunks_other_way(p), doubled = p->layout.chunk_queries || n >= other ? n - other + 1 : n;
+    const int other = token_chunks_other_way(p);
+    const bool keys = other && n >= other && n == token_chunks_count(p) - 1;
+    n -= keys; /* as many as the last without */
+    const int doubled = p->layout.chunk_queries || n >= other ? n - other + 1 : n;
     const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;
     c->token_chunks = !token_chunks_open(p) ? (int)p->layout.token_chunks.value : chunks < MOST_TOKEN_CHUNKS ? chunks : MOST_TOKEN_CHUNKS;
     c->chunk_queries = p->layout.chunk_queries || (other && n >= other);
-    c->chunk_keys = p->layout.chunk_keys;
+    c->chunk_keys = p->layout.chunk_keys || keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
     return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
 }
 
-/* Without attention, then with it. */
+/* Without attention, then with it, then with keys. */
 bool token_chunks_other(const Program *p, Choice *c, int n)
 {
-    c->chunk_queries = n >= OTHER_TOKEN_CHUNKS;
-    c->token_chunks = 1 << (c->chunk_queries ? n - OTHER_TOKEN_CHUNKS + 1 : n);
+    const int chunked = OTHER_TOKEN_CHUNKS - 1, more = n - OTHER_TOKEN_CHUNKS;
+    c->chunk_queries = more >= 0;
+    c->chunk_keys = more >= chunked;
+    c->token_chunks = 1 << (more < 0 ? n : more % chunked + 1);
     c->ffn_chunks = n ? 1 : c->ffn_chunks;
-    return c->chunk_queries ? n < 2 * OTHER_TOKEN_CHUNKS - 1 && !queries_why_not(p, c) : true;
+    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(p, c) : true;
 }
 
 const char *token_chunks_text(Arena *a, const Choice *c)
 {
-    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_keys ? ", keys" : c->chunk_queries ? ", attention" : "") : NULL;
+    return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_queries ? arena_printf(a, ", %s", chunked_word(c)) : "") : NULL;
 }
 
 const char *token_chunks_frees(const Choice *c)
 {
-    return choice_chunks_queries(c) ? NULL : c->token_chunks > 1 ? (moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
+    return choice_chunks_keys(c) ? NULL :
+           choice_chunks_queries(c) ? (choice_pieces(c) > 1 ? NULL : "`token chunks auto, keys` has a chunk of keys at a time too, and the others in the host's memory") : c->token_chunks > 1 ? (moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
            "`token chunks auto` computes all but attention for some of the tokens at a time";
 }
 

@@ -294,9 +294,11 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
     if (!cursor_word(&u, "chunks"))
         return;
     take_count(&u, s, f, &l->token_chunks);
-    const bool more = cursor_try(&u, ",");
-    l->chunk_keys = more && cursor_try(&u, "keys");
-    l->chunk_queries = l->chunk_keys || (more && cursor_word(&u, "attention"));
+    const Ast *what = cursor_try(&u, ",") ? cursor_name(&u, "`attention` or `keys`") : NULL;
+    l->chunk_keys = what && strcmp(what->text, "keys") == 0;
+    l->chunk_queries = l->chunk_keys || (what && strcmp(what->text, "attention") == 0);
+    if (what && !l->chunk_queries)
+        diag_error(c->diags, what->span, "unknown '%s': what goes through chunks of the tokens too is `attention`, or `keys` as well", what->text);
     if (!cursor_end(&u) || !l->chunk_queries || l->token_chunks.is_auto)
         return;
     if (l->token_chunks.value < 2)

@@ -27,7 +27,7 @@ ROWS = [  # of the layout: how often, values
     (0.7, "weights", [z + w for z in ("zero1", "zero2", "zero3", "zero3_no_sync") for w in ("", "", " within node", " within 1", " within 2")]),
     (0.4, "offload", ["activations", "optimizer", "activations, optimizer", "activations(x, o)", "activations(o, lse)", "none"]),
     (0.1, "update", ["host", "device"]), (0.3, "head chunks", [1, 2, 3, 4]), (0.1, "placement", ["lane, data", "data", "data, context", "node, lane"])]
-CHUNKS = [("ffn chunks", [2, 3]), ("token chunks", [f"{n}{more}" for n in (2, 3, 5, 8) for more in ("", ", attention")])]
+CHUNKS = [("ffn chunks", [2, 3]), ("token chunks", [f"{n}{more}" for n in (2, 3, 5, 8) for more in ("", ", attention", ", keys")])]
 STEPS, NEAR, ROUNDED = 3, 1e-5, 1e-3  # relative, losses; with bf16 gradients
 NORMS, ROUNDED_NORMS = 1e-4, 1e-2
 SLACK = 8192  # bytes of a rank, that the prediction may be more

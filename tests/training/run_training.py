@@ -316,7 +316,7 @@ QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys"
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "keys", "contiguous", lanes=8, mesh=(2, 4)),
            Layout("usp", "keys", "striped", nodes=2, lanes=4, mesh=(4, 2)), Layout("bidirectional", "keys", "zigzag", lanes=4),
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
-KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "biring", "halo")]  # these have pieces of keys
+KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "halo")]  # these have pieces of keys
 SAMPLE = 11
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
