@@ -102,13 +102,13 @@ static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backwa
 }
 
 /* Where copies of attention's first keys begin: behind attention before it in the loop, or the loop's first operation, which may wait for
- * other copies. */
+ * other copies, unless attention is the first. */
 static int early_place(const Block *b, int at)
 {
     int i = at;
     while (op_same_loop(&b->ops.at[i - 1], &b->ops.at[at]) && !b->ops.at[i - 1].keys)
         i--;
-    return i > 0 && b->ops.at[i - 1].keys ? i : i + 1;
+    return i == at || b->ops.at[i - 1].keys ? i : i + 1;
 }
 
 static int attend_chunks(Step *s, Block *b, int at, const KeyValues *k)

@@ -237,6 +237,7 @@ GRADIENTS = [
     (ONE._replace(token_chunks=3, queries="keys", recompute="full"), Shape(part=BIAS, masks=("document", "causal"), sinks=True)),
     (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries="keys", offload="activations", fetch="chunks"),
      Shape(part=NORM, masks=("document", "window(17)"), softcap=5)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(q, k, x_mid(1))", token_chunks=3, queries="keys"), Shape(masks=("document", "causal", "full"))),
     (Layout("ulysses", "keys", "zigzag", 2, 2, 4, recompute="none", token_chunks=2, queries="keys", offload="optimizer", update="device"), Shape(kv_heads=1, tied="yes")),
     (Layout("usp", "keys", "zigzag", nodes=2, lanes=4, mesh=(4, 2), recompute="save(x_mid, k(1), lse)", weights="zero1", token_chunks=3, queries="keys"),
      Shape(masks=("document", "causal", "full"), part=NORM, sinks=True)),
