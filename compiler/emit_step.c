@@ -449,6 +449,13 @@ static const char *copies_if(const Printer *p, const Op *o)
     return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o) : NULL;
 }
 
+/* Units that a loop reads arrive before it: a rank may have no token of which there is a chunk. */
+static void emit_arrivals(Printer *p, int at)
+{
+    for (int i = at, end = loop_end(p->block, at); i < end; i++)
+        emit_arrival(p, &p->block->ops.at[i]);
+}
+
 static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 static void emit_ops(Printer *p)
@@ -457,8 +464,10 @@ static void emit_ops(Printer *p)
     for (int i = 0; i < b->ops.n; i++) {
         const Op *o = &b->ops.at[i];
         const char *copies = copies_if(p, o);
-        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1)))
+        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1))) {
+            emit_arrivals(p, i);
             begin_chunks(p, o);
+        }
         if (o->keys)
             begin_keys(p, o);
         if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))

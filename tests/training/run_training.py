@@ -317,6 +317,8 @@ QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys"
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "keys", "contiguous", lanes=8, mesh=(2, 4)),
            Layout("usp", "keys", "striped", nodes=2, lanes=4, mesh=(4, 2)), Layout("bidirectional", "keys", "zigzag", lanes=4),
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
+EMPTY = [Layout("ring", "keys", "blocks(20)", lanes=8, weights=w, shares="1, 2, 2, 5, 5, 1, 5, 5", token_chunks=2, queries=q)
+         for w, q in (("zero1", ""), ("zero3", ""), ("zero3", "keys"))]  # ranks without a token, of which there is no chunk
 KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "halo")]  # these have pieces of keys
 SAMPLE = 11
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
@@ -492,7 +494,7 @@ class Training:
         layouts += [w._replace(token_chunks=c, queries=q, offload="activations", recompute=UPPER) for w in QUERIED[:4] for c in (1, 3) for q in ("", "attention", "keys")]
         if not self.args.all:
             layouts = layouts[5 :: 31]
-        self.agree(layouts, shape=MASKS)
+        self.agree(layouts + EMPTY, shape=MASKS)
         for world in (ONE, QUERIED[2]):
             for rule in COPIED:
                 for queries in ("", "attention"):
