@@ -5,6 +5,7 @@
 Parts: large  models of which the compiler decides so, on one and two ranks: losses and gradient norms of one rank that saves all
        small  the same bits from a burstc that always does (tests/step/place_by_layer.c), on many layouts
 """
+import itertools
 import json
 import pathlib
 import random
@@ -55,38 +56,39 @@ train {{ data "{data}"; separator 46; steps {steps}; batch 1; seed 3; optimizer 
 
 class Places:
     def __init__(self, args, folder):
-        self.args, self.folder = args, folder
-        self.tools = emitted.Toolchain(args.toolchain)
+        self.folder, self.number = folder, itertools.count()
+        self.plain, self.by_layer = emitted.Toolchain(args.toolchain), emitted.Toolchain(args.toolchain)
+        self.by_layer.burstc = args.by_layer
         self.data = folder / "text.txt"
         self.data.write_text(" ".join(random.Random(5).choices(["01", "234", "5", "6789", "15.", "0"], k=60000)))  # bytes below 64
-        self.count = 0
 
-    def rows(self, case, shape, by_layer, burstc=None):
+    def rows(self, case, shape, by_layer, tools):
         """Losses and norms of its steps."""
-        self.count += 1
-        self.tools.burstc = burstc or self.args.burstc
         topo = emitted.few(gpus=case.ranks, memory="4 GiB")
-        source = self.tools.emit(self.folder, f"train{self.count}", topo, model_text(case, self.data, **shape))
+        source = tools.emit(self.folder, f"train{next(self.number)}", topo, model_text(case, self.data, **shape))
         require(("plan_scratch(s, layer);" in source.read_text()) == by_layer, f"{case}: places by layer are {'not ' if by_layer else ''}there")
-        program, metrics = self.tools.link(source), source.with_suffix(".jsonl")
+        program, metrics = tools.link(source), source.with_suffix(".jsonl")
         run([program, "--quiet", "--metrics", metrics], 120, emitted.quiet_environment())
         rows = [(row["loss"], row["norm"]) for row in map(json.loads, metrics.read_text().splitlines())]
         require(len(set(rows)) == shape["steps"], f"{case}: {rows}")
         return rows
 
     def large(self):
-        right = self.rows(PLAIN, LARGE, False)
-        for case in CHOSEN:
-            is_ = self.rows(case, LARGE, True)
+        found, failures = runner.check_all(lambda case: self.rows(case, LARGE, case != PLAIN, self.plain), [PLAIN, *CHOSEN], 1)
+        require(not failures, f"{failures} programs failed")
+        (_, right), *others = found
+        for case, is_ in others:
             apart = max(abs(x / y - 1) for row, other in zip(is_, right) for x, y in zip(row, other))
             print(f"{case.text()}: losses and norms differ by {apart:.2e}", flush=True)
             require(apart <= NEAR, f"{case}: {is_} instead of {right}")
 
+    def same(self, case):
+        right, is_ = self.rows(case, SMALL, False, self.plain), self.rows(case, SMALL, True, self.by_layer)
+        require(is_ == right, f"losses or norms depend on places\n{is_}\n{right}")
+        print(f"{case.text()}: {len(right)} losses and norms are the same bits", flush=True)
+
     def small(self):
-        for case in MADE:
-            right, is_ = self.rows(case, SMALL, False), self.rows(case, SMALL, True, self.args.by_layer)
-            require(is_ == right, f"{case}: losses or norms depend on places\n{is_}\n{right}")
-            print(f"{case.text()}: {len(right)} losses and norms are the same bits", flush=True)
+        require(not runner.check_all(self.same, MADE)[1], "places matter")
 
 
 PARTS = ["large", "small"]
@@ -95,7 +97,6 @@ PARTS = ["large", "small"]
 def main():
     parser = runner.options(__doc__, "--toolchain", "--by-layer", parts=PARTS)
     args = parser.parse_args()
-    args.burstc = emitted.Toolchain(args.toolchain).burstc
     with runner.folder(args.work) as folder:
         places = Places(args, folder)
         return runner.run_parts({part: getattr(places, part) for part in args.part or PARTS}) > 0
