@@ -128,7 +128,7 @@ static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int p
 
 static int plan_order_dq(BurstCtx *, PlanState *s, float *dq)
 {
-    const int64_t count = s->heads.queries * s->n * PLAN_HEAD_DIM;
+    const int64_t count = s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM;
     queue(s, [=] {
         for (int64_t i = 0; i < count; i++)
             dq[i] *= PLAN_SCALE;

@@ -1,7 +1,10 @@
 """The step of emitted CUDA programs without a GPU: the text's own functions, on streams of this process (step.cc).
 
-    python3 run_step.py --burstc BURSTC --cxx CXX --cc CC --root ROOT --work FOLDER
+    python3 run_step.py --burstc BURSTC --by-layer BURSTC --cxx CXX --cc CC --root ROOT --work FOLDER
+
+--by-layer: a burstc whose programs have places by layer, which those of models so small do not have else.
 """
+import argparse
 import re
 import typing
 
@@ -23,9 +26,10 @@ class Point(typing.NamedTuple):
     more: str = ""  # of the layout
     tensor: int = 1
     rings: int = 1  # ranks of a ring; the others share the heads
+    by_layer: bool = False  # places
 
     def name(self):
-        return f"step_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{'keys' if 'keys;' in self.more[:24] else ''}{self.tensor}{self.rings if self.rings > 1 else ''}"
+        return f"{'by_layer' if self.by_layer else 'step'}_{self.ranks}_{self.recompute}_{self.tied}_{self.part[:4]}{self.more[:7]}{'keys' if 'keys;' in self.more[:24] else ''}{self.tensor}{self.rings if self.rings > 1 else ''}"
 
 
 POINTS = [(ranks, recompute, tied) for ranks in (1, 2) for recompute in ("none", "selective", "full") for tied in ("no", "yes")]
@@ -48,14 +52,26 @@ POINTS += [Point(1, "full", "no", "qk_norm yes;", HEADS), Point(2, "selective", 
            Point(2, "full", "no", "qkv_bias yes;", HEADS + " token chunks 3;", 2), Point(4, "full", "no", "", HEADS, 1, 2), Point(4, "save(x_mid)", "no", "qkv_bias yes;", HEADS, 1, 2),
            Point(3, "none", "yes", "", HEADS, 1, 3)]
 
+STAGED = "offload activations;"
+POINTS += [Point(*point, by_layer=True) for point in (
+    (1, "none", "yes", "qkv_bias yes;", STAGED), (2, "selective", "no", "qk_norm yes;", "token chunks 2; " + STAGED), (3, "none", "no", "", STAGED, 1, 3),
+    (3, "save(o(1), lse(1))", "no", "", "travel queries; " + STAGED, 1, 3), (4, "full", "yes", SINKS, STAGED, 1, 2), (4, "selective", "no", "", "", 2),
+    (2, "selective", "yes", "", QUERIES + STAGED), (3, "full", "no", "", QUERIES + "travel keys;", 1, 3), (2, "none", "no", "qk_norm yes;", KEYS + STAGED))]
 
-def model(ranks, recompute, tied, part, more, tensor, rings):
+
+def schedule(ranks, more, rings):
+    if rings == 1:
+        return "schedule ulysses"
+    return f"context {rings}; heads {ranks // rings}; schedule {'usp' if rings < ranks else 'ring' if 'travel queries' in more else 'bidirectional'}"
+
+
+def model(ranks, recompute, tied, part, more, tensor, rings, by_layer):
     heads = 6 * tensor if HEADS in more else 2 * tensor * (2 if ranks > 2 * tensor else 1)
     return f"""import "masks";
 model test {{ layers 3; hidden 64; heads {heads}; kv_heads {heads // 2}; head_dim 64; ffn swiglu 64; vocab 24; tied {tied}; {'' if part == SINKS else part} }}
 attention {{ default causal; {part if part == SINKS else ''} }}
 sequence {10 if tensor == 1 else 11};
-layout {{ data 1; tensor {tensor}; {'schedule ulysses' if rings == 1 else f'context {rings}; heads {ranks // rings}; ' + ('schedule usp' if rings < ranks else 'schedule bidirectional')}; partition zigzag; recompute {recompute}; {more} }}
+layout {{ data 1; tensor {tensor}; {schedule(ranks, more, rings)}; partition zigzag; recompute {recompute}; {more} }}
 train {{ batch {SEQUENCES}; }}
 """
 
@@ -77,21 +93,25 @@ def program(text, root, tied, part):
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
     head = "extern const BurstPlan burst_plan;\n" + f"#define PLAN_HOST_BYTES {arena}\n#define PLAN_TIED {'true' if tied == 'yes' else 'false'}\n" + f"#define PLAN_QKV_BIAS {'true' if 'qkv_bias' in part else 'false'}\n#define PLAN_QK_NORM {'true' if 'qk_norm' in part else 'false'}\n#define PLAN_SINKS {'true' if part == SINKS else 'false'}\n#define PLAN_GRADIENTS_BF16 {'true' if 'grad_bf16' in text else 'false'}\n" + "\n".join(places) + "\n"
     split = base.index('#include "kernels.h"')
-    return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:] + "\n".join(blocks) +
+    take = base.index("static int plan_take(")
+    scratch = function(text, "plan_scratch") if "plan_scratch(" in text else ""
+    return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:take] + scratch + base[take:] + "\n".join(blocks) +
             function(text, "plan_sequence") + function(text, "plan_sequence_step"))
 
 
 def check(args, p):
+    args = argparse.Namespace(**{**vars(args), "burstc": args.by_layer if p.by_layer else args.burstc})
     folder, text = run_heads.emit(args, p.name(), run_heads.topology(p.ranks), model(*p))
+    runner.require(("plan_scratch(s, layer);" in text) == p.by_layer, f"{p}: places are not what is tested")
     step = run_heads.build(args, folder, program(text, args.root, p.tied, p.part), "step", f"-I{args.root}/tests/reference")
     said = run([step])
     if "offload" in p.more or p.ranks > 1 and p.recompute == "full":
         said += f"without waits: {run([step, '--without-waits'])}"
-    print(f"{p.ranks} ranks, recompute {p.recompute}, tied {p.tied}, {p.part or 'as a Llama'}, {p.more or 'whole'}, tensor {p.tensor} {said.strip()}", flush=True)
+    print(f"{p.ranks} ranks, recompute {p.recompute}, tied {p.tied}, {p.part or 'as a Llama'}, {p.more or 'whole'}, tensor {p.tensor}{', by layer' if p.by_layer else ''}: {said.strip()}", flush=True)
 
 
 def main():
-    args = run_heads.start(__doc__, "--cc")
+    args = run_heads.start(__doc__, "--by-layer", "--cc")
     args.objects = [args.work / "model64.o", args.work / "attention64.o"]
     for made in args.objects:
         run([args.cc, "-std=c17", "-O2", *args.flags, "-c", args.root / "tests/reference" / f"{made.stem}.c", "-o", made])
