@@ -115,25 +115,17 @@ static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const
     return arena_printf(p->emit->arena, "(size_t)(%s * %s%s) * sizeof(%s)", rows, v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
-/* Of a chunk that a loop has made: of its tokens, or of keys. */
-static void emit_stage_chunk(Printer *p, const Op *o)
+/* Of a chunk that a loop has made, of its tokens or of keys; or of the chunk of keys that the loop around it fetches. */
+static void emit_chunk_copy(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *to = o->keys ? rows_at(p, o, o->write[0], "plan_query_begin(n, key)") : rows_at(p, o, o->write[0], "first");
-    const char *bytes = rows_bytes(p, o, o->write[0], o->keys ? "plan_key_rows(n, key)" : "rows");
-    const char *item[] = {"layer", place_text(p, o, o->read[0]), to, bytes, "&s->copies"};
-    emit_list(e, "BURST_TRY(burst_op_stage(e, ", item, countof(item), "));");
-    p->part = -1;
-    p->said = false;
-}
-
-/* Of the chunk of keys that the loop around it says. */
-static void emit_fetch_keys(Printer *p, const Op *o)
-{
-    Emit *e = p->emit;
-    const char *from = rows_at(p, o, o->read[0], "plan_query_begin(n, next)"), *bytes = rows_bytes(p, o, o->read[0], "plan_key_rows(n, next)");
-    const char *item[] = {"at", from, place_text(p, o, o->write[0]), bytes, "&s->copies"};
-    emit_list(e, "BURST_TRY(burst_op_fetch(e, ", item, countof(item), "));");
+    const bool stage = o->kind == OP_STAGE;
+    const Operand host = stage ? o->write[0] : o->read[0];
+    const char *key = stage ? "key" : "next", *begin = o->keys ? arena_printf(e->arena, "plan_query_begin(n, %s)", key) : "first";
+    const char *at = rows_at(p, o, host, begin), *bytes = rows_bytes(p, o, host, o->keys ? arena_printf(e->arena, "plan_key_rows(n, %s)", key) : "rows");
+    const char *from = stage ? place_text(p, o, o->read[0]) : at, *to = stage ? at : place_text(p, o, o->write[0]);
+    const char *item[] = {stage ? "layer" : "at", from, to, bytes, "&s->copies"};
+    emit_list(e, arena_printf(e->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item, countof(item), "));");
     p->part = -1;
     p->said = false;
 }
@@ -160,8 +152,8 @@ bool emit_stream_op(Printer *p, const Op *o)
     case OP_ALL_REDUCE: emit_sum(p, o, "all_reduce"); return true;
     case OP_TENSOR_SUM: emit_sum(p, o, "tensor_sum"); return true;
     case OP_ZERO: emit_zero(p, o); return true;
-    case OP_STAGE: (o->chunked ? emit_stage_chunk : emit_copy)(p, o); return true;
-    case OP_FETCH: (o->keys ? emit_fetch_keys : o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
+    case OP_STAGE: (o->chunked ? emit_chunk_copy : emit_copy)(p, o); return true;
+    case OP_FETCH: (o->keys ? emit_chunk_copy : o->ahead ? emit_fetch_ahead : emit_copy)(p, o); return true;
     case OP_DOWNLOAD:
     case OP_UPLOAD:
     case OP_WRITE_BACK: emit_unit_copy(p, o); return true;

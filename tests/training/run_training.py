@@ -502,30 +502,30 @@ class Training:
         for rule in COPIED_KEYS:
             self.copied_keys(ONE._replace(token_chunks=3, queries="keys", recompute=rule), *COPIED_KEYS[rule])
 
-    def copied(self, layout, layers):
-        """A sequence stages and fetches what layers save, in fp32, but the last layer's; a program that plans more of it ends."""
-        width = {"x": 24, "o": 8 * MASKS.heads, "lse": MASKS.heads}
-        source = self.program(layout, NEAR_STEPS, MASKS).with_suffix(".c")
+    def other_bytes(self, layout, shape, planned):
+        """What a program that plans one byte a token of a copy says of those that it made, before it ends."""
+        source = self.program(layout, NEAR_STEPS, shape).with_suffix(".c")
         wrong = source.with_name("copied_" + source.name)
-        wrong.write_text(re.sub(r"(#define PLAN_STAGED INT64_C\()\d+", r"\g<1>1", source.read_text()))
+        wrong.write_text(re.sub(planned, r"\g<1>1", source.read_text()))
         done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
         said = re.search(r"a sequence staged (\d+) bytes and fetched (\d+); the plan has", done.stderr)
         require(said and done.returncode == 1, f"{layout}: other bytes than the plan's go unnoticed\n{done.stderr}")
+        print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
+        return said
+
+    def copied(self, layout, layers):
+        """A sequence stages and fetches what layers save, in fp32, but the last layer's; a program that plans more of it ends."""
+        width = {"x": 24, "o": 8 * MASKS.heads, "lse": MASKS.heads}
+        said = self.other_bytes(layout, MASKS, r"(#define PLAN_STAGED INT64_C\()\d+")
         ranks = layout.nodes * layout.lanes
         right = {tokens * 4 * sum(width[w] * n for w, n in layers.items()) for tokens in (SEQUENCE // ranks, -(-SEQUENCE // ranks))}
-        print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
         require(said[1] == said[2] and int(said[1]) in right, f"{layout}: {said[0]}, not {right}")
 
     def copied_keys(self, layout, forwards, makes):
         """Of keys, values and sums of their gradients for each pair of chunks that the mask leaves, by brute force; what makes keys stages them, and
         what reads the sums fetches them once more. `forwards`, `makes`: how often a layer attends forward, and makes its keys."""
         shape = MASKS._replace(masks=tuple(KEYED_MASKS))
-        source = self.program(layout, NEAR_STEPS, shape).with_suffix(".c")
-        wrong = source.with_name("copied_" + source.name)
-        wrong.write_text(re.sub(r"(plan_key_copies\[PLAN_MASKS\]\[3\] = \{\{)\d+", r"\g<1>1", source.read_text()))
-        done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
-        said = re.search(r"a sequence staged (\d+) bytes and fetched (\d+); the plan has", done.stderr)
-        require(said and done.returncode == 1, f"{layout}: other bytes than the plan's go unnoticed\n{done.stderr}")
+        said = self.other_bytes(layout, shape, r"(plan_key_copies\[PLAN_MASKS\]\[3\] = \{\{)\d+")
         cuts = [SEQUENCE * i // layout.token_chunks for i in range(layout.token_chunks + 1)]
         chunk = [range(*cuts[i : i + 2]) for i in range(layout.token_chunks)]
         token, staged, fetched = 4 * 2 * 8 * shape.kv_heads, 0, 0  # bytes of keys and values
@@ -538,7 +538,6 @@ class Training:
                     staged += rows
                     begun.add(k)
             staged, fetched = staged + makes * token * SEQUENCE, fetched + token * SEQUENCE
-        print(f"{layout.name()}: {said[1]} bytes staged, {said[2]} fetched", flush=True)
         require((int(said[1]), int(said[2])) == (staged, fetched), f"{layout}: {said[0]}, not {staged} and {fetched}")
 
     def overlapped(self, layout):
