@@ -1,10 +1,11 @@
 /* step_keys.c: keys and values of chunks of the tokens wait in the host's memory, and with them the sums of their gradients (FPDT: arXiv
  * 2408.16978, section 3).
  *
- * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes a loop over chunks of keys: the
- * next one is fetched while one is attended, into two slots that they take in turn, and the first two beside what comes before attention. In backward sums of the chunk's gradients come with it,
- * where chunks of queries before have begun any, and go back; the loop behind it fetches each once more. On the device are so two chunks of
- * keys and of their gradients, of no layer all. What layers save of keys and values is their copy in the host's memory.
+ * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes a loop over chunks of keys, those
+ * that the mask leaves a pair with: the next one is fetched while one is attended, into two slots that they take in turn, and the first two
+ * beside what comes before attention. In backward sums of the chunk's gradients come with it, where chunks of queries before have begun any,
+ * and go back; the loop behind it fetches each once more. So the device has two chunks of keys and of their gradients, and no layer's whole.
+ * What layers save of keys and values is their copy in the host's memory.
  *
  * FPDT has keys in the outer loop of backward, so that gradients of queries come and go. Here queries are outside, as in forward: with fewer
  * key heads than query heads that moves less, and attention's schedule runs unchanged for a pair of chunks.
