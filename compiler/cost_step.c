@@ -224,9 +224,9 @@ static int attention_runs(const Draft *d, int mask, int chunks)
 
 /* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each chunk of queries, or a chunk of them for
  * each pair; they are exchanged with the first chunk of queries and their gradients with the last, or with each pair; queries once for all. */
-static double moved_share(const Node *n, int chunks, int runs)
+static double moved_share(const Node *n, int chunks, int runs, bool pairs)
 {
-    const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV, pairs = runs > chunks;
+    const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV;
     return n->kind == N_EXCHANGE ? (pairs && keys ? 1.0 / chunks : 1.0 / runs) : pairs ? 1.0 / chunks : 1;
 }
 
@@ -236,7 +236,7 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
     const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
     const double longer = chunks_meet(a, in, d, mask, backward, chunks);
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
-        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs);
+        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs, choice_chunks_keys(&d->choice));
         in->seconds[i] *= longer / runs;
         if (!in->bytes)
             continue;
