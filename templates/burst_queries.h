@@ -4,14 +4,20 @@
 #ifndef BURST_QUERIES_H
 #define BURST_QUERIES_H
 
+/* The chunk of queries with all keys, of which the first chunk makes what the others find there. */
+static inline void plan_take_row(PlanState *s, int chunk, PlanQueries *all)
+{
+    plan_take_queries(s, chunk, all);
+    s->adds = s->keys_there = chunk > 0;
+    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
+}
+
 /* o and lse of the chunk's queries. */
 static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q, const BurstAct *k, const BurstAct *v,
                                       BurstAct *o, float *lse)
 {
     PlanQueries all;
-    plan_take_queries(s, chunk, &all);
-    s->adds = s->keys_there = chunk > 0;
-    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
+    plan_take_row(s, chunk, &all);
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
     plan_put_queries(s, &all);
     return BURST_OK;
@@ -23,9 +29,7 @@ static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, 
                                            float *dv)
 {
     PlanQueries all;
-    plan_take_queries(s, chunk, &all);
-    s->adds = s->keys_there = chunk > 0;
-    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
+    plan_take_row(s, chunk, &all);
     BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
     plan_put_queries(s, &all);
     return BURST_OK;

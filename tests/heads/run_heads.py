@@ -122,7 +122,7 @@ TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of
 
 
 ROWS = "plan_row_begin", "plan_row_positions", "plan_row_tokens_of"  # of the ranks that share heads, chunk by chunk
-QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_attention_rows", "plan_attention_back_rows"
+QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_take_row", "plan_attention_rows", "plan_attention_back_rows"
 KEYS = ("plan_take_keys", "plan_put_keys", "plan_key_from", "plan_key_begun", "plan_take_pair", "plan_put_pair", "plan_attention_keys", "plan_attention_back_keys",
         "plan_add_key_copies")
 
