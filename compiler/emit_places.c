@@ -103,7 +103,7 @@ void emit_places(Emit *e)
                         "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n", f->packed - f->state);
     if (emit_stages(e))
         emit_copied(e, f);
-    if (f->step->chunks > 1 && !f->step->by_queries)
+    if (f->step->chunk && !f->step->by_queries) /* one chunk too is a loop */
         text_printf(e->out, "#define PLAN_CHUNK %" PRId64 " /* tokens of a chunk of %s */\n", f->step->chunk,
                     f->step->by_tokens ? "a layer" : "the feed-forward network");
     if (f->step->tail)

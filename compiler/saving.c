@@ -127,7 +127,9 @@ static const char *tail_why_not(const Program *p, const Choice *c)
     if (phase_moves(forward, T_Q) || phase_moves(forward, T_O))
         return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use a schedule "
                "that passes KV alone, such as ring, or `recompute selective`";
-    return p->sequence >= 2 * c->ranks ? NULL : "`recompute tail` needs two tokens a rank, one to keep and one to attend again";
+    return p->sequence > c->ranks ? NULL : /* the rank with most has two then, however tokens are shared out */
+           "`recompute tail` needs a rank with two tokens, one to keep and one to attend again, and the sequence has no more tokens than ranks "
+           "share it; use `recompute selective`";
 }
 
 bool saving_take(const Program *p, Choice *c, int n)

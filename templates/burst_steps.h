@@ -33,10 +33,11 @@ static inline char *plan_bytes(PlanState *s, int64_t at)
 }
 
 #ifdef PLAN_TAIL
-/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again. */
+/* Tokens of this rank, its last, whose attention output layers keep: one at least is attended again, where there are any. */
 static inline int64_t plan_kept(const PlanState *s)
 {
-    return s->n > PLAN_TAIL ? PLAN_TAIL : s->n - 1;
+    const int64_t most = s->n > 1 ? s->n - 1 : 0;
+    return most < PLAN_TAIL ? most : PLAN_TAIL;
 }
 #endif
 

@@ -147,7 +147,7 @@ static double relative(const double *is, const double *should, int64_t n)
 
 static int judge(const Whole *x, bool bf16, double loss, double right_loss, const double *grad, const double *right_grad)
 {
-    double worst = 0, loss_error = fabs(loss / right_loss - 1);
+    double worst = 0, loss_error = relative(&loss, &right_loss, 1);
     const char *where = "-";
     for (int i = 0; i < x->tensors; i++) {
         const Tensor64 *t = &x->tensor[i];
@@ -177,7 +177,8 @@ static double counted_tokens(const BurstPlan *p)
 static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
 {
     double *at[3] = {new64(x->count), new64(x->count), new64(x->count)}; /* weights, gradients, right gradients */
-    double scale = 1 / counted_tokens(x->p), loss = 0, right_loss = 0;
+    const double counted = counted_tokens(x->p), scale = counted > 0 ? 1 / counted : 0;
+    double loss = 0, right_loss = 0;
     BURST_TRY(whole_weights(x, w->param, at[0]));
     BURST_TRY(run_plan(x, state, w, scale, &loss));
     BURST_TRY(burst_allreduce(x->c, (BurstGroup){0, 1, x->p->world}, &loss, 1));

@@ -126,4 +126,5 @@ def main():
     return failures > 0
 
 
-runner.end(main)
+if __name__ == "__main__":
+    runner.end(main)

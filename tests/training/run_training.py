@@ -179,6 +179,11 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", 2, 2, 2, "selective", "zero3_no_sync", 3), Shape(tied="yes", masks=("document", "causal"))),
     (Layout("ring", "keys", "zigzag", lanes=4, recompute="tail(0.5)"), Shape(masks=("document", "causal", "window(17)"))),
     (Layout("burst", "queries", "striped", 2, 2, recompute="tail(0.9)", weights="zero1", chunks=3), Shape(part=NORM, sinks=True)),
+    (Layout("ring", "keys", "contiguous", lanes=4, recompute="tail(0.5)", shares="1, 2, 1000, 999"), Shape(masks=("document", "causal"))),
+    (Layout("burst", "queries", "blocks(1)", lanes=4, recompute="tail(0.3)"), Shape(sequence=6)),
+    (Layout("ring", "keys", "contiguous", lanes=4, chunks=2), Shape(sequence=4)),  # a token a rank
+    (Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3), Shape(sequence=4)),
+    (Layout("ring", "keys", "striped", lanes=4, token_chunks=2, queries="attention"), Shape(sequence=4)),
     (Layout("ring", "keys", "zigzag", lanes=2, loss="tile 16"), Shape()),
     (Layout("ring", "keys", "contiguous", lanes=2, tensor=2), Shape()),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full"), Shape(masks=("document", "causal"), tied="yes")),
@@ -317,7 +322,7 @@ QUERIED = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("near", "keys"
            Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "keys", "contiguous", lanes=8, mesh=(2, 4)),
            Layout("usp", "keys", "striped", nodes=2, lanes=4, mesh=(4, 2)), Layout("bidirectional", "keys", "zigzag", lanes=4),
            Layout("halo", "keys", "contiguous", lanes=4), Layout("biring", "keys", "striped", lanes=4)]
-EMPTY = [Layout("ring", "keys", "blocks(20)", lanes=8, weights=w, shares="1, 2, 2, 5, 5, 1, 5, 5", token_chunks=2, queries=q)
+EMPTY = [Layout("ring", "keys", "contiguous", lanes=8, weights=w, shares="1, 200, 200, 500, 500, 1, 500, 500", token_chunks=2, queries=q)
          for w, q in (("zero1", ""), ("zero3", ""), ("zero3", "keys"))]  # ranks without a token, of which there is no chunk
 KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "halo")]  # these have pieces of keys
 SAMPLE = 11
