@@ -4,7 +4,8 @@
  * two (the last block may be short). The same closed forms are emitted as C for the program.
  *
  * Ranks of different speed have different shares: whatever is cut in equal parts is cut in proportion to them, and striped deals
- * as many tokens to each rank in turn as its share is.
+ * as many tokens to each rank in turn as its share is. A block is made up to tokens that all shares divide, so that each rank has
+ * its share of every block; only what is left at the end of the sequence is cut with a remainder.
  */
 #include "burst.h"
 
@@ -29,10 +30,11 @@ static int64_t shares_before(const Partition *p, int rank)
     return p->before ? p->before[rank] : rank;
 }
 
-/* Striped by shares is blocks of as many tokens as there are shares. */
+/* The least that is no shorter and that all shares divide. Striped by shares is blocks of as many tokens as there are shares. */
 static int64_t block_of(const Partition *p)
 {
-    return p->kind == PART_BLOCKS ? p->block : shares_before(p, p->ranks);
+    const int64_t shares = shares_before(p, p->ranks);
+    return p->kind == PART_BLOCKS ? (p->block + shares - 1) / shares * shares : shares;
 }
 
 static int64_t piece_tokens(const Piece *p)

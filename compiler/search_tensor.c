@@ -55,21 +55,53 @@ const char *search_table(Arena *a, const Found *f)
     return text_keep(a, &t);
 }
 
-/* A chunk that fills less than one tile is computed as if it filled it. */
-void search_warn(Diags *d, const Program *p, const Choice *c)
+/* The rank that has least of a sequence. */
+static int least_rank(const Partition *p)
 {
-    const Layout *l = &p->layout;
-    const int64_t tokens = p->sequence / c->ranks, most = p->sequence / BURST_TILE;
-    if (c->ranks == 1 || tokens >= BURST_TILE)
-        return;
+    int least = 0;
+    for (int r = 1; r < p->ranks; r++)
+        least = p->of[r].tokens < p->of[least].tokens ? r : least;
+    return least;
+}
+
+static void note_equal(Diags *d, const Program *p, const Choice *c)
+{
+    const int64_t most = p->sequence / BURST_TILE;
     int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
     const int world = p->cluster.world / program_tensor(p);
     while (world % ranks)
         ranks--;
-    const Span at = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
-    diag_warn(d, WARN_FEW_TOKENS, at, "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
     diag_note(d, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
               world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
+}
+
+static void note_shared(Diags *d, const Choice *c, int rank)
+{
+    int64_t all = 0;
+    for (int r = 0; r < c->ranks; r++)
+        all += c->share[r];
+    diag_note(d, (Span){0}, "its share is %d of %lld; give it more, or a sequence of %lld tokens or more", c->share[rank], (long long)all,
+              (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
+}
+
+/* A chunk that fills less than one tile is computed as if it filled it. */
+void search_warn(Diags *d, const Program *p, const Choice *c)
+{
+    const Layout *l = &p->layout;
+    Arena *a = arena_new();
+    const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
+    const int rank = least_rank(part);
+    const int64_t tokens = part->of[rank].tokens;
+    const Span equal = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
+    if (c->ranks > 1 && tokens < BURST_TILE) {
+        diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
+                  "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
+        if (c->share)
+            note_shared(d, c, rank);
+        else
+            note_equal(d, p, c);
+    }
+    arena_free(a);
 }
 
 /* ---- each number of ranks ---- */

@@ -29,8 +29,10 @@ static int sharer(const Partition *p, int64_t i)
 /* Which rank owns a position: the definitions, token by token. */
 static int owner(const Partition *p, int64_t position)
 {
-    const int64_t n = p->sequence, all = before(p, p->ranks), b = p->kind == PART_BLOCKS ? p->block : all;
-    int64_t begin = 0, length = n;
+    const int64_t n = p->sequence, all = before(p, p->ranks);
+    int64_t begin = 0, length = n, b = all;
+    while (p->kind == PART_BLOCKS && b < p->block)
+        b += all;
     if (p->kind == PART_STRIPED && position < n / b * b)
         return sharer(p, position % all);
     if (p->kind == PART_STRIPED && !p->before)
@@ -72,6 +74,8 @@ static void check_rank(const Partition *p, int r, uint8_t *seen)
 static void check_partition(const Partition *p)
 {
     uint8_t *seen = xmalloc((size_t)p->sequence);
+    const int64_t all = before(p, p->ranks);
+    const int cuts = p->kind == PART_ZIGZAG ? 2 : 1; /* each rounds to whole tokens once */
     int64_t total = 0, most = 0, least = INT64_MAX;
     memset(seen, 0, (size_t)p->sequence);
     for (int r = 0; r < p->ranks; r++) {
@@ -79,11 +83,13 @@ static void check_partition(const Partition *p)
         total += p->of[r].tokens;
         most = p->of[r].tokens > most ? p->of[r].tokens : most;
         least = p->of[r].tokens < least ? p->of[r].tokens : least;
+        const int64_t share = (before(p, r + 1) - before(p, r)) * p->sequence, off = p->of[r].tokens * all - share;
+        assert_true((off < 0 ? -off : off) <= cuts * all);
     }
     assert_int_equal(total, p->sequence);
     assert_int_equal(most, p->max_tokens);
-    if (p->kind != PART_BLOCKS && !p->before)
-        assert_true(most - least <= (p->kind == PART_ZIGZAG ? 2 : 1));
+    if (!p->before)
+        assert_true(most - least <= cuts);
     free(seen);
 }
 
