@@ -104,6 +104,9 @@ enum { SHAPE_WORDS = 4 };
 MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_t tokens);
 MaskRange mask_range_part(const MaskRange *r, int64_t first, int64_t tokens); /* first: from the range's */
 int64_t mask_range_tiles(const MaskRange *r);
+/* Of one tile: what lies at either side of its widest gap, the first of equal ones, where that is wider than a tile; or all of it. How many
+ * parts that is. As sides_apart in runtime/host/attend_sides.c. */
+int mask_range_apart(const MaskRange *r, MaskRange part[2]);
 int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k); /* verdict on the hulls */
 int64_t mask_range_width(const MaskRange *r);
 void mask_range_shape(const MaskRange *r, int64_t shape[SHAPE_WORDS]);

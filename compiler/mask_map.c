@@ -84,15 +84,33 @@ static int look_halves(MaskMap *m, const MaskRange *q, const MaskRange *k, int s
     return look(m, *q, right, look(m, *q, left, seen));
 }
 
+/* Of two tiles. Whether there is work is asked of the parts of those whose tokens lie far apart, as ranks do before they compute or send;
+ * a cover is that of their hulls, as tiles are counted. */
+static int tile_cover(MaskMap *m, const MaskRange *q, const MaskRange *k)
+{
+    MaskRange a[2], b[2];
+    const int cover = mask_box_cover(m->cover, q, k);
+    if (cover != BURST_PARTIAL || m->enough != SEEN_LIVE)
+        return cover;
+    const int parts = mask_range_apart(q, a), others = mask_range_apart(k, b);
+    if (parts * others == 1)
+        return BURST_PARTIAL;
+    m->left -= parts * others * m->cover->work;
+    for (int i = 0; i < parts * others; i++)
+        if (mask_box_cover(m->cover, &a[i / others], &b[i % others]) != BURST_EMPTY)
+            return BURST_PARTIAL;
+    return BURST_EMPTY;
+}
+
 /* A guess that often saves the search: the last queries' tile with the first keys'. */
-static bool corner_is_partial(const MaskMap *m, const MaskRange *q, const MaskRange *k)
+static bool corner_is_partial(MaskMap *m, const MaskRange *q, const MaskRange *k)
 {
     if (!q->piece || !k->piece)
         return false;
     const int64_t last = (q->tokens - 1) / q->tile * q->tile;
     const MaskRange a = mask_range_make(q->set, q->tile, q->first + last, q->tokens - last);
     const MaskRange b = mask_range_make(k->set, k->tile, k->first, burst_min(k->tile, k->tokens));
-    return mask_box_cover(m->cover, &a, &b) == BURST_PARTIAL;
+    return tile_cover(m, &a, &b) == BURST_PARTIAL;
 }
 
 /* Ends when enough is seen. Where it takes too long, nothing is claimed of the pair: both may be there. */
@@ -102,10 +120,11 @@ static int look(MaskMap *m, MaskRange q, MaskRange k, int seen)
         return seen;
     if ((m->left -= m->cover->work) < 0)
         return SEEN_BOTH;
-    const int cover = mask_box_cover(m->cover, &q, &k);
+    const bool tiles = q.tokens <= q.tile && k.tokens <= k.tile;
+    const int cover = tiles ? tile_cover(m, &q, &k) : mask_box_cover(m->cover, &q, &k);
     if (cover != BURST_PARTIAL)
         return seen | (cover == BURST_FULL ? SEEN_LIVE : SEEN_OPEN);
-    if ((q.tokens <= q.tile && k.tokens <= k.tile) || corner_is_partial(m, &q, &k))
+    if (tiles || corner_is_partial(m, &q, &k))
         return SEEN_BOTH;
     return look_halves(m, &q, &k, seen);
 }

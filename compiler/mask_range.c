@@ -36,6 +36,36 @@ int64_t mask_range_tiles(const MaskRange *r)
     return (r->tokens + r->tile - 1) / r->tile;
 }
 
+/* Where a gap of the range begins, counted in it, and how wide it is. */
+typedef struct Gap { int64_t at, width; } Gap;
+
+static Gap wider(Gap a, Gap b)
+{
+    return b.width > a.width ? b : a;
+}
+
+int mask_range_apart(const MaskRange *r, MaskRange part[2])
+{
+    Gap widest = {0, r->tile};
+    int64_t begin = 0, last = INT64_MAX; /* position before the piece */
+    for (const Piece *p = r->set->pieces; p < r->set->pieces + r->set->npieces && begin < r->first + r->tokens; p++) {
+        const int64_t from = burst_max(r->first - begin, 0), to = burst_min(r->first + r->tokens - begin, p->run * p->count) - 1;
+        if (from <= to) {
+            const int64_t turn = from / p->run, next = (turn + 1) * p->run;
+            widest = begin > r->first ? wider(widest, (Gap){begin - r->first, p->start - last}) : widest;
+            widest = next <= to ? wider(widest, (Gap){begin + next - r->first, p->stride - p->run + 1}) : widest;
+        }
+        begin += p->run * p->count;
+        last = p->start + (p->count - 1) * p->stride + p->run - 1;
+    }
+    part[0] = *r;
+    if (widest.at == 0)
+        return 1;
+    part[0] = mask_range_make(r->set, r->tile, r->first, widest.at);
+    part[1] = mask_range_make(r->set, r->tile, r->first + widest.at, r->tokens - widest.at);
+    return 2;
+}
+
 int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k)
 {
     if (q->lo == q->hi && k->lo == k->hi && !n->open)

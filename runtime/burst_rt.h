@@ -111,6 +111,9 @@ typedef struct BurstMask {
 typedef struct BurstChunk { int64_t tokens; const int64_t *position; const BurstSide *side; int tiles; } BurstChunk;
 /* Fills side[(tokens + BURST_TILE - 1) / BURST_TILE] from positions and, where tables is not NULL, table values. */
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count, BurstSide *side);
+/* What the mask leaves of two tiles. Tokens of one may lie far apart, as where two runs of a partition meet in it: the mask is then asked of
+ * those at either side of the widest gap, so that what lies in between, with other ranks, does not count. */
+int burst_tile_cover(const BurstMask *m, const BurstChunk *q, int q_tile, const BurstChunk *k, int k_tile);
 /* Whether any tile of the pair is not EMPTY: the rule by which pairs and transfers are skipped, on every rank alike. */
 bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k);
 /* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: the least hull, without its greatest gaps. */

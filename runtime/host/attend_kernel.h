@@ -173,7 +173,7 @@ VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int h
         AttendKeys keys = {first, (int)(left < BURST_TILE ? left : BURST_TILE)};
         bool any = false;
         for (int i = 0; i < tiles; i++) {
-            int kind = a->mask->tile(&a->qc->side[q0 + i], &a->kc->side[kt]);
+            int kind = burst_tile_cover(a->mask, a->qc, q0 + i, a->kc, kt);
             if (kind == BURST_EMPTY)
                 continue;
             any = true;

@@ -584,12 +584,38 @@ static void sides_bound_their_tile(void **state)
     }
 }
 
+/* Sides of a tile's tokens before its widest gap and behind it, where that is wider than a tile. */
+static int sides_of(const BurstChunk *c, int tile, BurstSide side[2])
+{
+    const int64_t begin = (int64_t)tile * BURST_TILE, end = begin + BURST_TILE < c->tokens ? begin + BURST_TILE : c->tokens;
+    int64_t cut = end;
+    for (int64_t i = begin + 1; i < end; i++)
+        if (c->position[i] - c->position[i - 1] > (cut < end ? c->position[cut] - c->position[cut - 1] : BURST_TILE))
+            cut = i;
+    side[0] = side[1] = c->side[tile];
+    side[0].lo = c->position[begin], side[0].hi = c->position[cut - 1];
+    if (cut < end)
+        side[1].lo = c->position[cut], side[1].hi = c->position[end - 1];
+    return 1 + (cut < end);
+}
+
+static bool tile_live(const BurstMask *m, const BurstChunk *q, int q_tile, const BurstChunk *k, int k_tile)
+{
+    BurstSide a[2], b[2];
+    bool live = false;
+    const int parts = sides_of(q, q_tile, a), others = sides_of(k, k_tile, b);
+    for (int i = 0; i < parts; i++)
+        for (int j = 0; j < others; j++)
+            live |= m->tile(&a[i], &b[j]) != BURST_EMPTY;
+    return live;
+}
+
 static bool any_tile_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *k)
 {
     bool live = false;
     for (int i = 0; i < q->tiles; i++)
         for (int j = 0; j < k->tiles; j++)
-            live |= m->tile(&q->side[i], &k->side[j]) != BURST_EMPTY;
+            live |= tile_live(m, q, i, k, j);
     return live;
 }
 
@@ -597,7 +623,7 @@ static bool any_tile_live(const BurstMask *m, const BurstChunk *q, const BurstCh
 static BurstChunk make_pieces(Random *r)
 {
     int64_t tokens = random_bits(r) % 400, stride = 1 + random_bits(r) % 3, first = random_bits(r) % 1200;
-    int64_t piece = BURST_TILE * (1 + random_bits(r) % 3), jump = random_bits(r) % 1200;
+    int64_t piece = 1 + random_bits(r) % (3 * BURST_TILE), jump = random_bits(r) % 1200;
     BurstChunk c = make_chunk(tokens, first, stride);
     int64_t *position = (int64_t *)c.position;
     for (int64_t i = piece; i < tokens; i++)

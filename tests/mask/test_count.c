@@ -338,15 +338,40 @@ static void printing_shows_counts_and_picture(void **state)
 
 /* ---- which tiles of one side a pair has work for ---- */
 
+/* Boxes of one side of a tile, token by token: where neighbours are further apart than a tile is long, what lies at either side of the
+ * first of the widest such gaps. */
+typedef struct Boxes { int n; int64_t lo[2], hi[2]; } Boxes;
+
+static Boxes boxes_of(const PosSet *s, int64_t begin)
+{
+    const int64_t end = burst_min(begin + BURST_TILE, s->tokens);
+    int64_t cut = end, widest = BURST_TILE;
+    for (int64_t i = begin + 1; i < end; i++)
+        if (pos_at(s, i) - pos_at(s, i - 1) > widest)
+            cut = i, widest = pos_at(s, i) - pos_at(s, i - 1);
+    Boxes b = {.n = 1 + (cut < end)};
+    pos_hull(s, begin, cut - begin, &b.lo[0], &b.hi[0]);
+    if (cut < end)
+        pos_hull(s, cut, end - cut, &b.lo[1], &b.hi[1]);
+    return b;
+}
+
+static bool boxes_have_work(const Expr *e, const Boxes *q, const Boxes *k)
+{
+    bool work = false;
+    for (int i = 0; i < q->n; i++)
+        for (int j = 0; j < k->n; j++)
+            work |= mask_cover(e, q->lo[i], q->hi[i], k->lo[j], k->hi[j]) != COVER_EMPTY;
+    return work;
+}
+
 static bool tile_has_work(const Expr *e, const PosSet *q, const PosSet *k, int side, int64_t tile)
 {
     const PosSet *of = side == BURST_OF_QUERIES ? q : k, *other = side == BURST_OF_QUERIES ? k : q;
-    const int64_t begin = tile * BURST_TILE;
-    int64_t box[4], *here = side == BURST_OF_QUERIES ? box : box + 2, *there = side == BURST_OF_QUERIES ? box + 2 : box;
-    pos_hull(of, begin, burst_min(BURST_TILE, of->tokens - begin), &here[0], &here[1]);
+    const Boxes here = boxes_of(of, tile * BURST_TILE);
     for (int64_t i = 0; i < other->tokens; i += BURST_TILE) {
-        pos_hull(other, i, burst_min(BURST_TILE, other->tokens - i), &there[0], &there[1]);
-        if (mask_cover(e, box[0], box[1], box[2], box[3]) != COVER_EMPTY)
+        const Boxes there = boxes_of(other, i);
+        if (boxes_have_work(e, side == BURST_OF_QUERIES ? &here : &there, side == BURST_OF_QUERIES ? &there : &here))
             return true;
     }
     return false;
@@ -431,6 +456,31 @@ static void ranges_are_what_tiles_read(void **state)
     arena_free(r.arena);
 }
 
+/* Zigzag of runs that are no whole tiles: the tile in which both runs of a rank meet is sent where a window reaches one of them, and not
+ * where it lies between them. */
+static void tiles_of_two_runs_reach_no_further(void **state)
+{
+    (void)state;
+    enum { TOKENS = 2000, RANKS = 4, WINDOW = 100 };
+    Rx r = {.arena = arena_new(), .state = 31, .sequence = TOKENS};
+    Arena *a = r.arena;
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL), *apart = rx_make(a, E_SUB, q, k);
+    const Expr *e = rx_make(a, E_AND, rx_make(a, E_LE, k, q), rx_make(a, E_LT, apart, rx_number(a, E_CONST, WINDOW)));
+    const Partition *p = partition_make(a, PART_ZIGZAG, 0, TOKENS, RANKS);
+    MaskMap *m = mask_map(a, rx_program(a, e, TOKENS, NULL, 0), 0, BURST_TILE, BURST_TILE);
+    for (int x = 0; x < RANKS * RANKS; x++) {
+        const PosSet *pq = &p->of[x / RANKS], *pk = &p->of[x % RANKS];
+        const BurstTileRanges found = mask_pair_tiles(m, pq, pk, BURST_OF_KEYS, 1 << 20);
+        bool read[TOKENS / BURST_TILE] = {0};
+        for (int64_t i = 0; i < pq->tokens; i++)
+            for (int64_t j = 0; j < pk->tokens; j++)
+                read[j / BURST_TILE] |= expr_eval(e, pos_at(pq, i), pos_at(pk, j), NULL, NULL) != 0;
+        for (int64_t tile = 0; tile * BURST_TILE < pk->tokens; tile++)
+            assert_int_equal(tile_is_in(found, tile), read[tile]);
+    }
+    arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +495,7 @@ int main(void)
         cmocka_unit_test(unknown_tables_bound_every_batch),
         cmocka_unit_test(drawn_documents_are_for_counts_only),
         cmocka_unit_test(ranges_are_what_tiles_read),
+        cmocka_unit_test(tiles_of_two_runs_reach_no_further),
         cmocka_unit_test(printing_shows_counts_and_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
