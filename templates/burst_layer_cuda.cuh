@@ -62,8 +62,9 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
     s->again = (int64_t)first;
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, s->buffer.lse_rest));
     s->again = 0;
-    PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice,
-                                burst_gpu_compute(s->exec)));
+    if (first > 0)
+        PLAN_CUDA(cudaMemcpy2DAsync(lse, size * n, s->buffer.lse_rest, size * first, size * first, (size_t)s->heads.queries, cudaMemcpyDeviceToDevice,
+                                    burst_gpu_compute(s->exec)));
     return plan_move_tail(c, s, o, lse, o_tail, lse_tail, true);
 }
 #endif

@@ -42,7 +42,8 @@ POINTS = [
     Point(tensor=2, data=2, more="weights zero3; recompute full;"),
     Point(tensor=2, data=2, more="weights zero1 within 2;", part="qkv_bias yes;"),
     Point(tensor=2, heads=2, more="recompute selective;"), Point(tensor=4, more="weights zero2;"),
-    Point(tensor=2, more="recompute tail(0.5);"), Point(tensor=2, context=2, more="offload activations, optimizer; update host;"),
+    Point(tensor=2, more="recompute tail(0.5);"), Point(context=4, more="recompute tail(0.5); shares 1, 2, 1000, 999;"),  # a rank without tokens
+    Point(tensor=2, context=2, more="offload activations, optimizer; update host;"),
     Point(kv_heads=1, part="qkv_bias yes;"), Point(tensor=2, kv_heads=1, part="qkv_bias yes;"), Point(tensor=4, kv_heads=2), Point(tensor=4, kv_heads=1, more="recompute selective;", part="qk_norm yes;"),
     Point(context=2, schedule="near for document, ring", travel="keys for document, queries"),
     Point(context=4, more="recompute full;", schedule="near for causal, biring", travel="queries for causal, keys"),

@@ -1,11 +1,13 @@
 /* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two sequences a
  * data group, against the float64 oracle with the same weights.
  *
- *     program [--spoil | --bf16] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
+ *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer (numerics/test_masks.h)
  *
  * Prints "loss E worst E TENSOR tensors N" with relative errors; exits with 1 where one is over the tolerance: of fp32, or of bf16 where
  * the program is one of GPUs; weights are then rounded to bf16 before.
  * --bf16: gradients are kept in bf16, and rounded there twice at most: they are off by that, and by no less.
+ * --small: shapes so small that whole gradients nearly cancel, and are off by what the values above them round: one below a hundredth of
+ * the gradient of all weights is judged against that hundredth.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
@@ -22,7 +24,7 @@ enum { TURNS = 2 }; /* sequences a data group: gradients are added up */
 static const double tolerance[] = {1e-5, 3e-2}; /* on the host, on GPUs */
 static const double rounded_least = 5e-4, rounded_most = 5e-3;
 
-typedef struct Options { const TestMask **mask; bool spoil, bf16; } Options;
+typedef struct Options { const TestMask **mask; bool spoil, bf16, small; } Options;
 
 /* splitmix64 of (stream, index), in [0, 1). */
 static double uniform(uint64_t stream, uint64_t i)
@@ -135,23 +137,32 @@ static int run_plan(Whole *x, void *state, BurstWeights *w, double scale, double
     return status;
 }
 
-static double relative(const double *is, const double *should, int64_t n)
+static double square(const double *x, int64_t n)
 {
-    double error = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sum;
+}
+
+/* least: the smallest square that the error is relative to. */
+static double relative(const double *is, const double *should, int64_t n, double least)
+{
+    double error = 0, size = fmax(square(should, n), least);
+    for (int64_t i = 0; i < n; i++)
         error += (is[i] - should[i]) * (is[i] - should[i]);
-        size += should[i] * should[i];
-    }
     return sqrt(error / (size > 0 ? size : 1));
 }
 
-static int judge(const Whole *x, bool bf16, double loss, double right_loss, const double *grad, const double *right_grad)
+static int judge(const Whole *x, const Options *o, double loss, double right_loss, const double *grad, const double *right_grad)
 {
-    double worst = 0, loss_error = relative(&loss, &right_loss, 1);
+    const bool bf16 = o->bf16;
+    const double least = o->small ? 1e-4 * square(right_grad, x->count) : 0;
+    double worst = 0, loss_error = relative(&loss, &right_loss, 1, 0);
     const char *where = "-";
     for (int i = 0; i < x->tensors; i++) {
         const Tensor64 *t = &x->tensor[i];
-        double error = relative(grad + t->offset, right_grad + t->offset, t->rows * t->cols);
+        double error = relative(grad + t->offset, right_grad + t->offset, t->rows * t->cols, least);
         if (!(error <= worst))
             worst = error, where = t->name;
     }
@@ -187,7 +198,7 @@ static int compare(Whole *x, const Options *o, void *state, BurstWeights *w)
     int status = BURST_OK;
     if (burst_rank(x->c) == 0) {
         oracle(x, o, at[0], scale, &right_loss, at[2]);
-        status = judge(x, o->bf16, loss, right_loss, at[1], at[2]);
+        status = judge(x, o, loss, right_loss, at[1], at[2]);
     }
     free(at[0]), free(at[1]), free(at[2]);
     return status;
@@ -213,13 +224,13 @@ static int body(BurstCtx *c, const BurstPlan *p, void *arg)
 int main(int argc, char **argv)
 {
     const char *option = argc > 1 ? argv[1] : "";
-    Options o = {calloc((size_t)argc, sizeof *o.mask), strcmp(option, "--spoil") == 0, strcmp(option, "--bf16") == 0};
-    int first = 1 + (o.spoil || o.bf16), layers = argc - first;
+    Options o = {calloc((size_t)argc, sizeof *o.mask), strcmp(option, "--spoil") == 0, strcmp(option, "--bf16") == 0, strcmp(option, "--small") == 0};
+    int first = 1 + (o.spoil || o.bf16 || o.small), layers = argc - first;
     for (int i = 0; i < layers; i++)
         if (!(o.mask[i] = test_mask_named(argv[first + i])))
             return 2;
     if (layers != burst_plan.layers) {
-        fprintf(stderr, "usage: %s [--spoil | --bf16] MASK ... (%d layers)\n", argv[0], burst_plan.layers);
+        fprintf(stderr, "usage: %s [--spoil | --bf16 | --small] MASK ... (%d layers)\n", argv[0], burst_plan.layers);
         return 2;
     }
     BurstPlan p = burst_plan;

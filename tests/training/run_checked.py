@@ -34,7 +34,7 @@ class Drawn(run_strangers.Drawn):
         super().__init__(seed)
         r, world = self.rng, self.nodes * self.lanes
         self.masks = [r.choice(MASKS if r.random() < 0.6 else random_texts) for _ in range(r.choice([1, 2, 3]))]
-        self.sequence = r.choice([1, 2, 3, 5, world, world + 1, 2 * world, 17, 61, 67, 131, 200])
+        self.sequence = r.choice([1, 2, 3, 5, world, world + 1, 2 * world, 17, 61, 67, 131, 200, 531])
 
     def draw_layout(self):
         r, words = self.rng, []
@@ -46,6 +46,7 @@ class Drawn(run_strangers.Drawn):
         name, values = r.choice(CHUNKS)
         words += [f"{name} {r.choice(values)};"] * (r.random() < 0.5)
         words += [f"loss tile {r.choice([16, 17, 64])};"] * (r.random() < 0.2)
+        words += ["ranges yes;"] * (r.random() < 0.2 and not any(w.startswith("ranges") for w in words))
         words += [f"fetch {r.choice(['layers', 'chunks'])};"] * (r.random() < 0.1)
         return " ".join(words)
 
@@ -86,7 +87,7 @@ class Checked:
         try:
             tokens = self.tokens(source)
             program = self.tools.link(source, self.args.gradients, optimise="-O0")
-            done = run([program, *drawn.masks], 120, self.environment, check=False)
+            done = run([program, "--small", *drawn.masks], 120, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
             require(match and done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr[:6000]}")
         except runner.Failed as failure:
@@ -109,7 +110,7 @@ def main():
     print(f"seed {args.seed}: {len(rows)} programs; worst loss {max((r[0] for r in rows), default=0):.2e}, worst gradient {max((r[1] for r in rows), default=0):.2e}")
     print(f"  {sum(0 in r[3] for r in rows)} with ranks without tokens, {sum(1 in r[3] for r in rows)} with ranks of one, "
           f"{sum(max(r[3]) > 2 * min(r[3]) + 2 for r in rows)} uneven")
-    for name in ("partition", "shares", "schedule", "recompute", "offload", "chunks", "tensor", "weights"):
+    for name in ("partition", "shares", "schedule", "ranges", "recompute", "offload", "chunks", "tensor", "weights"):
         words = collections.Counter(m for r in rows for m in re.findall(rf"{name} (\w+)", r[2].layout))
         print(f"  {name}: {', '.join(f'{w} {n}' for w, n in sorted(words.items()))}")
     return failures > 0
