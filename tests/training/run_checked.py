@@ -3,9 +3,12 @@
     python3 run_checked.py --toolchain toolchain.json --gradients OBJECTS [--seed N] [--count N]
 
 The toolchain has a runtime with sanitizers. Layouts are drawn from all rows of the layout's table; among them are ranks without tokens, ranks
-of one token, uneven shares, blocks of fewer tokens than ranks, and more chunks than tokens. What burstc refuses is drawn again.
+of one token, uneven shares, blocks of fewer tokens than ranks, and more chunks than tokens. What burstc refuses is drawn again. Every fourth
+program is also linked with its own main, and trains two steps.
 """
 import collections
+import json
+import math
 import pathlib
 import re
 import sys
@@ -26,6 +29,7 @@ PARTITIONS = ["contiguous", "zigzag", "striped", "blocks(1)", "blocks(2)", "bloc
 SHARES = [1, 1, 2, 3, 300, 999, 1000]
 CHUNKS = [("ffn chunks", [2, 3, 9]), ("token chunks", [f"{n}{more}" for n in (2, 3, 5, 70) for more in ("", ", attention", ", keys")])]
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+TRAINED = 4  # of so many programs one trains
 DRAWS = 200  # of one number, until burstc takes a layout
 
 
@@ -62,6 +66,7 @@ class Checked:
     def __init__(self, args, folder):
         self.args, self.folder, self.tools = args, folder, emitted.Toolchain(args.toolchain)
         self.environment = dict(emitted.quiet_environment(), **SANITIZERS)
+        (folder / "text.txt").write_text("ba dude gi folima. " * 2000)
         self.random_texts = [random_masks.model_text(e) for e in random_masks.draw(run_strangers.random.Random(1), 50)]
 
     def source(self, number):
@@ -82,6 +87,15 @@ class Checked:
         text = run([self.tools.burstc, source.with_suffix(".topo"), source.with_suffix(".burst"), "--emit=partition"], 60).stdout
         return [int(n) for n in re.findall(r"(?m)^rank \d+ tokens (\d+)", text)]
 
+    def train(self, source):
+        """Loader, optimizer and metrics as well."""
+        whole = source.with_name(f"{source.stem}_whole.c")
+        whole.write_text(source.read_text())
+        metrics = whole.with_suffix(".jsonl")
+        run([self.tools.link(whole, optimise="-O0"), "--quiet", "--steps", 2, "--data", self.folder / "text.txt", "--metrics", metrics], 120, self.environment)
+        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        require(len(rows) == 2 and all(math.isfinite(row["loss"] + row["norm"]) for row in rows), f"metrics: {rows}")
+
     def check(self, number):
         drawn, source = self.source(number)
         try:
@@ -90,6 +104,8 @@ class Checked:
             done = run([program, "--small", *drawn.masks], 120, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
             require(match and done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr[:6000]}")
+            if number % TRAINED == 0:
+                self.train(source)
         except runner.Failed as failure:
             raise runner.Failed(f"{drawn}\n{failure}") from None
         for left in self.folder.glob(f"checked_{drawn.seed}*"):
