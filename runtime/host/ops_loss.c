@@ -34,10 +34,9 @@ static double exponentials(int n, float top, float *x)
     VecDouble low = {0}, high = {0};
     int i = 0;
     for (; i + VEC <= n; i += VEC) {
-        Vec e = vec_exp2((vec_load(x + i) - top) * log2e);
-        vec_store(x + i, e);
-        low += vec_low(e);
-        high += vec_high(e);
+        vec_store(x + i, vec_exp2((vec_load(x + i) - top) * log2e));
+        low += vec_load_doubles(x + i);
+        high += vec_load_doubles(x + i + VEC_DOUBLES);
     }
     double total = vec_total(low, high);
     for (; i < n; i++) {

@@ -47,27 +47,10 @@ VEC_INLINE Vec vec_set(float x)
     return x - (Vec){0};
 }
 
-/* Both halves of x as doubles. */
-VEC_INLINE VecDouble vec_low(Vec x)
+/* The VEC_DOUBLES floats at p. */
+VEC_INLINE VecDouble vec_load_doubles(const float *p)
 {
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7), VecDouble);
-#elif defined(__AVX2__)
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3), VecDouble);
-#else
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), VecDouble);
-#endif
-}
-
-VEC_INLINE VecDouble vec_high(Vec x)
-{
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15), VecDouble);
-#elif defined(__AVX2__)
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 4, 5, 6, 7), VecDouble);
-#else
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), VecDouble);
-#endif
+    return __builtin_convertvector(*(const VecHalfAny *)p, VecDouble);
 }
 
 /* The lanes of low, then those of high, added one after the other. */
@@ -231,14 +214,15 @@ static inline double vec_dot(int64_t n, const float *a, const float *b)
     VecDouble low = {0}, high = {0};
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
-        const Vec x = vec_load(a + i), y = vec_load(b + i);
-        low += vec_low(x) * vec_low(y);
-        high += vec_high(x) * vec_high(y);
+        low += vec_load_doubles(a + i) * vec_load_doubles(b + i);
+        high += vec_load_doubles(a + i + VEC_DOUBLES) * vec_load_doubles(b + i + VEC_DOUBLES);
     }
     if (i < n) {
-        const Vec x = vec_load_part(a + i, (int)(n - i)), y = vec_load_part(b + i, (int)(n - i));
-        low += vec_low(x) * vec_low(y);
-        high += vec_high(x) * vec_high(y);
+        float x[VEC], y[VEC];
+        vec_store(x, vec_load_part(a + i, (int)(n - i)));
+        vec_store(y, vec_load_part(b + i, (int)(n - i)));
+        low += vec_load_doubles(x) * vec_load_doubles(y);
+        high += vec_load_doubles(x + VEC_DOUBLES) * vec_load_doubles(y + VEC_DOUBLES);
     }
     return vec_total(low, high);
 }
