@@ -8,7 +8,7 @@
 const Target targets[TARGETS] = {
     [TARGET_C] = {
         .name = "c", .language = "C", .device = "cpu", .suffix = ".c",
-        .build = {.variable = "CC", .compiler = "cc", .flags = "-std=gnu17 -O2 -march=native -Wall -Wextra -Werror",
+        .build = {.variable = "CC", .compiler = "cc", .flags = "-std=gnu17 -O2 -march=" BURST_MARCH " -Wall -Wextra -Werror",
                   .link_file = "link.txt", .link = "-lburst_rt -lopenblas -ljansson -lz -lm -lpthread"},
         .activation_bytes = 4, .align = 64,
         .copies_at_wait = true, .shares_cores = true, .least_kernel = 1e-7,

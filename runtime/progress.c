@@ -76,6 +76,17 @@ static double utilisation(const BurstPlan *p, double seconds)
     return p->peak_flops > 0 ? p->flops / seconds / (p->peak_flops * p->world) : 0;
 }
 
+/* Once: no device does more than its rate, so that the rate is wrong, and with it what was predicted and chosen. */
+static void say_share(Progress *s, const BurstPlan *p, double seconds)
+{
+    const double share = utilisation(p, seconds);
+    if (share <= 1 || s->share_said)
+        return;
+    s->share_said = true;
+    printf("%.0f %% MFU is more than the devices can do: the topology's rates are too low (matmul of the .topo), and the predicted "
+           "times and the chosen layout rest on them; `burstc probe` measures this machine\n", 100 * share);
+}
+
 /* The most that a rank has in use, after rounds of as many ranks as an allreduce takes. */
 static int most_memory(BurstCtx *c, double *most)
 {
@@ -111,7 +122,7 @@ static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, const Opt
     return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
 }
 
-static int say_step(const Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
                      double seconds)
 {
     printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
@@ -124,6 +135,7 @@ static int say_step(const Progress *s, BurstCtx *c, const BurstPlan *p, const Op
     if (p->predicted_seconds > 0)
         printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds, (seconds / p->predicted_seconds - 1) * 100);
     printf("\n");
+    say_share(s, p, seconds);
     return output_printed(c);
 }
 

@@ -31,7 +31,7 @@ static void angles_begin(Angles *a, int d, double theta, int first)
 /* In double: at position 4M an fp32 angle would be off by a quarter. */
 static void angles_at(Angles *a, int64_t position)
 {
-    for (int j = 0; j < a->count; j += VEC) {
+    for (int j = 0; j < a->count; j += VEC_DOUBLES) {
         VecDouble angle;
         memcpy(&angle, a->frequency + j, sizeof angle);
         angle *= (double)position;

@@ -31,16 +31,14 @@ static float greatest(int n, const float *x)
 static double exponentials(int n, float top, float *x)
 {
     const float log2e = 1.44269504088896340736f;
-    VecDouble sum = {0};
+    VecDouble low = {0}, high = {0};
     int i = 0;
     for (; i + VEC <= n; i += VEC) {
-        Vec e = vec_exp2((vec_load(x + i) - top) * log2e);
-        vec_store(x + i, e);
-        sum += __builtin_convertvector(e, VecDouble);
+        vec_store(x + i, vec_exp2((vec_load(x + i) - top) * log2e));
+        low += vec_load_doubles(x + i);
+        high += vec_load_doubles(x + i + VEC_DOUBLES);
     }
-    double total = 0;
-    for (int lane = 0; lane < VEC; lane++)
-        total += sum[lane];
+    double total = vec_total(low, high);
     for (; i < n; i++) {
         x[i] = expf(x[i] - top);
         total += (double)x[i];

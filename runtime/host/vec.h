@@ -22,9 +22,13 @@ enum { VEC = 4 };
 
 typedef float Vec __attribute__((vector_size(VEC * 4)));
 typedef int32_t VecInt __attribute__((vector_size(VEC * 4)));
-typedef double VecDouble __attribute__((vector_size(VEC * 8)));
-typedef int64_t VecLong __attribute__((vector_size(VEC * 8)));
+/* Doubles are half as many: a vector that is wider than a register goes through memory at each operation. */
+typedef float VecHalf __attribute__((vector_size(VEC * 2)));
+typedef double VecDouble __attribute__((vector_size(VEC * 4)));
+typedef int64_t VecLong __attribute__((vector_size(VEC * 4)));
+enum { VEC_DOUBLES = VEC / 2 };
 typedef float VecAny __attribute__((vector_size(VEC * 4), aligned(4), may_alias)); /* at any float's address */
+typedef float VecHalfAny __attribute__((vector_size(VEC * 2), aligned(4), may_alias));
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
@@ -41,6 +45,23 @@ VEC_INLINE void vec_store(float *p, Vec x)
 VEC_INLINE Vec vec_set(float x)
 {
     return x - (Vec){0};
+}
+
+/* The VEC_DOUBLES floats at p. */
+VEC_INLINE VecDouble vec_load_doubles(const float *p)
+{
+    return __builtin_convertvector(*(const VecHalfAny *)p, VecDouble);
+}
+
+/* The lanes of low, then those of high, added one after the other. */
+VEC_INLINE double vec_total(VecDouble low, VecDouble high)
+{
+    double total = 0;
+    for (int lane = 0; lane < VEC_DOUBLES; lane++)
+        total += low[lane];
+    for (int lane = 0; lane < VEC_DOUBLES; lane++)
+        total += high[lane];
+    return total;
 }
 
 /* The first n < VEC floats at p, zeros behind them; touches nothing beyond. */
@@ -168,7 +189,7 @@ VEC_INLINE Vec vec_tanh(Vec x)
     return vec_select((x > 0.625f) | (x < -0.625f), far, p * z * x + x);
 }
 
-/* Sines and cosines of angles up to 2^40, exact to fp32: reduced by quarter turns in double, then Taylor series. */
+/* Sines and cosines of VEC_DOUBLES angles up to 2^40, exact to fp32: reduced by quarter turns in double, then Taylor series. */
 VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
 {
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
@@ -183,24 +204,27 @@ VEC_INLINE void vec_sincos(const VecDouble *angle, float *sine, float *cosine)
     VecLong for_sine = ((VecLong)c & odd) | ((VecLong)s & ~odd), for_cosine = ((VecLong)s & odd) | ((VecLong)c & ~odd);
     for_sine ^= (quadrant & 2) << 62; /* to the sign bit */
     for_cosine ^= ((quadrant + 1) & 2) << 62;
-    vec_store(sine, __builtin_convertvector((VecDouble)for_sine, Vec));
-    vec_store(cosine, __builtin_convertvector((VecDouble)for_cosine, Vec));
+    *(VecHalfAny *)sine = __builtin_convertvector((VecDouble)for_sine, VecHalf);
+    *(VecHalfAny *)cosine = __builtin_convertvector((VecDouble)for_cosine, VecHalf);
 }
 
 /* Sum of a[i] * b[i] in double; the same order of additions for the same n. */
 static inline double vec_dot(int64_t n, const float *a, const float *b)
 {
-    VecDouble sum = {0};
+    VecDouble low = {0}, high = {0};
     int64_t i = 0;
-    for (; i + VEC <= n; i += VEC)
-        sum += __builtin_convertvector(vec_load(a + i), VecDouble) * __builtin_convertvector(vec_load(b + i), VecDouble);
-    if (i < n)
-        sum += __builtin_convertvector(vec_load_part(a + i, (int)(n - i)), VecDouble) *
-               __builtin_convertvector(vec_load_part(b + i, (int)(n - i)), VecDouble);
-    double total = 0;
-    for (int lane = 0; lane < VEC; lane++)
-        total += sum[lane];
-    return total;
+    for (; i + VEC <= n; i += VEC) {
+        low += vec_load_doubles(a + i) * vec_load_doubles(b + i);
+        high += vec_load_doubles(a + i + VEC_DOUBLES) * vec_load_doubles(b + i + VEC_DOUBLES);
+    }
+    if (i < n) {
+        float x[VEC], y[VEC];
+        vec_store(x, vec_load_part(a + i, (int)(n - i)));
+        vec_store(y, vec_load_part(b + i, (int)(n - i)));
+        low += vec_load_doubles(x) * vec_load_doubles(y);
+        high += vec_load_doubles(x + VEC_DOUBLES) * vec_load_doubles(y + VEC_DOUBLES);
+    }
+    return vec_total(low, high);
 }
 
 #endif

@@ -182,7 +182,7 @@ const BurstPlan *mini_plan(const Mini *m)
         .tables = tables, .table_count = m->documents,
         .train = {.separator = m->separator, .steps = m->steps, .batch = m->batch, .seed = 3, .warmup = 4, .lr = 0.05,
                   .lr_end = 0.005, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .cosine = 1},
-        .predicted_seconds = 0.001, .flops = 1e6, .tokens_of = tokens_of, .position = position,
+        .predicted_seconds = 0.001, .flops = 1e6, .peak_flops = getenv("MINI_PEAK") ? atof(getenv("MINI_PEAK")) : 0, .tokens_of = tokens_of, .position = position,
         .state_bytes = sizeof(State), .start = start, .step = step, .sequence_step = sequence_step};
     plan.arena_bytes = burst_weights_bytes(&plan);
     for (int u = 0; u < UNITS; u++)

@@ -39,7 +39,7 @@ class Mini:
         """Runs to the end: this exit code, and the text on stderr or stdout."""
         process = self.start(*options, **more)
         try:
-            out, error = process.communicate(timeout=30)
+            out, error = process.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             process.kill()
             raise Failed(f"{options}: hangs; expected '{text}'") from None

@@ -81,7 +81,7 @@ def killed(mini, args):
         time.sleep(0.02 + rng.random() * 0.2)
         victims = [run.pid] + children(run)
         os.kill(rng.choice(victims), signal.SIGKILL)
-        text = run.communicate(timeout=20)[1]
+        text = run.communicate(timeout=600)[1]
         require("is not used" not in text and "is whole" not in text, f"kill {i}: {text}")
         facts = [read_checkpoint(path) for path in checkpoints(mini)]
         require(not facts or facts[-1]["step"] >= newest, f"kill {i}: from step {newest} back to {facts}")
@@ -127,7 +127,7 @@ def replaced(mini, args):
     mini.wait_for(run, lambda: checkpoints(mini), "a checkpoint in a new folder")
     os.rename(mini.folder / "ck", mini.folder / "gone2")
     other = mini.start(*OPTIONS, "--every", 1, mini="1 1 0 4 100000 -1")
-    said = run.communicate(timeout=30)[1]
+    said = run.communicate(timeout=600)[1]
     ranks = children(other)
     other.kill()
     other.communicate()
@@ -240,7 +240,7 @@ def unusable(mini, args):
     mini.run(1, "cannot read the folder file: Not a directory", "--checkpoint", "file", "--resume", "--steps", 0)
     os.mkdir(mini.folder / "full")
     script = 'mount -t tmpfs -o size=8k none full || exit 77; "$0" --checkpoint full --metrics m; code=$?; ls -A full; exit $code'
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=600)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         print("no full file system: this user may not mount one")
         return

@@ -49,7 +49,7 @@ class Job:
             self.output += line
         self.seconds = time.monotonic() - self.begun
 
-    def wait(self, limit=20):
+    def wait(self, limit=600):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(limit)
         with contextlib.suppress(ProcessLookupError):
@@ -62,15 +62,20 @@ class Job:
     def plain(self):
         return all(32 <= byte < 127 or byte == 10 for byte in self.output)
 
+def busy():
+    """How many times longer than on an idle machine what takes processor time may take now."""
+    return max(1, 4 * os.getloadavg()[0] / os.cpu_count())
+
+
 def expect_start(name, job):
     code = job.wait()
     took = (job.first_step or 1e9) - LATE
     quiet = job.plain() and b"evil" not in job.output and b"GET" not in job.output and b"burst:" not in job.output
-    expect(f"{name}: begins {took:.2f} s after its last rank", code == 0 and took < START_LIMIT and quiet, (code, job.output))
+    expect(f"{name}: begins {took:.2f} s after its last rank", code == 0 and took < START_LIMIT * busy() and quiet, (code, job.output))
 
 def expect_failure(name, job, code, text, limit=3.0):
     got = job.wait()
-    good = got == code and text.encode() in job.output and job.plain() and job.seconds < limit
+    good = got == code and text.encode() in job.output and job.plain() and job.seconds < limit * busy()
     expect(f"{name} ({job.seconds:.1f} s)", good, (got, text, job.seconds, job.output))
 
 # ---- who listens ----
@@ -155,7 +160,7 @@ def time_out():
     with attacked(job.at):
         job.wait()
     said = job.output.decode(errors="replace")
-    expect(f"fails at its time-out of 5 s ({job.seconds:.1f} s)", job.process.returncode == 1 and 5 <= job.seconds < 7.5 and job.plain(),
+    expect(f"fails at its time-out of 5 s ({job.seconds:.1f} s)", job.process.returncode == 1 and 5 <= job.seconds < 7.5 * busy() and job.plain(),
            (job.process.returncode, said))
     for text in ["after 5 s (--timeout) there is no rank 3 of the plan's 4", "other connections were refused, the last from 127.0.0.1",
                  "rank 3 found no rank 0 at 127.0.0.1", "knows another secret (BURST_SECRET)"]:

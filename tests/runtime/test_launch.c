@@ -25,8 +25,10 @@ static int occurrences(const char *text, const char *what)
 }
 
 /* One line, and this is in it. */
-static void expect_failure(Outcome o, int code, const char *text, double seconds)
+/* Long before the time-out that ranks have where the test sets none, and with room for a machine that has much else to do. */
+static void expect_failure(Outcome o, int code, const char *text)
 {
+    const double seconds = 100;
     if (!strstr(o.text, text))
         print_error("expected '%s' in: %s\n", text, o.text);
     assert_non_null(strstr(o.text, text));
@@ -77,7 +79,7 @@ static void arena_has_an_end(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(2, 192);
-    expect_failure(run_job(&p, NULL, take_too_much, NULL), 1, "the plan counted 192 bytes of buffers, and 65 more", 5);
+    expect_failure(run_job(&p, NULL, take_too_much, NULL), 1, "the plan counted 192 bytes of buffers, and 65 more");
 }
 
 static void plans_that_cannot_run(void **unused)
@@ -85,14 +87,14 @@ static void plans_that_cannot_run(void **unused)
     (void)unused;
     BurstPlan p = bare_plan(2, 192);
     p.abi++;
-    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "regenerate it with burstc", 5);
+    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "regenerate it with burstc");
     p = bare_plan(6, 192);
     p.data = 2;
-    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "2 data groups of 6 ranks do not make its world of 6", 5);
+    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "2 data groups of 6 ranks do not make its world of 6");
     p = bare_plan(4, (size_t)1 << 46);
-    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "this machine has", 5);
+    expect_failure(run_job(&p, NULL, note_rank, NULL), 1, "this machine has");
     p = bare_plan(2, 192);
-    expect_failure(run_job(&p, "never", note_rank, NULL), 2, "--timeout needs a number of seconds", 5);
+    expect_failure(run_job(&p, "never", note_rank, NULL), 2, "--timeout needs a number of seconds");
 }
 
 /* ---- failures: rank 2 of 4 does something, the others meet at a barrier ---- */
@@ -135,29 +137,29 @@ static Outcome run_mishap(Mishap what, const char *timeout)
 static void first_error_is_told_once(void **unused)
 {
     (void)unused;
-    expect_failure(run_mishap(FAIL, NULL), 1, "burst: rank 2, step 0 (something special): no more paper", 2);
-    expect_failure(run_mishap(USAGE, NULL), 2, "burst: not like this", 2);
+    expect_failure(run_mishap(FAIL, NULL), 1, "burst: rank 2, step 0 (something special): no more paper");
+    expect_failure(run_mishap(USAGE, NULL), 2, "burst: not like this");
 }
 
 static void a_lost_rank_ends_all(void **unused)
 {
     (void)unused;
-    expect_failure(run_mishap(KILLED, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9", 2);
-    expect_failure(run_mishap(ENDS_EARLY, NULL), 1, "lost rank 2, step 0 (something special): ended early with exit code 0", 2);
-    expect_failure(run_mishap(BUSY_OTHERS, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9", 3);
+    expect_failure(run_mishap(KILLED, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9");
+    expect_failure(run_mishap(ENDS_EARLY, NULL), 1, "lost rank 2, step 0 (something special): ended early with exit code 0");
+    expect_failure(run_mishap(BUSY_OTHERS, NULL), 1, "lost rank 2, step 0 (something special): killed by signal 9");
 }
 
 static void waiting_for_one_that_ended(void **unused)
 {
     (void)unused;
-    expect_failure(run_mishap(RETURNS, NULL), 1, "rank 2, step 0 (ending), which has ended", 2);
+    expect_failure(run_mishap(RETURNS, NULL), 1, "rank 2, step 0 (ending), which has ended");
 }
 
 static void watchdog_names_the_peer(void **unused)
 {
     (void)unused;
     Outcome o = run_mishap(STOPPED, "0.5"); /* whoever notices first: 0 waits for 2, 1 and 3 wait for 0 */
-    expect_failure(o, 1, "in the end all wait for rank 2, step 0 (something special)", 3);
+    expect_failure(o, 1, "in the end all wait for rank 2, step 0 (something special)");
     assert_non_null(strstr(o.text, "step 0 (meeting): stuck for 0.5"));
     assert_non_null(strstr(o.text, "8 bytes (channel 14, message 0)"));
     assert_true(o.seconds >= 0.5);
@@ -175,7 +177,7 @@ static void watchdog_sees_circles(void **unused)
 {
     (void)unused;
     BurstPlan p = bare_plan(3, 4096);
-    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1, "the ranks wait for each other in a circle", 3);
+    expect_failure(run_job(&p, "0.3", wait_in_a_circle, NULL), 1, "the ranks wait for each other in a circle");
 }
 
 /* ---- no orphans: the launcher itself is killed ---- */
