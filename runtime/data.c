@@ -36,15 +36,28 @@ static uint64_t little_endian(const unsigned char *at, int bytes)
 }
 
 /* ---- opening ---- */
-static int open_tokens(BurstCtx *c, Data *d, const char *path)
+int open_regular(BurstCtx *c, const char *path, off_t *bytes)
 {
     struct stat st;
-    d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
-    if (d->fd < 0 || fstat(d->fd, &st) != 0)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return burst_fail(c, BURST_E_IO, "cannot read tokens from %s: it is not a regular file", path);
-    d->file_bytes = st.st_size;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
+    if (fd < 0) {
+        burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *bytes = st.st_size;
+        return fd;
+    }
+    close(fd);
+    burst_fail(c, BURST_E_IO, "cannot read %s: it is not a regular file", path);
+    return -1;
+}
+
+static int open_tokens(BurstCtx *c, Data *d, const char *path)
+{
+    d->fd = open_regular(c, path, &d->file_bytes);
+    if (d->fd < 0)
+        return BURST_E_IO;
     d->block = malloc(BLOCK);
     if (!d->block)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the data");

@@ -1,6 +1,7 @@
 /* trace_file.c: trace events as JSON. Times are microseconds. */
 #include "trace_file.h"
 
+#include "escape.h"
 #include "forecast.h"
 #include "spans.h"
 
@@ -24,14 +25,20 @@ void span_name(const BurstSpan *s, char *text, size_t size)
 
 /* ---- events ---- */
 
+/* A byte that is not UTF-8, which JSON is, is text: \xNN. */
 static void add_string(FILE *f, const char *text)
 {
+    size_t n;
     putc('"', f);
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++)
-        if (*s < 0x20 || *s == '"' || *s == '\\')
-            fprintf(f, "\\u%04x", *s);
+    for (const char *s = text; *s; s += n ? n : 1) {
+        n = utf8_length(s);
+        if (!n)
+            fprintf(f, "\\\\x%02x", (unsigned char)*s);
+        else if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
+            fprintf(f, "\\u%04x", (unsigned char)*s);
         else
-            putc(*s, f);
+            fwrite(s, 1, n, f);
+    }
     putc('"', f);
 }
 
