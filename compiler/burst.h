@@ -104,8 +104,6 @@ const char *diags_first(const Diags *d); /* text of the first error, "" without 
 void diags_print(Diags *d, FILE *out);
 /* The nearest of names to word within edit distance 1 + len/4, or NULL. */
 const char *nearest_name(const char *word, const char *const *names, int n);
-/* Bytes of the valid UTF-8 character at s, 0 where there is none. */
-int utf8_length(const unsigned char *s, size_t left);
 /* Line and column, 1-based, of a span's begin. */
 void span_line(Span at, int *line, int *column);
 Span span_join(Span a, Span b);

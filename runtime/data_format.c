@@ -66,10 +66,11 @@ static bool is_safetensors(const Head *h)
 
 static bool is_text(const Head *h)
 {
-    size_t n;
-    for (size_t i = 0; i < h->n; i += n) {
-        n = isspace((unsigned char)h->at[i]) ? 1 : utf8_length(h->at + i);
-        if (n == 0 || (n == 1 && iscntrl((unsigned char)h->at[i]) && !isspace((unsigned char)h->at[i])))
+    int n;
+    for (size_t i = 0; i < h->n; i += (size_t)n) {
+        const unsigned char *at = (const unsigned char *)h->at + i;
+        n = *at < 0x80 ? isprint(*at) || isspace(*at) : utf8_length(at, h->n - i);
+        if (n == 0)
             return h->n == HEAD_MOST && h->n - i < 4 && h->at[i]; /* a character that the head's end has cut */
     }
     return h->n > 0;

@@ -7,9 +7,10 @@
 
 enum { ESCAPED = 4 }; /* bytes that stand for one: "\xNN" */
 
-/* Bytes of the well-formed UTF-8 character at text, 0: there is none. */
-size_t utf8_length(const char *text);
-/* The same, but 0 also of characters that a terminal obeys instead of showing: controls, and those that turn or hide text. */
+/* Bytes of the valid UTF-8 character of more than one byte at s, 0 where there is none. */
+int utf8_length(const unsigned char *s, size_t left);
+/* Bytes of the character at text, which ends with a zero byte; 0 where there is none, or one that a terminal obeys instead of showing
+ * it: controls, and those that turn or hide text. */
 size_t shown_length(const char *text);
 /* Writes every byte of what is not shown as \xNN, in place; cuts what then is too long. */
 void escape_shown(char *text, size_t size);

@@ -5,6 +5,8 @@
 #include "forecast.h"
 #include "spans.h"
 
+#include <stdlib.h>
+
 enum { NAME = 96, STEP_ROW = 99 };
 
 /* ---- names ---- */
@@ -28,18 +30,15 @@ void span_name(const BurstSpan *s, char *text, size_t size)
 /* A byte that is not UTF-8, which JSON is, is text: \xNN. */
 static void add_string(FILE *f, const char *text)
 {
-    size_t n;
+    char *escaped = escaped_utf8(text);
     putc('"', f);
-    for (const char *s = text; *s; s += n ? n : 1) {
-        n = utf8_length(s);
-        if (!n)
-            fprintf(f, "\\\\x%02x", (unsigned char)*s);
-        else if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
-            fprintf(f, "\\u%04x", (unsigned char)*s);
+    for (const unsigned char *s = (const unsigned char *)escaped; s && *s; s++)
+        if (*s < 0x20 || *s == '"' || *s == '\\')
+            fprintf(f, "\\u%04x", *s);
         else
-            fwrite(s, 1, n, f);
-    }
+            putc(*s, f);
     putc('"', f);
+    free(escaped);
 }
 
 static void next_event(FILE *f, bool *any)

@@ -526,6 +526,20 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0, ""},
         {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", and the plan's is \"llama\""},
         {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 0, "the plan's masks are not those"},
+        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
+         "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the plan's is \"silu\"; "
+         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"}, /* all in one message */
+        {"rm config.json && mkfifo config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm config.json && ln -s /dev/zero config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm config.json && mkdir config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm *.index.json && mkfifo model.safetensors.index.json", 1, "cannot read out/model.safetensors.index.json: it is not a regular"},
+        {"rm *.index.json && mkfifo model.safetensors", 1, "cannot read out/model.safetensors: it is not a regular file"},
+        {"rm model-00002* && mkfifo model-00002-of-00003.safetensors", 1, "model-00002-of-00003.safetensors: it is not a regular file"},
+        {"printf '{\"a\": \"\\033[2J' > config.json", 1, "out/config.json:1:"}, /* jansson's own words quote the text */
+        {"sed -i 's/\"hidden_size\"/\"x\\\\u001b[2J\\\\u202e\": 1, \"hidden_size\"/' config.json", 2, "x\\x1b[2J\\xe2\\x80\\xae is unknown"},
+        {"sed -i 's/\"llama\"/\"\\\\u009b2J\"/' config.json", 2, "model_type is \"\\xc2\\x9b2J\""},
+        {"sed -i 's/model-00001-of-00003/m\\\\u001b[2J\\\\u00e4/' *.index.json", 1, "out/m\\x1b[2J\u00e4.safetensors: No such file"},
+        {"sed -i 's/lm_head.weight/lm_\\\\u202eh.weight/' *.index.json", 1, "has lm_\\xe2\\x80\\xaeh.weight in model-"},
         {"rm model.safetensors.index.json", 1, "out has neither model.safetensors nor"},
         {"echo '{}' > model.safetensors.index.json", 1, "has no weight_map"},
         {"echo '{\"weight_map\": {\"a\": 3}}' > model.safetensors.index.json", 1, "the file of a is no name"},
@@ -554,6 +568,8 @@ static void folders_that_do_not_fit(void **unused)
             print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].command, cases[i].code, cases[i].text, out.code, out.text);
         assert_int_equal(out.code, cases[i].code);
         assert_non_null(strstr(out.text, cases[i].text));
+        assert_null(strpbrk(out.text, "\x1b\x9b")); /* nothing that a terminal obeys */
+        assert_null(strstr(out.text, "\u202e"));
     }
 }
 
