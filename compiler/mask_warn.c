@@ -1,5 +1,6 @@
-/* mask_warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or documents that nothing ends.
- * Of pairs only what is sure is said, for all values of the tables; where a mask needs more verdicts than the budget, nothing is. */
+/* mask_warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
+ * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
+ * needs more verdicts than the budget, nothing is. */
 #include "mask.h"
 
 enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
@@ -122,8 +123,10 @@ static bool reads_table(const Expr *e)
 static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
 {
     if (p->train.separator < 0 && reads_table(mask->expr))
-        diag_warn(d, WARN_ONE_DOCUMENT, mask->span, "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
-                  "name the token that does: train { separator N; }", mask->text);
+        diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
+                  "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
+                  "name the token that does: train { separator N; }",
+                  mask->text);
 }
 
 static bool is_used(const Program *p, int mask)

@@ -40,7 +40,7 @@ static uint64_t little_endian(const unsigned char *at, int bytes)
 int open_regular(BurstCtx *c, const char *path, off_t *bytes)
 {
     struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO may have no writer */
     if (fd < 0) {
         burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
         return -1;
@@ -95,8 +95,10 @@ static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path
         return BURST_OK;
     memcpy(head, d->block, (size_t)bytes);
     const DataFormat f = data_format(path, head, (size_t)bytes, d->file_bytes);
-    return burst_fail(c, BURST_E_IO, "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in the train block, "
-                      "reads any file as one token a byte.)", path, f.name, f.advice);
+    return burst_fail(c, BURST_E_IO,
+                      "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in "
+                      "the train block, reads any file as one token a byte.)",
+                      path, f.name, f.advice);
 }
 
 static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
@@ -108,8 +110,10 @@ static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *pat
     if (bytes < 8 || memcmp(header, "BURSTTOK", 8) != 0)
         return take_bytes(c, p, d, path, bytes);
     if (c->train->bytes)
-        return burst_fail(c, BURST_E_IO, "%s is a token file, and is to be read as bytes; leave `--bytes` out, or `bytes` after its name in the "
-                          "train block", path);
+        return burst_fail(c, BURST_E_IO,
+                          "%s is a token file, and is to be read as bytes; leave `--bytes` out, or `bytes` "
+                          "after its name in the train block",
+                          path);
     uint64_t version = bytes >= HEADER ? little_endian(header + 8, 4) : 0;
     uint64_t width = bytes >= HEADER ? little_endian(header + 12, 4) : 0;
     if (version != VERSION || (width != 2 && width != 4))

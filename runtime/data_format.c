@@ -46,7 +46,8 @@ static bool is_megatron(const Head *h)
     memcpy(path, h->path, n - 4);
     memcpy(path + n - 4, ".idx", 5);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const bool is = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
+    const bool is = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                    read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
                     memcmp(magic, MAGIC, sizeof magic) == 0;
     if (fd >= 0)
         close(fd);
@@ -71,7 +72,7 @@ static bool is_text(const Head *h)
         const unsigned char *at = (const unsigned char *)h->at + i;
         n = *at < 0x80 ? isprint(*at) || isspace(*at) : utf8_length(at, h->n - i);
         if (n == 0)
-            return h->n == HEAD_MOST && h->n - i < 4 && h->at[i]; /* a character that the head's end has cut */
+            return h->n == HEAD_MOST && h->n - i < 4 && h->at[i]; /* the head's end has cut a character */
     }
     return h->n > 0;
 }
@@ -95,22 +96,31 @@ static bool is_pairs(const Head *h)
 /* ---- the table: the first row that fits ---- */
 #define X(magic) magic, sizeof magic - 1, NULL
 #define F(function) NULL, 0, function
-static const struct Row { const char *name, *magic; size_t n; bool (*is)(const Head *h); const char *advice; } rows[] = {
-    {"a NumPy array (.npy)", X("\x93NUMPY"), "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+static const struct Row {
+    const char *name, *magic;
+    size_t n;
+    bool (*is)(const Head *h);
+    const char *advice;
+} rows[] = {
+    {"a NumPy array (.npy)", X("\x93NUMPY"),
+     "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
     {"a Parquet file", X("PAR1"), TOKENISE},
     {"an Arrow file", X("ARROW1"), TOKENISE},
     {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},
-    {"the index of a Megatron-LM data set (.idx)", X(MAGIC), "name the .bin file beside it, converted: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+    {"the index of a Megatron-LM data set (.idx)", X(MAGIC),
+     "name the .bin file beside it, converted: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
     {"a gzip file", X("\x1f\x8b"), UNPACK},
     {"a zstd file", X("\x28\xb5\x2f\xfd"), UNPACK},
-    {"an xz file", X("\xfd" "7zXZ"), UNPACK},
+    {"an xz file", X("\xfd\x37zXZ"), UNPACK},
     {"a bzip2 file", X("BZh"), UNPACK},
     {"a zip archive (.zip, .npz, .pt)", X("PK\x03\x04"), UNPACK},
     {"an HDF5 file", X("\x89HDF"), TOKENISE},
     {"the weights of a model (GGUF)", X("GGUF"), "name a file of tokens"},
     {"ids of Megatron-LM (MMIDIDX)", F(is_megatron), RAW},
-    {"ids of llm.c", F(is_llmc), "convert what follows its first 1024 bytes: burst-tokens --raw 2 (or 4, the bytes of an id) - OUT"},
-    {"the weights of a model (safetensors)", F(is_safetensors), "name a file of tokens; --weights takes the folder of weights"},
+    {"ids of llm.c", F(is_llmc),
+     "convert what follows its first 1024 bytes: burst-tokens --raw 2 (or 4, the bytes of an id) - OUT"},
+    {"the weights of a model (safetensors)", F(is_safetensors),
+     "name a file of tokens; --weights takes the folder of weights"},
     {"ids as text", F(is_ids), IDS},
     {"JSON", F(is_json), TOKENISE},
     {"plain text", F(is_text), TOKENISE},

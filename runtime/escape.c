@@ -45,9 +45,11 @@ static uint32_t decode(const char *text, size_t n)
 
 size_t shown_length(const char *text)
 {
-    /* ASCII's and Latin-1's controls; marks of direction, separators of lines; the mark of byte order; tags */
-    static const struct { uint32_t first, last; } obeyed[] = {{0, 0x1f}, {0x7f, 0x9f}, {0x200b, 0x200f}, {0x2028, 0x202e},
-                                                              {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xe0000, 0xe007f}};
+    /* ASCII's and Latin-1's controls; marks of direction, separators of lines; the mark of byte order */
+    static const struct {
+        uint32_t first, last;
+    } obeyed[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x200b, 0x200f},  {0x2028, 0x202e},
+                  {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xe0000, 0xe007f}};
     const size_t n = character_length(text);
     const uint32_t character = decode(text, n);
     for (size_t i = 0; i < sizeof obeyed / sizeof *obeyed; i++)

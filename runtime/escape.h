@@ -1,5 +1,5 @@
-/* escape.h: text from outside (names, other people's files) as a terminal and a reader of JSON can take it: UTF-8 without control
- * characters. For the compiler and for programs: no BurstCtx. */
+/* escape.h: text from outside (names, other people's files) as a terminal and a reader of JSON can take it:
+ * UTF-8 without control characters. For the compiler and for programs: no BurstCtx. */
 #ifndef BURST_ESCAPE_H
 #define BURST_ESCAPE_H
 
@@ -9,8 +9,8 @@ enum { ESCAPED = 4 }; /* bytes that stand for one: "\xNN" */
 
 /* Bytes of the valid UTF-8 character of more than one byte at s, 0 where there is none. */
 int utf8_length(const unsigned char *s, size_t left);
-/* Bytes of the character at text, which ends with a zero byte; 0 where there is none, or one that a terminal obeys instead of showing
- * it: controls, and those that turn or hide text. */
+/* Bytes of the character at text, which ends with a zero byte; 0 where there is none, or one that a terminal
+ * obeys instead of showing it: controls, and those that turn or hide text. */
 size_t shown_length(const char *text);
 /* Writes every byte of what is not shown as \xNN, in place; cuts what then is too long. */
 void escape_shown(char *text, size_t size);

@@ -193,7 +193,8 @@ int watchdog_look(BurstCtx *c, Watchdog *v); /* the part that needs no message: 
 
 /* "burst: ..." on stderr, what a terminal would obey escaped. */
 __attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
-/* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is refused, not waited for. */
+/* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is
+ * refused, not waited for. */
 int open_regular(BurstCtx *c, const char *path, off_t *bytes);
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);

@@ -61,15 +61,17 @@ uint16_t to_bf16(float x); /* to nearest, ties to even */
 /* ---- config.json ---- */
 /* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may. */
 int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m);
-/* What fields say that no plan has a value for: those that change no numbers, those of which one value does not, and unknown ones.
- * The fields that `compared` names are passed over. */
-void config_check_others(Misfits *m, const json_t *config, bool (*compared)(const void *what, const char *name), const void *what);
+/* What fields say that no plan has a value for: those that change no numbers, those of which one value does
+ * not, and unknown ones. The fields that `compared` names are passed over. */
+void config_check_others(Misfits *m, const json_t *config,
+                         bool (*compared)(const void *what, const char *name), const void *what);
 /* Masks: those that a layer has by the folder's config.json against the plan's. */
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path, Misfits *m);
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
+                        Misfits *m);
 enum { VALUE_TEXT = 80 };
 void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
 bool given(const json_t *value); /* there, and not null */
-bool same_value(const json_t *a, const json_t *b); /* numbers by what they are, to 6 digits where one is real */
+bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */

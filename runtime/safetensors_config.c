@@ -1,5 +1,5 @@
-/* safetensors_config.c: config.json of a Llama or its like: one table of fields is both what is compared with the plan and what is
- * written. safetensors_fields.c has the other fields. */
+/* safetensors_config.c: config.json of a Llama or its like: one table of fields is both what is compared with
+ * the plan and what is written. safetensors_fields.c has the other fields. */
 #include "safetensors.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ static const Family *family_of(const BurstPlan *p)
     return f;
 }
 
-/* plan: the value that the plan has; absent: what a config.json without the field means, NULL where it must be there; null: what
- * null means, NULL where that is the same. */
+/* plan: the value that the plan has; absent: what a config.json without the field means, NULL where it must
+ * be there; null: what null means, NULL where that is the same. */
 typedef struct Field { const char *name; json_t *plan, *absent, *null; } Field;
 
 /* How many. */
@@ -49,8 +49,10 @@ static int fill_fields(const BurstPlan *p, Field f[FIELDS])
         {"hidden_size", json_integer(p->hidden), NULL, NULL},
         {"num_hidden_layers", json_integer(p->layers), NULL, NULL},
         {"num_attention_heads", json_integer(p->heads), NULL, NULL},
-        {"num_key_value_heads", json_integer(p->kv_heads), json_integer(family->kv_heads ? family->kv_heads : p->heads), json_integer(p->heads)},
-        {"head_dim", json_integer(p->head_dim), json_integer(family->head_dim ? family->head_dim : p->hidden / p->heads), NULL},
+        {"num_key_value_heads", json_integer(p->kv_heads),
+         json_integer(family->kv_heads ? family->kv_heads : p->heads), json_integer(p->heads)},
+        {"head_dim", json_integer(p->head_dim),
+         json_integer(family->head_dim ? family->head_dim : p->hidden / p->heads), NULL},
         {"intermediate_size", json_integer(p->ffn), NULL, NULL},
         {"vocab_size", json_integer(p->vocab), NULL, NULL},
         {"rms_norm_eps", json_real(p->norm_eps), json_real(1e-6), NULL},
@@ -121,7 +123,8 @@ static bool is_default_rope(const json_t *block)
 static void check_block(Misfits *m, const char *name, const json_t *block, const json_t **theta)
 {
     char text[VALUE_TEXT], other[VALUE_TEXT];
-    const json_t *inner = json_object_get(block, "rope_theta"), *part = json_object_get(block, "partial_rotary_factor");
+    const json_t *inner = json_object_get(block, "rope_theta"),
+                 *part = json_object_get(block, "partial_rotary_factor");
     value_text(block, text);
     value_text(*theta, other);
     if (!is_default_rope(block) || (given(part) && json_number_value(part) != 1))
@@ -160,7 +163,8 @@ static void check_field(Misfits *m, const Field *f, const json_t *there)
     if (!value)
         misfit(m, "config.json has no %s", f->name);
     else if (!same_value(f->plan, value))
-        misfit(m, "%s is %s%s, and the plan's is %s", f->name, text, here ? "" : " (where nothing is given)", plan);
+        misfit(m, "%s is %s%s, and the plan's is %s", f->name, text, here ? "" : " (where nothing is given)",
+               plan);
 }
 
 static void check_architectures(Misfits *m, const char *wanted, const json_t *there)
@@ -180,15 +184,17 @@ static void say_padding(const BurstCtx *c, const char *path, const json_t *token
     if (c->rank != 0 || !given(token))
         return;
     value_text(token, text);
-    say_line("pad_token_id of %s is %s, which transformers does not train; here it is a token like any other", path, text);
+    say_line("pad_token_id of %s is %s, which transformers does not train; here it is a token like any other",
+             path, text);
 }
 
 typedef struct Compared { const Field *field; int fields; } Compared;
 
 static bool is_compared(const void *what, const char *name)
 {
-    static const char *const elsewhere[] = {"architectures", "rope_scaling", "rope_parameters", "pad_token_id", "is_causal", "use_sliding_window",
-                                            "sliding_window", "max_window_layers", "layer_types", "burst_attention"};
+    static const char *const elsewhere[] = {
+        "architectures",      "rope_scaling",   "rope_parameters",   "pad_token_id", "is_causal",
+        "use_sliding_window", "sliding_window", "max_window_layers", "layer_types",  "burst_attention"};
     const Compared *t = what;
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strcmp(name, elsewhere[i]) == 0)

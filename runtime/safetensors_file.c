@@ -194,7 +194,8 @@ static int read_header(BurstCtx *c, StFile *f, off_t size)
     unsigned char length[LENGTH_BYTES];
     uint64_t bytes = 0;
     if (!read_at(f->fd, length, sizeof length, 0))
-        return burst_fail(c, BURST_E_IO, "%s is no safetensors file: it has %lld bytes", f->path, (long long)size);
+        return burst_fail(c, BURST_E_IO, "%s is no safetensors file: it has %lld bytes", f->path,
+                          (long long)size);
     for (int i = LENGTH_BYTES; i-- > 0;)
         bytes = bytes << 8 | length[i];
     if (bytes > ST_HEADER_MOST || (int64_t)bytes > size - LENGTH_BYTES)

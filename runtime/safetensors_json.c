@@ -1,4 +1,5 @@
-/* safetensors_json.c: JSON from files that may be anybody's, text of any bytes as JSON, and the list of what does not fit a plan. */
+/* safetensors_json.c: JSON from files that may be anybody's, text of any bytes as JSON, and the list of what
+ * does not fit a plan. */
 #include "safetensors.h"
 
 #include "checkpoint.h"
@@ -33,11 +34,13 @@ int load_json(BurstCtx *c, const char *path, json_t **json)
     char *text = bytes <= ST_HEADER_MOST ? malloc((size_t)bytes + 1) : NULL;
     int status;
     if (bytes > ST_HEADER_MOST)
-        status = burst_fail(c, BURST_E_IO, "%s has %lld bytes; at most %d are read", path, (long long)bytes, ST_HEADER_MOST);
+        status = burst_fail(c, BURST_E_IO, "%s has %lld bytes; at most %d are read", path, (long long)bytes,
+                            ST_HEADER_MOST);
     else if (!text)
         status = burst_fail(c, BURST_E_MEMORY, "no memory for %s", path);
     else if (!read_at(fd, text, (size_t)bytes, 0))
-        status = burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, errno ? strerror(errno) : "it ends too early");
+        status = burst_fail(c, BURST_E_IO, "cannot read %s: %s", path,
+                            errno ? strerror(errno) : "it ends too early");
     else
         status = parse(c, path, text, (size_t)bytes, json);
     free(text);
@@ -67,7 +70,8 @@ void misfit(Misfits *m, const char *format, ...)
         m->left_out++;
         return;
     }
-    m->used += (size_t)snprintf(m->text + m->used, sizeof m->text - m->used, "%s%s", m->used ? "; " : "", text);
+    m->used += (size_t)snprintf(m->text + m->used, sizeof m->text - m->used, "%s%s", m->used ? "; " : "",
+                                text);
 }
 
 int misfits_end(BurstCtx *c, const Misfits *m, const char *folder)

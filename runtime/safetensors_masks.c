@@ -1,5 +1,5 @@
-/* safetensors_masks.c: which mask each layer has by a folder's config.json, beside the plan's. Masks are no part of the weights, and
- * training may go on with others: that is said, and no error. */
+/* safetensors_masks.c: which mask each layer has by a folder's config.json, beside the plan's. Masks are no
+ * part of the weights, and training may go on with others: that is said, and no error. */
 #include "safetensors.h"
 
 #include <stdio.h>
@@ -49,7 +49,8 @@ static bool take_flag(Misfits *m, const json_t *config, const char *name, bool a
     return absent;
 }
 
-static json_int_t take_number(Misfits *m, const json_t *config, const char *name, json_int_t absent, json_int_t least)
+static json_int_t take_number(Misfits *m, const json_t *config, const char *name, json_int_t absent,
+                              json_int_t least)
 {
     const json_t *number = json_object_get(config, name);
     char text[VALUE_TEXT];
@@ -83,7 +84,8 @@ static void take_types(Misfits *m, const BurstPlan *p, const json_t *config, Mas
             continue;
         value_text(json_array_get(types, (size_t)i), text);
         misfit(m, "layer_types has %s for layer %d%s", text, i,
-               window ? ", and use_sliding_window with sliding_window gives no window" : "; only full_attention and sliding_attention are known");
+               window ? ", and use_sliding_window with sliding_window gives no window"
+                      : "; only full_attention and sliding_attention are known");
         return;
     }
 }
@@ -105,7 +107,8 @@ static void layer_text(const Masks *m, int layer, char text[MASK_TEXT])
     const char *type = json_string_value(json_array_get(m->types, (size_t)layer));
     const bool window = m->window && (type ? strcmp(type, "sliding_attention") == 0 : layer >= m->from);
     if (window)
-        snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "in both directions ", (long long)m->window);
+        snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "in both directions ",
+                 (long long)m->window);
     else
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
 }
@@ -119,7 +122,8 @@ static void compare_written(const BurstPlan *p, const json_t *there, const char 
     json_decref(here);
 }
 
-void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path, Misfits *m)
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
+                        Misfits *m)
 {
     const json_t *written = json_object_get(config, "burst_attention");
     const Masks masks = take_masks(m, p, config);
@@ -134,7 +138,8 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
         layer_text(&masks, i, there);
         if (strcmp(there, mask_text(p, i)) == 0)
             continue;
-        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", i, there, path, mask_text(p, i));
+        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", i, there, path,
+                 mask_text(p, i));
         return;
     }
 }

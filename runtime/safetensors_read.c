@@ -260,8 +260,8 @@ static int check_finite(BurstCtx *c, const StTensor *t, int64_t first, const flo
 {
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(value[i]))
-            return burst_fail(c, BURST_E_NUMERIC, "%s: element %lld of %s is %s", t->file->path, (long long)(first + i), t->name,
-                              isnan(value[i]) ? "not a number" : "infinite");
+            return burst_fail(c, BURST_E_NUMERIC, "%s: element %lld of %s is %s", t->file->path,
+                              (long long)(first + i), t->name, isnan(value[i]) ? "not a number" : "infinite");
     return BURST_OK;
 }
 
@@ -274,9 +274,12 @@ static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const fl
         BURST_TRY(safetensors_read(c, head, first + done, n, other));
         for (int64_t i = 0; i < n; i++)
             if (other[i] != value[done + i])
-                return burst_fail(c, BURST_E_USAGE, "%s: element %lld of " HEAD " is %g, and the embedding's %g: the weights are not tied. "
-                                  "Train them with `tied no` and \"tie_word_embeddings\": false in config.json", head->file->path,
-                                  (long long)(first + done + i), (double)other[i], (double)value[done + i]);
+                return burst_fail(
+                    c, BURST_E_USAGE,
+                    "%s: element %lld of " HEAD " is %g, and the embedding's %g: the weights are not tied. "
+                    "Train them with `tied no` and \"tie_word_embeddings\": false in config.json",
+                    head->file->path, (long long)(first + done + i), (double)other[i],
+                    (double)value[done + i]);
     }
     return BURST_OK;
 }
@@ -307,7 +310,8 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const Folder *f, int unit,
 static void check_adapters(Misfits *m, const char *folder)
 {
     char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path && access(path, F_OK) == 0)
+    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
+        access(path, F_OK) == 0)
         misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
 }
 

@@ -1,8 +1,8 @@
-/* burst_tokens.c: writes a token file from decimal integers separated by space, from raw ones (--raw), or from bytes (--bytes). The
- * output is written whole or stays as it was.
+/* burst_tokens.c: writes a token file from decimal integers separated by space, from raw ones (--raw), or
+ * from bytes (--bytes). The output is written whole or stays as it was.
  *
- * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then the tokens; all
- * little-endian. */
+ * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then
+ * the tokens; all little-endian. */
 #include "escape.h"
 #include "output_file.h"
 
@@ -33,7 +33,8 @@ static int usage(const char *wrong, const char *what)
     if (wrong)
         fprintf(stderr, "burst-tokens: %s%s\n", wrong, what);
     fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
-                    "Writes a token file from decimal integers separated by space, from bytes, or from little-endian integers of 2 or 4\n"
+                    "Writes a token file from decimal integers separated by space, from bytes, or from "
+                    "little-endian integers of 2 or 4\n"
                     "bytes. --width: bytes of a written token (4). '-' is standard input.\n");
     return USAGE;
 }
@@ -80,7 +81,8 @@ static Next next_decimal(FILE *in, Job *j, uint64_t *token)
     if (!next_word(in, j))
         return END;
     if (j->cut || strspn(j->word, "0123456789") != strlen(j->word)) {
-        failed("%s: token %" PRIu64 " is '%s%s'; a token is a whole number from 0 in decimal", j->input, j->count, j->word, j->cut ? "..." : "");
+        failed("%s: token %" PRIu64 " is '%s%s'; a token is a whole number from 0 in decimal", j->input,
+               j->count, j->word, j->cut ? "..." : "");
         return WRONG;
     }
     errno = 0;
@@ -99,7 +101,8 @@ static Next next_raw(FILE *in, Job *j, int bytes, uint64_t *token)
         return END;
     if (n == (size_t)bytes)
         return TOKEN;
-    failed("%s ends within token %" PRIu64 ": its size is no multiple of %d bytes", j->input, j->count, bytes);
+    failed("%s ends within token %" PRIu64 ": its size is no multiple of %d bytes", j->input, j->count,
+           bytes);
     return WRONG;
 }
 
@@ -114,7 +117,8 @@ static int too_wide(const Job *j, uint64_t token)
 {
     char number[WORD];
     snprintf(number, sizeof number, "%" PRIu64, token);
-    return failed("%s: token %" PRIu64 " is %s, more than %d bytes hold", j->input, j->count, j->form == DECIMAL ? j->word : number, j->width);
+    return failed("%s: token %" PRIu64 " is %s, more than %d bytes hold", j->input, j->count,
+                  j->form == DECIMAL ? j->word : number, j->width);
 }
 
 /* ---- writing ---- */
@@ -157,7 +161,7 @@ static int copy_file(FILE *from, FILE *to)
     return ferror(from) ? errno : 0;
 }
 
-/* Through a temporary file: the header stands first, and what is no file of its own cannot be gone back in. */
+/* Through a temporary file: the header stands first, and a stream cannot be gone back in. */
 static int stream(FILE *in, FILE *out, Job *j)
 {
     FILE *tokens = tmpfile();
@@ -190,8 +194,8 @@ static int fill(FILE *in, FILE *out, Job *j)
 static bool is_input(FILE *in, const char *output)
 {
     struct stat from, to;
-    return fstat(fileno(in), &from) == 0 && stat(output, &to) == 0 && S_ISREG(to.st_mode) && from.st_dev == to.st_dev &&
-           from.st_ino == to.st_ino;
+    return fstat(fileno(in), &from) == 0 && stat(output, &to) == 0 && S_ISREG(to.st_mode) &&
+           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
 }
 
 static int convert(FILE *in, Job *j)
