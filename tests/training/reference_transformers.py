@@ -58,7 +58,8 @@ def fields():
             config = transformers.CONFIG_MAPPING[kind]().to_dict()
         except Exception:  # of a library that is not installed
             continue
-        found.update((name, json.dumps(value)) for name, value in config.items() if not isinstance(value, dict))
+        texts = [(name, json.dumps(value)) for name, value in config.items() if not isinstance(value, dict)]
+        found.update((name, text) for name, text in texts if "Infinity" not in text and "NaN" not in text)  # no JSON
     return [(name, json.loads(value)) for name, value in sorted(found)]
 
 
