@@ -78,6 +78,7 @@ enum { DIAG_MAX_ERRORS = 20 };
 #define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
+    X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
     X(UNUSED_TRAVEL, "unused-travel", "`travel` with an all-to-all, which has one backward for both") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
     X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
@@ -103,8 +104,6 @@ const char *diags_first(const Diags *d); /* text of the first error, "" without 
 void diags_print(Diags *d, FILE *out);
 /* The nearest of names to word within edit distance 1 + len/4, or NULL. */
 const char *nearest_name(const char *word, const char *const *names, int n);
-/* Bytes of the valid UTF-8 character at s, 0 where there is none. */
-int utf8_length(const unsigned char *s, size_t left);
 /* Line and column, 1-based, of a span's begin. */
 void span_line(Span at, int *line, int *column);
 Span span_join(Span a, Span b);
@@ -340,7 +339,8 @@ typedef struct Layout {
     Span span;
 } Layout;
 typedef struct Train {
-    const char *data;      /* path as written; NULL: random tokens. A file with the token-file header, or any bytes */
+    const char *data;      /* path as written; NULL: random tokens */
+    bool bytes;            /* any file, one token a byte, also with more than 256 tokens */
     int64_t separator;     /* token that ends a document; -1: none */
     int64_t predict;       /* labels are the token so many positions ahead */
     int64_t steps, batch, seed, checkpoint_every, warmup;
@@ -527,7 +527,7 @@ MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
 /* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */
 void mask_text(const Expr *e, const Table *tables, Text *out);
 void print_mask(const Program *p, int mask, Text *out);              /* --emit=mask: density, picture, counts */
-void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only what is sure */
+void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only what is sure; -Wone-document */
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */

@@ -4,6 +4,7 @@
  * text never contains a control byte of the input: those appear as <XX>.
  */
 #include "burst.h"
+#include "escape.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -196,24 +197,6 @@ Span span_join(Span a, Span b)
     if (!a.src || a.src != b.src)
         return a.src ? a : b;
     return (Span){a.src, a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
-}
-
-int utf8_length(const unsigned char *s, size_t left)
-{
-    static const struct { unsigned char first, last, second_low, second_high; int n; } forms[] = {
-        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    for (int i = 0; i < countof(forms); i++) {
-        if (s[0] < forms[i].first || s[0] > forms[i].last || left < (size_t)forms[i].n)
-            continue;
-        bool good = s[1] >= forms[i].second_low && s[1] <= forms[i].second_high;
-        for (int j = 2; j < forms[i].n; j++)
-            good = good && (s[j] & 0xc0) == 0x80;
-        return good ? forms[i].n : 0;
-    }
-    return 0;
 }
 
 /* What one character of input looks like on a terminal. C1 controls (c2 80 .. c2 9f) are shown as bytes too. */

@@ -418,6 +418,8 @@ static void add_plan_values(Emit *e)
     for (int i = 0; i < countof(real); i++)
         add_field(e, real[i].name, "%s", real_text(e, real[i].value));
     const bool timed = cost_is_of_program(p);
+    if (t->bytes)
+        add_field(e, "train.bytes", "1");
     if (t->predict > 1)
         add_field(e, "train.predict", "%" PRId64, t->predict);
     if (p->model.softcap > 0)

@@ -104,6 +104,11 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
     return *next && (next[0] != '-' || !next[1]) ? argv[++*i] : NULL;
 }
 
+static int given_twice(const char *name)
+{
+    return usage_error("'%s' is given twice", name);
+}
+
 static int unknown_option(int argc, char **argv, int i)
 {
     static const char *const with_value[] = {"-o", "--emit", "--schedule"};
@@ -174,17 +179,24 @@ static int check_action(const Options *o)
     return o->action->check(o);
 }
 
+/* *twice: the name, where the option had a value before. */
+static void take_once(const char **to, const char *value, const char *name, const char **twice)
+{
+    *twice = *to ? name : *twice;
+    *to = value;
+}
+
 static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
 {
     o->schedules = NEW_ARRAY(a, const char *, argc);
     for (int i = 1; i < argc; i++) {
-        const char *value, *wrong = NULL;
+        const char *value, *wrong = NULL, *twice = NULL;
         if (strncmp(argv[i], "-W", 2) == 0)
             wrong = diags_option(d, argv[i]);
         else if ((value = option_value("-o", argc, argv, &i)))
-            o->output = value;
+            take_once(&o->output, value, "-o", &twice);
         else if ((value = option_value("--emit", argc, argv, &i)))
-            o->emit = value;
+            take_once(&o->emit, value, "--emit", &twice);
         else if ((value = option_value("--schedule", argc, argv, &i)))
             o->schedules[o->schedule_count++] = value;
         else if (strcmp(argv[i], "--explain") == 0)
@@ -200,8 +212,8 @@ static int parse_options(Arena *a, Diags *d, int argc, char **argv, Options *o)
         else
             return usage_error(o->action && o->action->any_order ? "expected one model and one cluster (a file that ends in .topo); unexpected '%s'"
                                           : "expected one cluster and one model; unexpected '%s'", argv[i]);
-        if (wrong)
-            return usage_error("%s", wrong);
+        if (wrong || twice)
+            return wrong ? usage_error("%s", wrong) : given_twice(twice);
     }
     if (o->action)
         return check_action(o);
@@ -434,6 +446,8 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
         char *end;
         const long n = strtol(argv[i], &end, 10);
         const char *value = option_value("-o", argc, argv, &i);
+        if (value && *output)
+            return given_twice("-o");
         if (value)
             *output = value;
         else if (!o->kind && !o->nodes && (strcmp(argv[i], "cpus") == 0 || strcmp(argv[i], "gpus") == 0))
@@ -450,10 +464,11 @@ static int probe_options(int argc, char **argv, ProbeOptions *o, const char **ou
 
 static int run_probe(Arena *a, Diags *d, int argc, char **argv)
 {
-    const char *output = "-";
+    const char *output = NULL;
     ProbeOptions o = {0};
     Text t = {0};
     int status = probe_options(argc, argv, &o, &output);
+    output = output ? output : "-";
     if (status == 0)
         status = check_probed(a, output);
     if (status == 0)
@@ -469,6 +484,8 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
     for (int i = 1; i < argc; i++) {
         const char *value = option_value("-o", argc, argv, &i);
         bool taken = value != NULL;
+        if (value && *output)
+            return given_twice("-o");
         *output = value ? value : *output;
         if (strcmp(argv[i], "--peers") == 0)
             o->peers = taken = true;
@@ -476,6 +493,8 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
             if (!(value = option_value(number[k].name, argc, argv, &i)))
                 continue;
             char *end;
+            if (*number[k].at)
+                return given_twice(number[k].name);
             *number[k].at = strtoll(value, &end, 10);
             *number[k].at *= strcmp(end, "Ki") == 0 ? 1 << 10 : strcmp(end, "Mi") == 0 ? 1 << 20 : *end ? 0 : 1;
             if (*number[k].at < 1 || *number[k].at > number[k].most)
@@ -493,10 +512,11 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
 
 static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 {
-    const char *output = "-";
+    const char *output = NULL;
     BenchOptions o = {0};
     Text t = {0};
     int status = bench_options(argc, argv, &o, &output);
+    output = output ? output : "-";
     if (status == 0 && check_output(&(Options){.model = o.what}, output) != 0)
         status = EXIT_DIAGNOSED;
     if (status == 0)

@@ -1,5 +1,6 @@
-/* mask_warn.c: masks that are legal and most likely not meant: no pair at all, or a query without a key. Only what is sure is
- * said, for all values of the tables; where a mask needs more verdicts than the budget, nothing is. */
+/* mask_warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
+ * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
+ * needs more verdicts than the budget, nothing is. */
 #include "mask.h"
 
 enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
@@ -111,9 +112,36 @@ static void warn_of(Arena *a, Diags *d, const Program *p, const Mask *mask)
                   (long long)row);
 }
 
+/* ---- tables ---- */
+
+static bool reads_table(const Expr *e)
+{
+    return e && (e->op == E_TABLE_Q || e->op == E_TABLE_K || reads_table(e->a) || reads_table(e->b));
+}
+
+/* `doc`, the only table that there is, counts separators. */
+static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
+{
+    if (p->train.separator < 0 && reads_table(mask->expr))
+        diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
+                  "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
+                  "name the token that does: train { separator N; }",
+                  mask->text);
+}
+
+static bool is_used(const Program *p, int mask)
+{
+    for (int i = 0; i < p->model.layers; i++)
+        if (p->layer_mask[i] == mask)
+            return true;
+    return false;
+}
+
 void mask_warn(Diags *d, const Program *p)
 {
     for (int i = 0; i < p->mask_count; i++) {
+        if (is_used(p, i))
+            warn_of_tables(d, p, &p->masks[i]);
         Arena *scratch = arena_new();
         warn_of(scratch, d, p, &p->masks[i]);
         arena_free(scratch);

@@ -5,13 +5,16 @@
 
 typedef struct TrainFields { Train t; Span batch, warmup, steps; double lr_end; } TrainFields;
 
+/* `data "tokens.bin";` `data "text.txt" bytes;` */
 static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
 {
+    Train *t = &((TrainFields *)to)->t;
     (void)f;
     Cursor u = cursor_of(c, s);
     const Ast *path = cursor_string(&u, "a file in quotes, such as \"tokens.bin\"");
+    t->bytes = cursor_try(&u, "bytes");
     if (cursor_end(&u))
-        ((TrainFields *)to)->t.data = path->text;
+        t->data = path->text;
 }
 
 static void take_checkpoint(Checker *c, const Ast *s, const Field *f, void *to)

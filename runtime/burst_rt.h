@@ -265,7 +265,8 @@ typedef struct BurstBatch {
 /* ---- the plan: constants and entry points of an emitted program ---- */
 enum { BURST_BF16, BURST_F32 }; /* what weights are written as */
 typedef struct BurstTrain {
-    const char *data; /* NULL: random tokens. Token files open with "BURSTTOK"; anything else is one token a byte */
+    const char *data; /* NULL: random tokens. Token files open with "BURSTTOK" */
+    int bytes;        /* data is any file, one token a byte, also with more than 256 tokens */
     int64_t separator; /* token that ends a document, -1: none */
     int64_t predict;   /* labels are the token so many positions ahead; 0: 1 */
     int64_t steps, batch, seed, checkpoint_every, warmup;

@@ -25,19 +25,12 @@ static json_t *unit_facts(const BurstPlan *p)
     return units;
 }
 
-/* A path may be any bytes; JSON is UTF-8. */
-static json_t *text_fact(const char *text)
-{
-    json_t *fact = text ? json_string(text) : json_null();
-    return fact ? fact : json_string("(its text is not UTF-8)");
-}
-
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
     return json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
                      (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
-                     text_fact(t->data), "separator", (json_int_t)t->separator, "predict",
+                     t->data ? json_text(t->data) : json_null(), "separator", (json_int_t)t->separator, "predict",
                      (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
                      t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
@@ -48,7 +41,7 @@ json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
 {
     json_t *facts = train_facts(p, t);
     json_t *more = json_pack("{s:o, s:o, s:I, s:o, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
-                             (json_int_t)done, "source", text_fact(p->source), "world", p->world);
+                             (json_int_t)done, "source", json_text(p->source), "world", p->world);
     if (!facts || !more || json_object_update(facts, more) != 0) {
         json_decref(facts);
         facts = NULL;

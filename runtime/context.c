@@ -1,4 +1,5 @@
 /* context.c: one rank's context: errors, its arena, and what it shows of itself to the others. */
+#include "escape.h"
 #include "host/place.h"
 #include "internal.h"
 
@@ -69,7 +70,19 @@ int burst_fail(BurstCtx *c, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(c->error, sizeof c->error, fmt, ap);
     va_end(ap);
+    escape_shown(c->error, sizeof c->error); /* names and other people's files */
     return code;
+}
+
+void say_line(const char *format, ...)
+{
+    char text[4 * ERROR_TEXT];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    escape_shown(text, sizeof text);
+    fprintf(stderr, "burst: %s\n", text);
 }
 
 void *burst_take(BurstCtx *c, size_t bytes)

@@ -1,6 +1,7 @@
 /* data.c: token files, windows of the sequence's length in a seeded order, and this rank's tokens of one window.
  * Sequence (step, index) is a function of the seed and the file. The file is read and not mapped: one that is cut short
  * during the run is an error then, and no signal. */
+#include "data_format.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER = 24, VERSION = 1, ROUNDS = 4, BLOCK = 1 << 16 };
+enum { HEADER = 24, VERSION = 1, ROUNDS = 4, BLOCK = 1 << 16, BYTE_TOKENS = 256 };
 
 typedef struct Data {
     int fd;          /* -1: random tokens */
@@ -36,15 +37,28 @@ static uint64_t little_endian(const unsigned char *at, int bytes)
 }
 
 /* ---- opening ---- */
-static int open_tokens(BurstCtx *c, Data *d, const char *path)
+int open_regular(BurstCtx *c, const char *path, off_t *bytes)
 {
     struct stat st;
-    d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* nobody may be writing into a FIFO */
-    if (d->fd < 0 || fstat(d->fd, &st) != 0)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return burst_fail(c, BURST_E_IO, "cannot read tokens from %s: it is not a regular file", path);
-    d->file_bytes = st.st_size;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO may have no writer */
+    if (fd < 0) {
+        burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *bytes = st.st_size;
+        return fd;
+    }
+    close(fd);
+    burst_fail(c, BURST_E_IO, "cannot read %s: it is not a regular file", path);
+    return -1;
+}
+
+static int open_tokens(BurstCtx *c, Data *d, const char *path)
+{
+    d->fd = open_regular(c, path, &d->file_bytes);
+    if (d->fd < 0)
+        return BURST_E_IO;
     d->block = malloc(BLOCK);
     if (!d->block)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the data");
@@ -71,20 +85,37 @@ static bool read_block(Data *d, off_t at, int bytes)
     return in_block(d, at, bytes);
 }
 
-static int read_header(BurstCtx *c, Data *d, const char *path)
+/* Any file is tokens of one byte where the vocabulary has no others, or where the plan or the user says so. */
+static int take_bytes(BurstCtx *c, const BurstPlan *p, Data *d, const char *path, int bytes)
 {
-    const unsigned char *header = d->block;
+    char head[HEAD_MOST + 1] = "";
     d->width = 1;
     d->count = d->file_bytes;
-    if (d->file_bytes < 8)
+    if (c->train->bytes || p->vocab <= BYTE_TOKENS)
         return BURST_OK;
-    const int bytes = d->file_bytes < HEADER ? 8 : HEADER;
+    memcpy(head, d->block, (size_t)bytes);
+    const DataFormat f = data_format(path, head, (size_t)bytes, d->file_bytes);
+    return burst_fail(c, BURST_E_IO,
+                      "%s is not a token file; it looks like %s: %s. (`--bytes`, or `data \"FILE\" bytes;` in "
+                      "the train block, reads any file as one token a byte.)",
+                      path, f.name, f.advice);
+}
+
+static int read_header(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
+{
+    const unsigned char *header = d->block;
+    const int bytes = d->file_bytes < HEAD_MOST ? (int)d->file_bytes : HEAD_MOST;
     if (!read_block(d, 0, bytes))
         return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, errno ? strerror(errno) : "it is cut short");
-    if (memcmp(header, "BURSTTOK", 8) != 0)
-        return BURST_OK; /* any other file: one token a byte */
-    uint64_t version = bytes == HEADER ? little_endian(header + 8, 4) : 0;
-    uint64_t width = bytes == HEADER ? little_endian(header + 12, 4) : 0;
+    if (bytes < 8 || memcmp(header, "BURSTTOK", 8) != 0)
+        return take_bytes(c, p, d, path, bytes);
+    if (c->train->bytes)
+        return burst_fail(c, BURST_E_IO,
+                          "%s is a token file, and is to be read as bytes; leave `--bytes` out, or `bytes` "
+                          "after its name in the train block",
+                          path);
+    uint64_t version = bytes >= HEADER ? little_endian(header + 8, 4) : 0;
+    uint64_t width = bytes >= HEADER ? little_endian(header + 12, 4) : 0;
     if (version != VERSION || (width != 2 && width != 4))
         return burst_fail(c, BURST_E_IO, "%s: a token file of version %llu with %llu bytes a token; known are version %d, 2 or 4 bytes",
                           path, (unsigned long long)version, (unsigned long long)width, VERSION);
@@ -106,7 +137,7 @@ static int64_t ahead_of(const BurstCtx *c)
 static int open_file(BurstCtx *c, const BurstPlan *p, Data *d, const char *path)
 {
     BURST_TRY(open_tokens(c, d, path));
-    BURST_TRY(read_header(c, d, path));
+    BURST_TRY(read_header(c, p, d, path));
     d->windows = d->count < ahead_of(c) ? 0 : (d->count - ahead_of(c)) / p->sequence;
     if (d->windows < 1)
         return burst_fail(c, BURST_E_IO, "%s has %lld tokens; a sequence of %lld needs %lld more than its length", path,

@@ -10,6 +10,7 @@
 #include "spans.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 enum { DOING_TEXT = 120, ERROR_TEXT = 1024, SAVED_TEXT = 400, RING_SLOTS = 8, REDUCE_MAX = 64, GATHERS_MAX = 4 };
 /* Channels of the runtime's collectives. */
@@ -190,6 +191,11 @@ typedef struct Watchdog { double begin, checked; bool peer_gone; int spins; } Wa
 int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op);
 int watchdog_look(BurstCtx *c, Watchdog *v); /* the part that needs no message: lost ranks and failures; sets v->begin */
 
+/* "burst: ..." on stderr, what a terminal would obey escaped. */
+__attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
+/* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is
+ * refused, not waited for. */
+int open_regular(BurstCtx *c, const char *path, off_t *bytes);
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */

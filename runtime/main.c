@@ -147,6 +147,7 @@ static BurstTrain with_options(const BurstPlan *p, const Options *o)
     BurstTrain t = p->train;
     t.seed = o->seed;
     t.data = o->data;
+    t.bytes = o->bytes;
     return t;
 }
 

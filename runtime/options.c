@@ -12,7 +12,8 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least
 
 #define OPTIONS(X)                                                                                                      \
     X("--steps", NATURAL, "N", steps, "end after step N (the learning rate's schedule stays the plan's); 0: no training") \
-    X("--data", PATH, "FILE", data, "tokens to train on; a file without the header of burst-tokens is read as bytes")   \
+    X("--data", PATH, "FILE", data, "tokens to train on, a file of burst-tokens; any file where the vocabulary has up to 256") \
+    X("--bytes", FLAG, "", bytes, "the data are any file, one token a byte")                                            \
     X("--metrics", PATH, "FILE", metrics, "write one line of JSON a step")                                              \
     X("--checkpoint", PATH, "DIR", checkpoint, "write checkpoints into this directory")                                 \
     X("--every", NATURAL, "N", every, "a checkpoint every N steps (0: only after the last)")                            \
@@ -103,7 +104,7 @@ __attribute__((format(printf, 3, 4))) static int usage(char *text, size_t size, 
 }
 
 /* Reads one option at argv[*i]; leaves *i at its last word. */
-static int read_option(Options *o, int argc, char **argv, int *i, char *text, size_t size)
+static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *i, char *text, size_t size)
 {
     const Row *row = find_row(argv[*i]);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
@@ -113,6 +114,9 @@ static int read_option(Options *o, int argc, char **argv, int *i, char *text, si
         *(bool *)((char *)o + row->at) = true;
         return BURST_OK;
     }
+    if (seen[row - rows])
+        return usage(text, size, "%s is given twice", row->name);
+    seen[row - rows] = true;
     if (row->kind == RESUME) {
         o->resume = true;
         if (!next || next[0] == '-')
@@ -133,8 +137,13 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     *o = (Options){.steps = t->steps, .every = t->checkpoint_every, .seed = t->seed, .keep = 2, .trace_steps = 1,
                    .timeout = default_timeout(), .data = t->data, .checkpoint = t->checkpoint, .weights = t->weights,
                    .export_dir = t->export_dir};
+    bool seen[ROWS] = {false};
     for (int i = 1; i < argc; i++)
-        BURST_TRY(read_option(o, argc, argv, &i, text, size));
+        BURST_TRY(read_option(o, seen, argc, argv, &i, text, size));
+    if (o->bytes && !o->data)
+        return usage(text, size, "--bytes needs --data FILE: without any, tokens are random");
+    if (o->data == t->data)
+        o->bytes = o->bytes || t->bytes; /* of the plan's file */
     if (o->transport && !p->on_gpu)
         return usage(text, size, "--transport says how data go between GPUs, and this program computes on CPUs: leave it out");
     if (o->share_gpus && !p->on_gpu)

@@ -16,6 +16,18 @@ enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
 #define ST_HEADER_MOST (100 << 20) /* bytes; the format's own limit */
 #define ST_SHARD_BYTES INT64_C(5000000000) /* of tensors in one written file, as Hugging Face has it */
 
+/* ---- reading what may be anybody's ---- */
+/* The object in a file; the caller frees. */
+int load_json(BurstCtx *c, const char *path, json_t **json);
+/* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
+json_t *json_text(const char *text);
+
+/* What a folder says and the plan does not do: all of it is told in one message. */
+enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
+typedef struct Misfits { int count, left_out; size_t used; char text[MISFITS_TEXT]; } Misfits;
+__attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
+int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
+
 /* ---- one file ---- */
 typedef struct StTensor {
     const char *name, *dtype;    /* in the file's header */
@@ -36,7 +48,8 @@ typedef struct StFile {
 /* Opens the file and checks its whole header: lengths, offsets, shapes, holes, overlaps. On failure nothing is left open. */
 int safetensors_open(BurstCtx *c, const char *path, StFile *f);
 void safetensors_close(StFile *f);
-/* Reads count elements from `first` on as fp32. F32, BF16 and F16 are read; another dtype is an error that names it. */
+bool safetensors_readable(const StTensor *t); /* F32, BF16 and F16 are */
+/* Reads count elements from `first` on as fp32. */
 int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, float *to);
 /* "[4096, 1024]", cut to ST_SHAPE_TEXT. */
 void safetensors_shape(const int64_t *shape, int dims, char text[ST_SHAPE_TEXT]);
@@ -46,11 +59,23 @@ float from_half(uint16_t bits);
 uint16_t to_bf16(float x); /* to nearest, ties to even */
 
 /* ---- config.json ---- */
-/* Checks each field of the folder's config.json against the plan. */
-int config_check(BurstCtx *c, const BurstPlan *p, const char *folder);
+/* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may. */
+int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m);
+/* What fields say that no plan has a value for: those that change no numbers, those of which one value does
+ * not, and unknown ones. The fields that `compared` names are passed over. */
+void config_check_others(Misfits *m, const json_t *config,
+                         bool (*compared)(const void *what, const char *name), const void *what);
+/* Masks: those that a layer has by the folder's config.json against the plan's. */
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
+                        Misfits *m);
+enum { VALUE_TEXT = 80 };
+void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
+bool given(const json_t *value); /* there, and not null */
+bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
 /* What config.json says of this plan; the caller frees. NULL: no memory. */
 json_t *config_make(const BurstPlan *p, int dtype);
 json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
+bool all_causal(const BurstPlan *p);
 
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight": unit counts repeats. */

@@ -4,11 +4,9 @@
 #include "checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH_BYTES = 8, PIECE = 1 << 15 };
@@ -191,20 +189,18 @@ static int parse_header(BurstCtx *c, StFile *f, const char *text, size_t bytes)
     return BURST_OK;
 }
 
-static int read_header(BurstCtx *c, StFile *f)
+static int read_header(BurstCtx *c, StFile *f, off_t size)
 {
     unsigned char length[LENGTH_BYTES];
-    struct stat st;
     uint64_t bytes = 0;
-    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return burst_fail(c, BURST_E_IO, "%s is no file", f->path);
     if (!read_at(f->fd, length, sizeof length, 0))
-        return burst_fail(c, BURST_E_IO, "%s is no safetensors file: it has %lld bytes", f->path, (long long)st.st_size);
+        return burst_fail(c, BURST_E_IO, "%s is no safetensors file: it has %lld bytes", f->path,
+                          (long long)size);
     for (int i = LENGTH_BYTES; i-- > 0;)
         bytes = bytes << 8 | length[i];
-    if (bytes > ST_HEADER_MOST || (int64_t)bytes > st.st_size - LENGTH_BYTES)
+    if (bytes > ST_HEADER_MOST || (int64_t)bytes > size - LENGTH_BYTES)
         return burst_fail(c, BURST_E_IO, "%s is cut short or no safetensors file: a header of %llu bytes in a file of %lld", f->path,
-                          (unsigned long long)bytes, (long long)st.st_size);
+                          (unsigned long long)bytes, (long long)size);
     char *text = malloc(bytes + 1);
     if (!text)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the header of %s", f->path);
@@ -212,7 +208,7 @@ static int read_header(BurstCtx *c, StFile *f)
                                                            : burst_fail(c, BURST_E_IO, "cannot read %s: %s", f->path, strerror(errno));
     free(text);
     f->data_at = LENGTH_BYTES + (int64_t)bytes;
-    return status == BURST_OK ? take_header(c, f, st.st_size - f->data_at) : status;
+    return status == BURST_OK ? take_header(c, f, size - f->data_at) : status;
 }
 
 int safetensors_open(BurstCtx *c, const char *path, StFile *f)
@@ -220,10 +216,11 @@ int safetensors_open(BurstCtx *c, const char *path, StFile *f)
     *f = (StFile){.fd = -1};
     if (snprintf(f->path, sizeof f->path, "%s", path) >= (int)sizeof f->path)
         return burst_fail(c, BURST_E_IO, "a path of %zu bytes is too long", strlen(path));
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for a writer */
+    off_t bytes;
+    f->fd = open_regular(c, path, &bytes);
     if (f->fd < 0)
-        return burst_fail(c, BURST_E_IO, "cannot read %s: %s", path, strerror(errno));
-    int status = read_header(c, f);
+        return BURST_E_IO;
+    int status = read_header(c, f, bytes);
     if (status != BURST_OK)
         safetensors_close(f);
     return status;
@@ -251,6 +248,12 @@ static bool read_wide(const StTensor *t, off_t at, int64_t count, float *to, flo
             to[done + i] = convert(piece[i]);
     }
     return true;
+}
+
+bool safetensors_readable(const StTensor *t)
+{
+    const struct Dtype *d = find_dtype(t->dtype);
+    return d && d->read;
 }
 
 int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, float *to)

@@ -2,7 +2,7 @@
  * the bytes that it holds. */
 #include "safetensors.h"
 
-#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,9 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
+#define HEAD "lm_head.weight"
+
+enum { TIED_BLOCK = 1 << 14 }; /* elements */
 
 /* All tensors of all files, sorted by name. */
 typedef struct Entry { const StTensor *tensor; const char *file; bool used; } Entry;
@@ -93,10 +96,7 @@ static int list_files(BurstCtx *c, Folder *f)
 
 static int load_index(BurstCtx *c, Folder *f, const char *path)
 {
-    json_error_t wrong;
-    f->index = json_load_file(path, JSON_REJECT_DUPLICATES, &wrong);
-    if (!f->index)
-        return burst_fail(c, BURST_E_IO, "%s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
+    BURST_TRY(load_json(c, path, &f->index));
     f->map = json_object_get(f->index, "weight_map");
     if (!json_is_object(f->map))
         return burst_fail(c, BURST_E_IO, "%s has no weight_map", path);
@@ -192,50 +192,103 @@ static int check_index(BurstCtx *c, const Folder *f)
 
 /* ---- against the plan ---- */
 
-static int check_shape(BurstCtx *c, const Folder *f, const char *name, const BurstTensor *t, const StTensor *there)
+static void check_shape(Misfits *m, const char *name, const BurstTensor *t, const StTensor *there)
 {
     int64_t shape[2];
     char is_[ST_SHAPE_TEXT], wanted[ST_SHAPE_TEXT];
     int dims = tensor_shape_of(t, shape);
     if (there->dims == dims && memcmp(there->shape, shape, (size_t)dims * sizeof *shape) == 0)
-        return BURST_OK;
+        return;
     safetensors_shape(there->shape, there->dims, is_);
     safetensors_shape(shape, dims, wanted);
-    return burst_fail(c, BURST_E_USAGE, "%s: %s is %s, and the plan's is %s", f->path, name, is_, wanted);
+    misfit(m, "%s is %s, and the plan's is %s", name, is_, wanted);
 }
 
-static int check_tensor(BurstCtx *c, const BurstPlan *p, const Folder *f, int unit, const BurstTensor *t)
+static void check_entry(Misfits *m, const char *name, const BurstTensor *t, Entry *e)
+{
+    e->used = true;
+    check_shape(m, name, t, e->tensor);
+    if (!safetensors_readable(e->tensor))
+        misfit(m, "%s is %s; F32, BF16 and F16 are read", name, e->tensor->dtype);
+}
+
+static void check_tensor(Misfits *m, const BurstPlan *p, const Folder *f, int unit, const BurstTensor *t)
 {
     char name[ST_NAME];
     tensor_name_of(p, unit, t, name);
     Entry *e = find_entry(f, name);
-    if (!e)
-        return burst_fail(c, BURST_E_USAGE, "%s has no tensor %s", f->path, name);
-    e->used = true;
-    BURST_TRY(check_shape(c, f, name, t, e->tensor));
-    return safetensors_read(c, e->tensor, 0, 0, NULL); /* the dtype */
+    if (e)
+        check_entry(m, name, t, e);
+    else
+        misfit(m, "it has no tensor %s", name);
 }
 
-/* What a checkpoint may have besides: buffers that are computed, and a tied head, which Hugging Face does not read either. */
-static bool known_extra(const BurstPlan *p, const char *name)
+/* The embedding's tensor, which a tied model has as its head too. */
+static const BurstTensor *tied_tensor(const BurstPlan *p)
+{
+    return p->tied ? &burst_unit(p, 0)->tensor[0] : NULL;
+}
+
+/* Buffers that are computed: transformers does not read them either. */
+static bool is_computed(const char *name)
 {
     static const char computed[] = "rotary_emb.inv_freq";
     size_t n = strlen(name), ending = sizeof computed - 1;
-    return (n >= ending && strcmp(name + n - ending, computed) == 0) || (p->tied && strcmp(name, "lm_head.weight") == 0);
+    return n >= ending && strcmp(name + n - ending, computed) == 0;
 }
 
 /* The folder has each tensor of the plan, and no others: known before anything is read. */
-static int check_tensors(BurstCtx *c, const BurstPlan *p, const Folder *f)
+static void check_tensors(Misfits *m, const BurstPlan *p, const Folder *f)
 {
+    Entry *head = tied_tensor(p) ? find_entry(f, HEAD) : NULL;
     for (int unit = 0; unit < burst_unit_count(p); unit++) {
         const BurstUnit *u = burst_unit(p, unit);
         for (int t = 0; t < u->tensors; t++)
-            BURST_TRY(check_tensor(c, p, f, unit, &u->tensor[t]));
+            check_tensor(m, p, f, unit, &u->tensor[t]);
     }
+    if (head)
+        check_entry(m, HEAD, tied_tensor(p), head);
     for (int i = 0; i < f->entries; i++)
-        if (!f->entry[i].used && !known_extra(p, f->entry[i].tensor->name))
-            return burst_fail(c, BURST_E_USAGE, "%s: the plan has no place for the tensor %s", f->path, f->entry[i].tensor->name);
+        if (!f->entry[i].used && !is_computed(f->entry[i].tensor->name))
+            misfit(m, "the plan has no place for the tensor %s", f->entry[i].tensor->name);
+}
+
+/* ---- values ---- */
+
+/* A model that is trained from a value that is no number has none after the first step. */
+static int check_finite(BurstCtx *c, const StTensor *t, int64_t first, const float *value, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(value[i]))
+            return burst_fail(c, BURST_E_NUMERIC, "%s: element %lld of %s is %s", t->file->path,
+                              (long long)(first + i), t->name, isnan(value[i]) ? "not a number" : "infinite");
     return BURST_OK;
+}
+
+/* transformers ties a head that the folder has besides only where it is the embedding. */
+static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const float *value, int64_t count)
+{
+    float other[TIED_BLOCK];
+    for (int64_t done = 0; done < count; done += TIED_BLOCK) {
+        const int64_t n = count - done < TIED_BLOCK ? count - done : TIED_BLOCK;
+        BURST_TRY(safetensors_read(c, head, first + done, n, other));
+        for (int64_t i = 0; i < n; i++)
+            if (other[i] != value[done + i])
+                return burst_fail(
+                    c, BURST_E_USAGE,
+                    "%s: element %lld of " HEAD " is %g, and the embedding's %g: the weights are not tied. "
+                    "Train them with `tied no` and \"tie_word_embeddings\": false in config.json",
+                    head->file->path, (long long)(first + done + i), (double)other[i],
+                    (double)value[done + i]);
+    }
+    return BURST_OK;
+}
+
+static int read_run(BurstCtx *c, const StTensor *t, const StTensor *head, const BurstRun *r, float *to)
+{
+    BURST_TRY(safetensors_read(c, t, r->from, r->count, to));
+    BURST_TRY(check_finite(c, t, r->from, to, r->count));
+    return head ? check_tied(c, head, r->from, to, r->count) : BURST_OK;
 }
 
 /* The part of each tensor that this rank holds. */
@@ -246,19 +299,33 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const Folder *f, int unit,
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
         tensor_name_of(p, unit, t, name);
+        const Entry *tied = t == tied_tensor(p) ? find_entry(f, HEAD) : NULL;
         for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
-            BURST_TRY(safetensors_read(c, find_entry(f, name)->tensor, r.from, r.count, param + r.at));
+            BURST_TRY(read_run(c, find_entry(f, name)->tensor, tied ? tied->tensor : NULL, &r, param + r.at));
     }
     return BURST_OK;
 }
 
+/* Adapters are weights that transformers adds to these. */
+static void check_adapters(Misfits *m, const char *folder)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) < (int)sizeof path &&
+        access(path, F_OK) == 0)
+        misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
+}
+
 static int read_folder(BurstCtx *c, const BurstPlan *p, Folder *f, BurstWeights *w)
 {
+    Misfits m = {0};
+    BURST_TRY(config_check(c, p, f->path, &m));
+    check_adapters(&m, f->path);
     BURST_TRY(find_files(c, f));
     BURST_TRY(open_files(c, f));
     BURST_TRY(list_tensors(c, f));
     BURST_TRY(check_index(c, f));
-    BURST_TRY(check_tensors(c, p, f));
+    check_tensors(&m, p, f);
+    BURST_TRY(misfits_end(c, &m, f->path));
     for (int unit = 0; unit < w->units; unit++)
         BURST_TRY(read_unit(c, p, f, unit, w->param[unit]));
     return BURST_OK;
@@ -268,7 +335,6 @@ int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *fo
 {
     Folder f = {.path = folder};
     burst_doing(c, "reading weights");
-    BURST_TRY(config_check(c, p, folder));
     int status = read_folder(c, p, &f, w);
     close_folder(&f);
     return status;

@@ -1,8 +1,11 @@
 /* trace_file.c: trace events as JSON. Times are microseconds. */
 #include "trace_file.h"
 
+#include "escape.h"
 #include "forecast.h"
 #include "spans.h"
+
+#include <stdlib.h>
 
 enum { NAME = 96, STEP_ROW = 99 };
 
@@ -24,15 +27,18 @@ void span_name(const BurstSpan *s, char *text, size_t size)
 
 /* ---- events ---- */
 
+/* A byte that is not UTF-8, which JSON is, is text: \xNN. */
 static void add_string(FILE *f, const char *text)
 {
+    char *escaped = escaped_utf8(text);
     putc('"', f);
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++)
+    for (const unsigned char *s = (const unsigned char *)escaped; s && *s; s++)
         if (*s < 0x20 || *s == '"' || *s == '\\')
             fprintf(f, "\\u%04x", *s);
         else
             putc(*s, f);
     putc('"', f);
+    free(escaped);
 }
 
 static void next_event(FILE *f, bool *any)

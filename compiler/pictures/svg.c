@@ -1,4 +1,5 @@
 /* svg.c: a small writer of SVG: text and boxes with escaping, grids of shaded cells, axes, and panels put together. */
+#include "escape.h"
 #include "pictures.h"
 
 #include <math.h>

@@ -222,8 +222,8 @@ def names(mini, args):
     require("resumed after step 10" in said, said)
     mini.run(1, "cannot resume from ck/step-00000011.burst: it is not a regular file", "--resume", "ck/step-00000011.burst")
     os.mkfifo(mini.folder / "data")
-    mini.run(1, "cannot read tokens from data: it is not a regular file", "--data", "data", "--quiet")
-    mini.run(1, "cannot read tokens from /dev/zero: it is not a regular file", "--data", "/dev/zero", "--quiet")
+    mini.run(1, "cannot read data: it is not a regular file", "--data", "data", "--quiet")
+    mini.run(1, "cannot read /dev/zero: it is not a regular file", "--data", "/dev/zero", "--quiet")
 
 
 def unusable(mini, args):

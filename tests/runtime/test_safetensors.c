@@ -238,9 +238,9 @@ static void malformed_files(void **unused)
     put_tensors("bad", deep, NULL, 0);
     expect_bad("bad", "is no JSON");
     expect_bad("nowhere", "No such file");
-    expect_bad(directory, "is no file");
+    expect_bad(directory, "is not a regular file");
     assert_int_equal(mkfifo("pipe", 0600), 0);
-    expect_bad("pipe", "is no file");
+    expect_bad("pipe", "is not a regular file");
 }
 
 static void unread_dtypes(void **unused)
@@ -477,7 +477,7 @@ static void config_says_the_plan(void **unused)
         "num_key_value_heads", 1, "head_dim", 6, "intermediate_size", 7, "vocab_size", 5, "rms_norm_eps", 1e-5, "rope_theta",
         500000.0, "tie_word_embeddings", 0, "hidden_act", "silu", "attention_bias", 0, "mlp_bias", 0, "max_position_embeddings", 64,
         "rope_scaling", "torch_dtype", "float32", "bos_token_id", "eos_token_id", 3, "burst_attention", "causal", "window(17)",
-        "(its text is not UTF-8)");
+        "file \"\\xff\" at (q, k)");
     assert_non_null(wanted);
     assert_true(json_equal(is_, wanted));
     json_decref(is_);
@@ -492,7 +492,7 @@ static void folders_that_do_not_fit(void **unused)
         {"true", 0, ""},
         {"rm config.json", 1, "config.json: No such file"},
         {"echo '{' > config.json", 1, "out/config.json:2:0: "},
-        {"echo '[1]' > config.json", 1, "no object"},
+        {"echo '[1]' > config.json", 1, "config.json holds no JSON object"},
         {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/' config.json", 2, "hidden_size is 8, and the plan's is 4"},
         {"sed -i '/\"hidden_size\"/d' config.json", 2, "config.json has no hidden_size"},
         {"sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 4/' config.json", 2, "num_hidden_layers is 4, and the plan's is 3"},
@@ -506,7 +506,7 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/500000.0/500000/' config.json", 0, ""},
         {"sed -i 's/500000.0/10000/' config.json", 2, "rope_theta is 10000, and the plan's is 500000.0"},
         {"sed -i 's/500000.0/\"many\"/' config.json", 2, "rope_theta is \"many\""},
-        {"sed -i 's/500000.0/500000.0, \"rope_parameters\": [1]/' config.json", 2, "rope_parameters is [1]"},
+        {"sed -i 's/500000.0/500000.0, \"rope_parameters\": [1]/' config.json", 2, "rope_parameters is [1]; only"},
         {"sed -i '/rope_theta/d' config.json", 2, "rope_theta is 10000.0 (where nothing is given)"},
         {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 500000, \"rope_type\": \"default\"}/' config.json", 0, ""},
         {"sed -i 's/\"rope_theta\": 500000.0/\"rope_parameters\": {\"rope_theta\": 1000}/' config.json", 2, "rope_theta is 1000"},
@@ -517,7 +517,7 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/\"rope_scaling\": null/\"rope_parameters\": {\"rope_type\": \"llama3\"}/' config.json", 2, "rope_parameters is {"},
         {"sed -i 's/\"rope_scaling\": null/\"rope_scaling\": 2/' config.json", 2, "rope_scaling is 2; only"},
         {"sed -i 's/\"rope_scaling\": null/\"partial_rotary_factor\": 0.5/' config.json", 2, "partial_rotary_factor is 0.5"},
-        {"sed -i 's/\"rope_scaling\": null/\"quantization_config\": {}/' config.json", 2, "quantization_config"},
+        {"sed -i 's/\"rope_scaling\": null/\"quantization_config\": {}/' config.json", 2, "quantization_config is {}; only null is computed"},
         {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json", 2, "tie_word_embeddings is true"},
         {"sed -i 's/silu/gelu/' config.json", 2, "hidden_act is \"gelu\", and the plan's is \"silu\""},
         {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json", 2, "attention_bias is true"},
@@ -526,6 +526,20 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0, ""},
         {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", and the plan's is \"llama\""},
         {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 0, "the plan's masks are not those"},
+        {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
+         "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the plan's is \"silu\"; "
+         "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"}, /* all in one message */
+        {"rm config.json && mkfifo config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm config.json && ln -s /dev/zero config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm config.json && mkdir config.json", 1, "cannot read out/config.json: it is not a regular file"},
+        {"rm *.index.json && mkfifo model.safetensors.index.json", 1, "cannot read out/model.safetensors.index.json: it is not a regular"},
+        {"rm *.index.json && mkfifo model.safetensors", 1, "cannot read out/model.safetensors: it is not a regular file"},
+        {"rm model-00002* && mkfifo model-00002-of-00003.safetensors", 1, "model-00002-of-00003.safetensors: it is not a regular file"},
+        {"printf '{\"a\": \"\\033[2J' > config.json", 1, "out/config.json:1:"}, /* jansson's own words quote the text */
+        {"sed -i 's/\"hidden_size\"/\"x\\\\u001b[2J\\\\u202e\": 1, \"hidden_size\"/' config.json", 2, "x\\x1b[2J\\xe2\\x80\\xae is unknown"},
+        {"sed -i 's/\"llama\"/\"\\\\u009b2J\"/' config.json", 2, "model_type is \"\\xc2\\x9b2J\""},
+        {"sed -i 's/model-00001-of-00003/m\\\\u001b[2J\\\\u00e4/' *.index.json", 1, "out/m\\x1b[2J\u00e4.safetensors: No such file"},
+        {"sed -i 's/lm_head.weight/lm_\\\\u202eh.weight/' *.index.json", 1, "has lm_\\xe2\\x80\\xaeh.weight in model-"},
         {"rm model.safetensors.index.json", 1, "out has neither model.safetensors nor"},
         {"echo '{}' > model.safetensors.index.json", 1, "has no weight_map"},
         {"echo '{\"weight_map\": {\"a\": 3}}' > model.safetensors.index.json", 1, "the file of a is no name"},
@@ -534,13 +548,13 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/00001-of-00003.safetensors/00001/' *.index.json", 1, "is no name that ends in .safetensors"},
         {"sed -i '0,/00001-of/s/00001-of/00002-of/' *.index.json", 1, "where it is not"},
         {"sed -i '/layers.1.mlp/d' *.index.json", 1, "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is not in the index"},
-        {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2, "out has no tensor lm_head.weight"},
-        {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2, "out has no tensor model.layers.1.mlp.up_proj.weight"},
+        {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2, "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"},
+        {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2, "it has no tensor model.layers.1.mlp.up_proj.weight"},
         {"rm model-00002*", 1, "cannot read out/model-00002-of-00003.safetensors"},
         {"truncate -s -1 model-00002*", 1, "out/model-00002-of-00003.safetensors is cut short"},
         {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2, "mlp.up_proj.weight is [4, 7], and the plan's is [7, 4]"},
         {"sed -i 's/:\\[4\\],/:[2,2],/; s/      *$//' model-00002*", 1, ""},
-        {"sed -i 's/F32/I32/' model-00003*", 1, "is I32; F32, BF16 and F16 are read"},
+        {"sed -i 's/F32/I32/' model-00003*", 2, "is I32; F32, BF16 and F16 are read"},
     };
     Shape s;
     shape_for(&s, 3, false);
@@ -554,6 +568,8 @@ static void folders_that_do_not_fit(void **unused)
             print_error("%s: expected code %d and '%s': code %d, %s\n", cases[i].command, cases[i].code, cases[i].text, out.code, out.text);
         assert_int_equal(out.code, cases[i].code);
         assert_non_null(strstr(out.text, cases[i].text));
+        assert_null(strpbrk(out.text, "\x1b\x9b")); /* nothing that a terminal obeys */
+        assert_null(strstr(out.text, "\u202e"));
     }
 }
 
@@ -563,7 +579,7 @@ static void tensors_besides(void **unused)
     (void)unused;
     static const struct { const char *name; bool tied; const char *text; } cases[] = {
         {"model.layers.0.self_attn.rotary_emb.inv_freq", false, ""},
-        {"lm_head.weight", true, ""},
+        {"lm_head.weight", true, "lm_head.weight is [2], and the plan's is [5, 4]"}, /* tests/training/run_configs.py: other values */
         {"lm_head.weight", false, "is in a.safetensors and in b.safetensors"},
         {"model.layers.0.self_attn.q_proj.bias", false, "has no place for the tensor model.layers.0.self_attn.q_proj.bias"},
         {"model.layers.0.self_attn.sinks", false, "has no place for the tensor model.layers.0.self_attn.sinks"}};

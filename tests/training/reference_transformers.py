@@ -48,3 +48,33 @@ def loss_of(folder, text, sequence):
         if info[kind]:
             raise RuntimeError(f"{folder}: {kind} {info[kind]}")
     return loss(model.double(), text, sequence).item()
+
+
+def fields():
+    """[(name, value)] of the configurations of all models that transformers knows, by default."""
+    found = set()
+    for kind in sorted(transformers.CONFIG_MAPPING):
+        try:
+            config = transformers.CONFIG_MAPPING[kind]().to_dict()
+        except Exception:  # of a library that is not installed
+            continue
+        texts = [(name, json.dumps(value)) for name, value in config.items() if not isinstance(value, dict)]
+        found.update((name, text) for name, text in texts if "Infinity" not in text and "NaN" not in text)  # no JSON
+    return [(name, json.loads(value)) for name, value in sorted(found)]
+
+
+def judge(folder, text, sequence):
+    """Loss and norm of the gradient, as a folder is trained; a text where it cannot be loaded or does not fit its weights."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)  # as stored
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            if info[kind]:
+                return f"{kind} {info[kind]}"
+        model = model.double().train()
+        value = loss(model, text, sequence)
+        value.backward()
+    except Exception as error:  # of whatever a config.json makes of the library
+        return f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
+    return value.item(), sum(float((w.grad ** 2).sum()) for w in model.parameters()) ** 0.5

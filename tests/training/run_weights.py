@@ -224,4 +224,5 @@ def main():
             getattr(Programs(args, folder), part)()
 
 
-runner.end(main)
+if __name__ == "__main__":
+    runner.end(main)
