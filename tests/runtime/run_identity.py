@@ -47,7 +47,8 @@ def write(path, data):
 
 def differ_plan(draw, base, odd, folder):
     field = draw.choice(list(PLAN))
-    odd.environment["MINI_SET"] = f"{field} {draw.choice([2, 3, 5]) if field not in ('arena', 'text') else draw.randrange(1 << 22, 1 << 24)}"
+    value = draw.choice([2, 3, 5]) if field not in ("arena", "text") else draw.randrange(1 << 22, 1 << 24)
+    odd.environment["MINI_SET"] = f"{field} {1 if field == 'shard_ranks' else value}" # what no world can have each rank refuses alone
     return PLAN[field]
 
 

@@ -26,7 +26,7 @@ class Job:
     """Under ranks.py, or with rank 0 alone. Its output comes as bytes, and when its first step was done."""
     def __init__(self, world=4, hosts=2, late=True, only=None, options=(), secret=SECRET, settings=()):
         global MASTER_PORT
-        self.port = MASTER_PORT
+        self.port, self.secret = MASTER_PORT, secret
         MASTER_PORT += 10
         self.at = ("127.0.0.1", self.port + 1)
         env = environment(MINI=f"{world} 1 0 4 3 2", MASTER_PORT=self.port, MASTER_ADDR="127.0.0.1", BURST_SECRET=secret)
@@ -122,10 +122,11 @@ def another_user():
         return print("not root: no other user tries the Unix socket")
     job = Job(hosts=1)
     first_listeners(job)
+    name = unix_name(job).encode() # as this user has it
     child = os.fork()
     if child == 0:
         os.setuid(65534)
-        s = strangers.connect(b"\0" + unix_name(job).encode(), 5)
+        s = strangers.connect(b"\0" + name, 5)
         with contextlib.suppress(OSError):
             s.sendall(strangers.MAGIC + bytes(32))
             os._exit(len(s.recv(64)))
