@@ -397,7 +397,6 @@ static void add_plan_values(Emit *e)
 {
     const Program *p = e->draft->program;
     const Train *t = &p->train;
-    add_field(e, "source", "%s", quoted(e, arena_printf(e->arena, "%s %s", p->topo_path, p->model_path)));
     if (p->table_count) {
         add_field(e, "tables", "plan_tables");
         add_field(e, "table_count", "%d", p->table_count);
@@ -462,11 +461,23 @@ static void add_plan_constants(Emit *e)
         add_field(e, "tensor", "PLAN_TENSOR");
 }
 
+/* FNV-1a of all before, but the header with its paths: ranks whose programs were compiled in different folders have the same plan. */
+static uint64_t hash_emitted(const Emit *e)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = e->hashed_from; i < e->out->n; i++)
+        h = (h ^ (unsigned char)e->out->at[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
 static void emit_plan(Emit *e)
 {
+    const Program *p = e->draft->program;
     text_printf(e->out, "\n%s", language(e)->values);
     add_plan_constants(e);
     add_plan_values(e);
+    add_field(e, "text_hash", "UINT64_C(0x%016" PRIx64 ")", hash_emitted(e));
+    add_field(e, "source", "%s", quoted(e, arena_printf(e->arena, "%s %s", p->topo_path, p->model_path)));
     text_add(e->out, language(e)->values_end);
     text_add(e->out, "\n#ifndef PLAN_NO_MAIN /* tests link this file as a library */\n"
                      "int main(int argc, char **argv)\n{\n    return burst_main(&burst_plan, argc, argv);\n}\n#endif\n");
@@ -583,6 +594,7 @@ void emit_program(Arena *a, const Found *f, const char *command, Text *out)
 {
     Emit e = {.arena = a, .found = f, .draft = plan_draft(f->plan), .out = out};
     emit_header(&e, command);
+    e.hashed_from = out->n;
     emit_group(&e);
     emit_sizes(&e);
     emit_pool_names(&e);

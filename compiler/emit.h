@@ -12,6 +12,7 @@ typedef struct Emit {
     int indent;
     unsigned takes[8]; /* by block of the step: bit 0 its layer, bit 1 its visit */
     bool forecast; /* plan_forecast was written */
+    size_t hashed_from; /* where the text begins that text_hash counts */
 } Emit;
 /* One line, indented by braces: closing ones at its begin, opening ones at its end. */
 void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);

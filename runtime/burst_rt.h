@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 15 /* raised whenever an emitted program of an older burstc would no longer fit */
+#define BURST_RT_ABI 16 /* raised whenever an emitted program of an older burstc would no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -302,6 +302,7 @@ typedef struct BurstPlan {
     bool places_gradients;       /* start says where gradients lie: BurstWeights.grad */
     size_t arena_bytes;          /* a rank */
     double peak_flops;           /* of a rank's matrix products, flop/s: what MFU is a share of; 0: unknown */
+    uint64_t text_hash;          /* of the emitted text: ranks compare it before they begin; 0: not told */
     size_t predicted_memory;     /* where the rank computes: arena_bytes, or a device's in all */
     const double *predicted_rows;     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
     const BurstForecast *forecast;    /* the predicted step laid out; NULL: none */

@@ -90,6 +90,16 @@ static int held_by_another(BurstCtx *c, const char *directory, const char *path)
 
 /* ---- taking it ---- */
 
+/* A file that is open for reading only can be locked too: who may not write it may not read it. */
+static void close_to_readers(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || st.st_uid != geteuid())
+        return;
+    const mode_t writers = st.st_mode & 0222;
+    (void)fchmod(fd, writers | writers << 1);
+}
+
 static bool is_regular(int fd)
 {
     struct stat st;
@@ -111,9 +121,10 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
     int status = BURST_OK;
     *fd = -1;
     BURST_TRY(lock_path(c, directory, path));
-    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0222);
     if (lock < 0)
         return io_failed(c, "write", path);
+    close_to_readers(lock);
     if (!is_regular(lock))
         status = burst_fail(c, BURST_E_IO, "%s is not a regular file", path);
     else if (lock_file(lock) && !lock_stands(directory, lock)) /* its holder took it away just before it ended */

@@ -119,6 +119,15 @@ double burst_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double awake_seconds(void)
+{
+    static const double look_most = 0.25;
+    static _Thread_local double last, awake = 1; /* 0 is none */
+    const double now = burst_seconds(), gap = last > 0 ? now - last : 0;
+    last = now;
+    return awake += gap < look_most ? gap : look_most;
+}
+
 void describe_rank(const Region *r, int rank, int local, char *text, size_t size)
 {
     if (local < 0) {

@@ -142,12 +142,14 @@ struct BurstCtx {
     HostDevice device;       /* what the rank computes on, where that is not the host */
 };
 
+struct Identity;
 typedef struct Job {
     const BurstPlan *plan;
     const BurstTrain *train;
     double timeout;
     int (*body)(BurstCtx *c, const BurstPlan *p, void *arg);
     void *arg;
+    void (*identify)(struct Identity *id, const void *arg); /* what else must be equal on all ranks (identity.h); NULL: nothing */
     const struct Place *place; /* set by job_run */
 } Job;
 /* Runs the job on all ranks: the exit code. */
@@ -162,6 +164,9 @@ static inline bool is_status(int64_t status) { return status <= BURST_OK && stat
 /* BURST_TIMEOUT or the default, in seconds. */
 double default_timeout(void);
 bool parse_seconds(const char *text, double *seconds);
+/* Seconds in which this thread could look: what limits of waiting count. Where a process was stopped (docker pause, Slurm's
+ * preemption) at most a quarter of one between two looks; whoever waits looks at least that often. */
+double awake_seconds(void);
 int mpi_job_run(const Job *job);
 int rendezvous_job_run(const Job *job); /* started by torchrun or srun */
 /* "rank 3, step 5 (attend Q[0] with KV[1])" */

@@ -142,6 +142,11 @@ static int run_rank(BurstCtx *c, const BurstPlan *p, void *arg)
     return status;
 }
 
+static void identify(struct Identity *id, const void *arg)
+{
+    options_identify(id, ((const Run *)arg)->o);
+}
+
 static BurstTrain with_options(const BurstPlan *p, const Options *o)
 {
     BurstTrain t = p->train;
@@ -185,5 +190,5 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     }
     BurstTrain t = with_options(p, &o);
     Run run = {&o};
-    return job_run(&(Job){.plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run});
+    return job_run(&(Job){.plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run, .identify = identify});
 }

@@ -1,6 +1,8 @@
 /* options.c: the command line of an emitted program, from one table. */
 #include "options.h"
 
+#include "host/identity.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,4 +165,41 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
         return usage(text, size, "--export-dtype needs --export DIR");
     o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
     return BURST_OK;
+}
+
+/* What ranks may have of their own: what only one of them writes, when it gives up, and files of which the content counts. */
+static bool may_differ(const Row *row)
+{
+    static const char *const names[] = {"--data", "--weights", "--metrics", "--timeout", "--progress", "--quiet",
+                                        "--transport", "--share-gpus", "--help", "--version"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+void options_identify(struct Identity *id, const Options *o)
+{
+    for (const Row *row = rows; row < rows + ROWS; row++) {
+        const void *at = (const char *)o + row->at;
+        if (may_differ(row))
+            continue;
+        if (row->kind == COUNT || row->kind == NATURAL)
+            identity_add(id, row->name, "%lld", (long long)*(const int64_t *)at);
+        else if (row->kind == FLAG)
+            identity_add(id, row->name, "%s", *(const bool *)at ? "given" : "not given");
+        else
+            identity_add(id, row->name, "%s", *(const char *const *)at ? *(const char *const *)at : "not given");
+    }
+    identity_add(id, "--resume", "%s", o->resume ? "given" : "not given");
+    if (o->resume_file)
+        identity_add_file(id, "checkpoint to go on from", o->resume_file);
+    if (o->data)
+        identity_add_file(id, "data file", o->data);
+    else
+        identity_add(id, "data file", "none: random tokens");
+    if (o->weights)
+        identity_add_folder(id, "folder of weights", o->weights);
+    else
+        identity_add(id, "folder of weights", "none");
 }

@@ -15,5 +15,7 @@ typedef struct Options {
 
 /* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in text. */
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size);
+/* Adds what must be equal on all ranks. */
+void options_identify(struct Identity *id, const Options *o);
 void options_help(const BurstPlan *p, const char *program);
 #endif

@@ -154,7 +154,7 @@ int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
     int status = watchdog_look(c, &watchdog);
     *v = (HostWatchdog){watchdog.begin, watchdog.checked};
     BURST_TRY(status);
-    double waited = burst_seconds() - v->begin;
+    double waited = awake_seconds() - v->begin;
     if (waited <= c->timeout)
         return BURST_OK;
     char others[ERROR_TEXT / 2] = "";

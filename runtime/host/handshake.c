@@ -13,11 +13,11 @@
 enum { CONNECTING, AWAITS_PROOF, AWAITS_WELCOME, AWAITS_CALL, AWAITS_HELLO }; /* the first three: of a dial */
 enum { MORE, DONE, GONE };
 enum { ACCEPTS_A_ROUND = 64 };
-static const uint64_t magic = 0x3256525453525542; /* "BURSTRV2" where bytes are little-endian: another order is a stranger */
+static const uint64_t magic = 0x3356525453525542; /* "BURSTRV3" where bytes are little-endian: another order is a stranger */
 /* Seconds: a caller's to prove itself, a dial's, and the pauses between two tries. */
 static const double caller_limit = 2, dial_limit = 3, least_pause = 0.05, most_pause = 0.2;
 
-_Static_assert(sizeof(Hello) == 104 && sizeof(Call) == 40 && sizeof(Proof) == 64 && sizeof(Entry) == 136, "no padding");
+_Static_assert(sizeof(Hello) == 96 && sizeof(Call) == 40 && sizeof(Proof) == 64 && sizeof(Entry) == 128, "no padding");
 
 void derive_key(uint8_t key[SHA256_BYTES], const void *from, size_t bytes, const char *purpose, const void *data,
                 size_t data_bytes)

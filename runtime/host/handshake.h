@@ -16,7 +16,7 @@ enum { HOST_NAME = 64 };
 /* Who a rank is. On the wire, as the structures below: without padding. */
 typedef struct Hello {
     uint64_t instance; /* of the process, at random: a rank that calls again is not another process of the same rank */
-    uint64_t plan, host;
+    uint64_t host;
     int32_t rank, to, local, zero; /* to: the rank that it means to call */
     char name[HOST_NAME];
 } Hello;

@@ -5,6 +5,7 @@
 #include "signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -243,11 +244,22 @@ static int run_alone(const Job *job)
     return code;
 }
 
+/* What a caller has closed would be taken by the next file or memory that is opened, and text written into it. In the wrong
+ * direction, so that writing fails as it does on a closed one. */
+static void keep_standard_descriptors(void)
+{
+    static const int mode[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) < 0)
+            return; /* nothing that could be said, nor where */
+}
+
 int job_run(const Job *job)
 {
     Place place;
     char text[ERROR_TEXT];
     Job placed = *job;
+    keep_standard_descriptors();
     burst_blas_setup();
     if (!plan_fits(job->plan))
         return exit_code(BURST_E_PLAN);

@@ -1,6 +1,8 @@
 /* members.c: rank 0 gathers who the ranks are, and gives all of them the table; the others find it. */
 #include "rendezvous.h"
 
+#include "identity.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -26,13 +28,6 @@ static double soon(const Rendezvous *m, double seconds)
 }
 
 /* ---- who I am ---- */
-static uint64_t hash_text(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = mix64(h ^ (unsigned char)*text);
-    return mix64(h + 1);
-}
-
 /* Processes with the same number can open each other's memory through /proc: one kernel, one name, one space of process
  * numbers. BURST_HOSTID keeps ranks apart, for tests. */
 static uint64_t host_identity(char *name, size_t size)
@@ -49,23 +44,16 @@ static uint64_t host_identity(char *name, size_t size)
     name[size - 1] = 0;
     ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
     space[n < 0 ? 0 : n] = 0;
-    return hash_text(hash_text(hash_text(hash_text(1, boot), name), space), apart ? apart : "");
-}
-
-/* What two programs must agree on to work together at all. */
-static uint64_t plan_identity(const BurstPlan *p)
-{
-    const int64_t facts[] = {p->abi, p->world, p->data, p->group, p->tensor, p->shard_ranks, p->sequence, p->max_tokens, p->layers, p->hidden, p->heads,
-                             p->kv_heads, p->head_dim, p->ffn, p->vocab, p->unit_rows, p->table_count, (int64_t)p->arena_bytes};
+    const char *const facts[] = {boot, name, space, apart ? apart : ""};
     uint64_t h = 1;
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        h = mix64(h + (uint64_t)facts[i]) + 1;
+        h = hash_bytes(h, facts[i], strlen(facts[i]));
     return h;
 }
 
 void member_introduce(const Rendezvous *m, Hello *h)
 {
-    *h = (Hello){.rank = m->rank, .local = m->place->local, .plan = plan_identity(m->job->plan)};
+    *h = (Hello){.rank = m->rank, .local = m->place->local};
     h->host = host_identity(h->name, sizeof h->name);
     if (!random_bytes(&h->instance, sizeof h->instance))
         h->instance = hash3((uint64_t)getpid(), (uint64_t)(burst_seconds() * 1e9), 0);
@@ -181,8 +169,8 @@ static bool open_listeners(Rendezvous *m, Handshakes *g)
         return rival(m);
     }
     describe_place(m->place, where, sizeof where);
-    return rendezvous_fail(m, BURST_E_USAGE, "rank 0 cannot listen %s: %s; BURST_PORT chooses another port", where,
-                           strerror(reason));
+    return rendezvous_fail(m, BURST_E_USAGE, "rank 0 cannot listen %s: %s; %s", where, strerror(reason),
+                           m->place->one_host ? "BURST_SECRET and BURST_PORT choose other names" : "BURST_PORT chooses another port");
 }
 
 /* ---- rank 0 receives ---- */
@@ -194,8 +182,6 @@ static bool admissible(Rendezvous *m, const Hello *h)
     if (h->rank == 0 || (m->link[h->rank] >= 0 && !again))
         return rendezvous_fail(m, BURST_E_USAGE, "two processes say they are rank %d, on %s and on %s", h->rank,
                                m->all[h->rank].hello.name, h->name);
-    if (h->plan != m->all[0].hello.plan)
-        return rendezvous_fail(m, BURST_E_USAGE, "rank %d on %s runs a program of another plan than rank 0", h->rank, h->name);
     return true;
 }
 
@@ -249,6 +235,8 @@ static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
     for (int i = 1; i < m->world; i++)
         if (m->link[i] < 0 && count++ < 8)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", i);
+    if (!identity_world_fits(m->job, m->world, where, sizeof where)) /* why, most likely */
+        return rendezvous_fail(m, BURST_E_USAGE, "%s", where);
     describe_place(m->place, where, sizeof where);
     describe_strangers(g, strangers, sizeof strangers);
     return rendezvous_fail(m, BURST_E_PEER, "after %.3g s (--timeout) there is no rank %s%s of the plan's %d; rank 0 waits %s%s",

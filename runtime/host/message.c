@@ -220,7 +220,7 @@ static int wait_for(BurstCtx *c, const Op *op)
         bool moved = false;
         BURST_TRY(progress(c, &moved));
         if (moved) /* begins to count again; it may not wait at all any more */
-            v = (Watchdog){.begin = v.begin > 0 ? burst_seconds() : 0, .spins = v.spins};
+            v = (Watchdog){.begin = v.begin > 0 ? awake_seconds() : 0, .spins = v.spins};
         else
             BURST_TRY(pause_for(c, &v, op ? op : c->active->head, bell));
     }

@@ -2,6 +2,7 @@
  * Each message is two: a header with its bytes and number, so that a wrong size is named and not truncated, and the data
  * in pieces of at most 1 GiB (MPI counts in int). */
 #ifdef BURST_MPI
+#include "identity.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 256, PIECE = 1 << 30, GRACE_US = 300000 };
+enum { LINE = 256, PIECE = 1 << 30, GRACE_US = 300000, NAP_US = 200 };
 
 typedef struct Parcel {
     uint64_t header[2]; /* bytes, sequence */
@@ -210,25 +211,63 @@ static int run_here(const Job *job, MPI_Comm host, Region *r)
     return exit_code(status);
 }
 
-static bool world_fits(const BurstPlan *p, int rank)
+/* As MPI_Wait, but not for ever: a rank may never come. */
+static bool await_all(MPI_Request *request, double deadline)
 {
-    int size;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != p->world && rank == 0)
-        fprintf(stderr, "burst: the plan (%s) is for %d ranks, and mpirun started %d: use mpirun -n %d, or regenerate\n",
-                p->source, p->world, size, p->world);
-    return size == p->world;
+    int done = 0;
+    while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done && burst_seconds() < deadline)
+        usleep(NAP_US);
+    return done;
+}
+
+/* At rank 0, which says what differs. */
+static int compare_all(const Job *job, char *all, int size)
+{
+    char text[ERROR_TEXT];
+    if (identities_equal(all, size, text, sizeof text) && identity_world_fits(job, size, text, sizeof text))
+        return BURST_OK;
+    fprintf(stderr, "burst: %s\n", text);
+    return BURST_E_USAGE;
+}
+
+/* Whether all ranks run the same. Nothing else has been made yet: what differs may be any size of the plan. */
+static int meet(const Job *job, int rank, int size)
+{
+    const double deadline = burst_seconds() + job->timeout;
+    Identity *mine = malloc(sizeof *mine);
+    char *all = rank == 0 ? malloc((size_t)size * IDENTITY_TEXT) : NULL;
+    MPI_Request request;
+    int status = BURST_E_MEMORY;
+    if (mine && (all || rank > 0)) {
+        identity_make(mine, job);
+        MPI_Igather(mine->text, IDENTITY_TEXT, MPI_BYTE, all, IDENTITY_TEXT, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+        bool met = await_all(&request, deadline);
+        status = met && rank == 0 ? compare_all(job, all, size) : BURST_OK;
+        if (met)
+            MPI_Ibcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+        if (met && await_all(&request, deadline))
+            return free(mine), free(all), status;
+        fprintf(stderr, "burst: rank %d waited in vain for all %d ranks to begin for %.3g s (--timeout sets the limit)\n", rank, size,
+                job->timeout);
+        status = BURST_E_PEER;
+    } else {
+        fprintf(stderr, "burst: rank %d has no memory for a list of %d ranks\n", rank, size);
+    }
+    MPI_Abort(MPI_COMM_WORLD, exit_code(status));
+    return status;
 }
 
 int mpi_job_run(const Job *job)
 {
-    int rank, code = exit_code(BURST_E_MEMORY);
+    int rank, size, code = exit_code(BURST_E_MEMORY);
     MPI_Comm host;
     Region r;
     initialize();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (!world_fits(job->plan, rank))
-        return exit_code(BURST_E_USAGE);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const int status = meet(job, rank, size);
+    if (status != BURST_OK)
+        return exit_code(status);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
     if (share(host, &r, job->plan->arena_bytes)) {
         code = run_here(job, host, &r);

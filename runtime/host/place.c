@@ -1,6 +1,7 @@
 /* place.c: reads what mpirun, torchrun and srun say in the environment. Which of them counts:
  *   1. torchrun, which is always the innermost: TORCHELASTIC_RUN_ID
- *   2. mpirun, where the runtime was built with MPI
+ *   2. mpirun, where the runtime was built with MPI. srun sets PMI's variables too, and which MPI could use them nobody knows:
+ *      where they number the processes as srun's own variables do, it is srun
  *   3. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, set by hand or by another launcher
  *   4. srun, for a step of more than one task
  * Without any of them the program starts all ranks itself; so it does inside a batch script, whose environment tells of
@@ -215,6 +216,20 @@ static int slurm_place(Place *p, const Reader *r)
 }
 
 /* ---- all ---- */
+static bool says(const char *name, long long number)
+{
+    const char *text = variable(name);
+    return !text || atoll(text) == number;
+}
+
+/* Also for a step of one task. mpirun inside a step has numbers of its own, or the same processes. */
+static bool pmi_is_srun(void)
+{
+    const char *step = variable("SLURM_STEP_ID"), *rank = variable("SLURM_PROCID");
+    return step && rank && atoll(step) < slurm_own_steps && !variable("OMPI_COMM_WORLD_SIZE") && says("PMI_RANK", atoll(rank)) &&
+           says("PMIX_RANK", atoll(rank)) && says("PMI_SIZE", slurm_tasks());
+}
+
 static bool mpi_place(Place *p)
 {
     static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
@@ -234,7 +249,7 @@ int place_find(Place *p, char *text, size_t size)
     const Reader r = {text, size};
     bool by_torch = false;
     *p = (Place){.launcher = ALONE, .local = -1};
-    bool by_mpi = !variable("TORCHELASTIC_RUN_ID") && mpi_place(p);
+    bool by_mpi = !variable("TORCHELASTIC_RUN_ID") && !pmi_is_srun() && mpi_place(p);
 #ifdef BURST_MPI
     if (by_mpi)
         return BURST_OK;

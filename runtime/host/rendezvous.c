@@ -1,6 +1,7 @@
 /* rendezvous.c: the rounds of the rendezvous (rendezvous.h), and the job that its ranks then run. */
 #include "rendezvous.h"
 
+#include "identity.h"
 #include "tcp.h"
 
 #include <errno.h>
@@ -55,6 +56,63 @@ bool rendezvous_agree(Rendezvous *m, const void *mine, size_t bytes, void *all)
     return true;
 }
 
+/* ---- what all must have alike ---- */
+typedef struct Verdict { int32_t status; char text[ERROR_TEXT]; } Verdict;
+
+static bool world_fits(Rendezvous *m)
+{
+    char text[ERROR_TEXT];
+    if (identity_world_fits(m->job, m->world, text, sizeof text))
+        return true;
+    m->told = true; /* all ranks know it */
+    return rendezvous_fail(m, BURST_E_USAGE, "%s", text);
+}
+
+/* Rank 0 compares, says what differs, and tells the others. */
+static bool judge(Rendezvous *m, const Identity *mine, char *all)
+{
+    Verdict v = {0};
+    memcpy(all, mine->text, IDENTITY_TEXT);
+    for (int i = 1; i < m->world; i++)
+        if (!socket_read(m->link[i], all + (size_t)i * IDENTITY_TEXT, IDENTITY_TEXT, m->deadline))
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+    if (!identities_equal(all, m->world, v.text, sizeof v.text)) {
+        rendezvous_fail(m, v.status = BURST_E_USAGE, "%s", v.text);
+        rendezvous_say(m); /* now: the first rank that ends may take its launcher's patience along */
+    }
+    for (int i = 1; i < m->world; i++)
+        if (!socket_write(m->link[i], &v, sizeof v, m->deadline))
+            return rendezvous_fail(m, BURST_E_PEER, "lost rank %d during the rendezvous: %s", i, strerror(errno));
+    return m->status == BURST_OK;
+}
+
+static bool hear_verdict(Rendezvous *m, const Identity *mine)
+{
+    Verdict v;
+    if (!socket_write(m->root, mine->text, IDENTITY_TEXT, m->deadline) || !socket_read(m->root, &v, sizeof v, m->deadline))
+        return rendezvous_fail(m, BURST_E_PEER, "rank %d lost rank 0 during the rendezvous: %s", m->rank, strerror(errno));
+    if (v.status == BURST_OK)
+        return true;
+    escape_text(v.text, sizeof v.text);
+    m->told = true;
+    return rendezvous_fail(m, is_status(v.status) ? v.status : BURST_E_PEER, "%s", v.text);
+}
+
+static bool compare_identities(Rendezvous *m)
+{
+    Identity *mine = malloc(sizeof *mine);
+    char *all = m->rank == 0 ? malloc((size_t)m->world * IDENTITY_TEXT) : NULL;
+    bool ok = mine && (all || m->rank > 0);
+    if (ok)
+        identity_make(mine, m->job);
+    else
+        rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d ranks", m->world);
+    ok = ok && (m->rank == 0 ? judge(m, mine, all) : hear_verdict(m, mine));
+    free(mine);
+    free(all);
+    return ok && world_fits(m);
+}
+
 /* ---- all ---- */
 /* Connections to all ranks, and those of strangers, may be more than a shell's usual limit. */
 static void permit_files(int world)
@@ -86,6 +144,8 @@ static bool allocate(Rendezvous *m)
 static bool rendezvous(Rendezvous *m, Region *r)
 {
     if (m->world == 1) {
+        if (!world_fits(m))
+            return false;
         member_introduce(m, &m->all[0].hello);
         m->local_of[0] = 0;
         return make_region(m, r, 1);
@@ -93,7 +153,7 @@ static bool rendezvous(Rendezvous *m, Region *r)
     if (!members_gather(m))
         return false;
     m->deadline = burst_seconds() + rendezvous_limit(m->job); /* who came first may have used up its own */
-    return share_memory(m, r) && connect_mesh(m);
+    return compare_identities(m) && share_memory(m, r) && connect_mesh(m);
 }
 
 static void close_at(int fd)
@@ -150,24 +210,22 @@ static int run_connected(Rendezvous *m, Region *r)
     return status;
 }
 
-static bool world_fits(const Job *job)
-{
-    const BurstPlan *p = job->plan;
-    const Place *at = job->place;
-    bool slurm = at->launcher == BY_SLURM;
-    if (at->world != p->world && place_speaks(at))
-        fprintf(stderr, "burst: %s is %d, and the plan (%s) has %d ranks: start as many (%s%d), or regenerate\n",
-                slurm ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE", at->world, p->source, p->world,
-                slurm ? "srun -n " : "torchrun --nproc-per-node times --nnodes: ", p->world);
-    return at->world == p->world;
-}
-
 /* BURST_SECRET, or nothing, and what the launcher says of the job. A rank that is a job of this process behind is a stranger. */
-static uint64_t choose_key(Rendezvous *m, uint64_t number)
+static void choose_key(Rendezvous *m, uint64_t number)
 {
     uint64_t job = hash3(m->place->token, number, 0);
     derive_key(m->key, m->place->secret, strlen(m->place->secret), "burst rendezvous", &job, sizeof job);
-    return job;
+}
+
+/* Whoever knows the name before this job does can take it: the secret makes it unknown, and BURST_PORT another one. 0 is none. */
+static uint64_t choose_name(const Rendezvous *m)
+{
+    const int32_t of[] = {(int32_t)geteuid(), m->place->ports == 1 ? m->place->port : 0};
+    uint8_t name[SHA256_BYTES];
+    uint64_t number;
+    derive_key(name, m->key, sizeof m->key, "burst name", of, sizeof of);
+    memcpy(&number, name, sizeof number);
+    return number | 1;
 }
 
 int rendezvous_job_run(const Job *job)
@@ -175,9 +233,8 @@ int rendezvous_job_run(const Job *job)
     static uint64_t jobs; /* of this process */
     Rendezvous m = {.job = job, .place = job->place, .world = job->place->world, .rank = job->place->rank, .root = -1};
     Region r = {.fd = -1};
-    if (!world_fits(job))
-        return exit_code(BURST_E_USAGE);
-    m.name = choose_key(&m, jobs++) | 1; /* 0 is none */
+    choose_key(&m, jobs++);
+    m.name = choose_name(&m);
     m.deadline = burst_seconds() + rendezvous_limit(job);
     bool ok = allocate(&m) && rendezvous(&m, &r);
     leave(&m);

@@ -144,7 +144,7 @@ int watchdog_look(BurstCtx *c, Watchdog *v)
         c->echo = true;
         return burst_fail(c, BURST_E_PEER, "another rank failed");
     }
-    double now = burst_seconds();
+    double now = awake_seconds();
     if (v->begin == 0)
         v->begin = v->checked = now;
     BURST_TRY(look_at_hosts(c));
@@ -161,6 +161,6 @@ int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op)
     BURST_TRY(watchdog_look(c, v));
     atomic_store(&c->slot->waits_for, op->lane->peer + 1);
     BURST_TRY(look_at_peer(c, v, op));
-    double waited = burst_seconds() - v->begin;
+    double waited = awake_seconds() - v->begin;
     return waited <= c->timeout ? BURST_OK : stuck(c, op, waited);
 }

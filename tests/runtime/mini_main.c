@@ -1,10 +1,11 @@
 /* mini_main.c: the miniature plan as a program of its own, as burstc would emit one. The environment chooses the shape:
  * MINI="world data partition batch steps separator", MINI_FAULT="kill 2 3", MINI_FFN=6,
- * MINI_RENAME_MS=1000. */
+ * MINI_RENAME_MS=1000. MINI_SET="lr 0.1" makes one value of the plan another. */
 #include "mini.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Linked in place of rename: MINI_RENAME_MS holds a finished file or folder back, so that a test sees the moment before. */
@@ -16,6 +17,36 @@ int __wrap_rename(const char *from, const char *to)
     if (wait)
         usleep((useconds_t)atoi(wait) * 1000);
     return __real_rename(from, to);
+}
+
+/* Only so that ranks differ: they must be refused before anything is done with the plan. */
+static void set_value(BurstPlan *p, const char *text)
+{
+    char name[32];
+    double value;
+    BurstTrain *t = &p->train;
+    const struct { const char *name; double *real; int *count; int64_t *whole; } row[] = {
+        {"lr", .real = &t->lr}, {"lr_end", .real = &t->lr_end}, {"beta1", .real = &t->beta1}, {"beta2", .real = &t->beta2},
+        {"eps", .real = &t->eps}, {"decay", .real = &t->decay}, {"clip", .real = &t->clip}, {"rope_theta", .real = &p->rope_theta},
+        {"norm_eps", .real = &p->norm_eps}, {"softcap", .real = &p->softcap}, {"warmup", .whole = &t->warmup},
+        {"predict", .whole = &t->predict}, {"sequence", .whole = &p->sequence}, {"vocab", .count = &p->vocab},
+        {"layers", .count = &p->layers}, {"hidden", .count = &p->hidden}, {"shard_ranks", .count = &p->shard_ranks}};
+    if (!text || sscanf(text, "%31s %lf", name, &value) != 2)
+        return;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        if (strcmp(row[i].name, name) != 0)
+            continue;
+        if (row[i].real)
+            *row[i].real = value;
+        else if (row[i].whole)
+            *row[i].whole = (int64_t)value;
+        else
+            *row[i].count = (int)value;
+    }
+    if (strcmp(name, "arena") == 0)
+        p->arena_bytes = (size_t)value;
+    if (strcmp(name, "text") == 0)
+        p->text_hash = (uint64_t)value;
 }
 
 int main(int argc, char **argv)
@@ -33,5 +64,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "mini: MINI is '%s'\n", shape);
         return 2;
     }
-    return burst_main(mini_plan(&m), argc, argv);
+    BurstPlan plan = *mini_plan(&m);
+    set_value(&plan, getenv("MINI_SET"));
+    return burst_main(&plan, argc, argv);
 }

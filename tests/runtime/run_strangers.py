@@ -3,7 +3,7 @@
 what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
 import contextlib, glob, os, random, re, signal, socket, struct, subprocess, sys, threading, time
 import strangers
-from strangers import DATA, FAILED, GRANT, attacked, become_rank_1, frame, hello, job_key, job_number
+from strangers import DATA, FAILED, GRANT, attacked, become_rank_1, frame, hello, job_key
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MINI = sys.argv[1]
@@ -26,7 +26,7 @@ class Job:
     """Under ranks.py, or with rank 0 alone. Its output comes as bytes, and when its first step was done."""
     def __init__(self, world=4, hosts=2, late=True, only=None, options=(), secret=SECRET, settings=()):
         global MASTER_PORT
-        self.port = MASTER_PORT
+        self.port, self.secret = MASTER_PORT, secret
         MASTER_PORT += 10
         self.at = ("127.0.0.1", self.port + 1)
         env = environment(MINI=f"{world} 1 0 4 3 2", MASTER_PORT=self.port, MASTER_ADDR="127.0.0.1", BURST_SECRET=secret)
@@ -100,7 +100,9 @@ def listeners_of(session):
     return found
 
 def unix_name(job):
-    return f"burst-{job_number(job.port) | 1:016x}-1"
+    """BURST_SECRET is part of it, and the user."""
+    name = strangers.mac(job_key(job.secret, job.port), b"burst name\0", struct.pack("<ii", os.geteuid(), 0))
+    return f"burst-{struct.unpack_from('<Q', name)[0] | 1:016x}-1"
 
 def first_listeners(job):
     """By TCP, once rank 0 listens there or at its Unix socket."""
@@ -125,10 +127,11 @@ def another_user():
         return print("not root: no other user tries the Unix socket")
     job = Job(hosts=1)
     first_listeners(job)
+    name = unix_name(job).encode() # as this user has it
     child = os.fork()
     if child == 0:
         os.setuid(65534)
-        s = strangers.connect(b"\0" + unix_name(job).encode(), 5)
+        s = strangers.connect(b"\0" + name, 5)
         with contextlib.suppress(OSError):
             s.sendall(strangers.MAGIC + bytes(32))
             os._exit(len(s.recv(64)))
@@ -197,7 +200,7 @@ class Proxy:
             b.shutdown(socket.SHUT_WR)
 
 def record_a_run():
-    """What rank 1 said to rank 0 in a whole run of two ranks, and the number of its plan."""
+    """What rank 1 said to rank 0 in a whole run of two ranks, and its identity."""
     global MASTER_PORT
     proxy = Proxy(MASTER_PORT + 1)
     job = Job(world=2, late=False, settings=["MASTER_ADDR=127.0.0.1,127.0.0.2"])
@@ -205,7 +208,7 @@ def record_a_run():
     proxy.server.close()
     whole = [bytes(s) for s in proxy.sent if len(s) > strangers.CALL + strangers.ENTRY]
     expect("a run through a proxy", code == 0 and len(whole) == 2, (code, job.output, [len(s) for s in proxy.sent]))
-    return job.port, whole, struct.unpack_from("<Q", whole[0], strangers.CALL + 8)[0]
+    return job.port, whole, whole[0][strangers.CALL + strangers.ENTRY:][:strangers.IDENTITY]
 
 def replay(port, said):
     """The same job once more: same ports, same secret."""
@@ -250,21 +253,21 @@ MISBEHAVIOUR = {
     "random bytes": (random.Random(1).randbytes(4096), 1, GARBLED),
 }
 
-def misbehave(plan):
+def misbehave(identity):
     for name, (sent, code, text) in MISBEHAVIOUR.items():
         job = Job(world=2, only=0, options=["--quiet"])
-        ends = become_rank_1(job.at, job_key(SECRET, job.port), plan)
+        ends = become_rank_1(job.at, job_key(SECRET, job.port), identity)
         ends[1].sendall(sent)
         expect_failure("rank 1 sends " + name, job, code, text)
         for s in ends:
             s.close()
 
-def raw_names(plan):
+def raw_names():
     job = Job(world=2, only=0, options=["--quiet"])
     name = b"\x1b]0;evil\x07" + bytes(range(128, 160))
     while job.process.poll() is None:
         with contextlib.suppress(OSError), contextlib.closing(strangers.connect(job.at, 5)) as s:
-            strangers.handshake(s, job_key(SECRET, job.port), hello(5, plan=plan, name=name))
+            strangers.handshake(s, job_key(SECRET, job.port), hello(5, name=name))
             break
     expect_failure("a rank with a raw name", job, 2, r"a process on \x1b]0;evil\x07\x80\x81", 4)
 
@@ -286,10 +289,10 @@ another_user()
 while_attacked()
 patience()
 time_out()
-port, said, plan = record_a_run()
+port, said, identity = record_a_run()
 replay(port, said)
-misbehave(plan)
-raw_names(plan)
+misbehave(identity)
+raw_names()
 false_rank_0()
 weak_secret()
 sys.exit(failures != 0)

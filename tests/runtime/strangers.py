@@ -6,8 +6,9 @@ Also the handshake and the frames of runtime/host/handshake.c, members.c and tcp
 hmac, so that tests can be a rank with the right secret that then misbehaves."""
 import contextlib, hashlib, hmac, os, random, select, socket, struct, sys, threading, time
 
-MAGIC, FRAME_MAGIC, M64 = b"BURSTRV2", 0x42525354, (1 << 64) - 1
-HELLO, CALL, PROOF, ENTRY, MEMBER, ANSWER = 104, 40, 64, 136, 136, 4 + 32 + 1024
+MAGIC, FRAME_MAGIC, M64 = b"BURSTRV3", 0x42525354, (1 << 64) - 1
+HELLO, CALL, PROOF, ENTRY, MEMBER, ANSWER = 96, 40, 64, 128, 128, 4 + 32 + 1024
+IDENTITY, VERDICT = 8192, 4 + 1024
 DATA, GRANT, STEP, BYE, FAILED = range(5)
 
 # ---- attacks: each runs until `stop` is set, on addresses as create_connection takes them, or a Unix socket's name ----
@@ -110,8 +111,8 @@ def job_key(secret, master_port):
 def mesh_key(key, nonce):
     return mac(key, b"burst mesh\0", nonce)
 
-def hello(rank, to=0, plan=0, name=b"stranger", instance=7, host=99):
-    return struct.pack("<QQQiiii64s", instance, plan, host, rank, to, -1, 0, name)
+def hello(rank, to=0, name=b"stranger", instance=7, host=99):
+    return struct.pack("<QQiiii64s", instance, host, rank, to, -1, 0, name)
 
 def handshake(s, key, mine):
     """As caller: proves both ends. The callee's Proof is checked."""
@@ -140,13 +141,13 @@ def frame(kind, channel=0, sequence=0, data=b"", length=None, bytes_=None, at=0,
     return struct.pack("<IIIIQQQq", FRAME_MAGIC, kind, channel, length, sequence & M64, (length if bytes_ is None else bytes_) & M64,
                        at & M64, step) + data
 
-def become_rank_1(at, key, plan):
+def become_rank_1(at, key, identity):
     """Through the whole rendezvous of two ranks on two hosts; the connection of the mesh comes back."""
     deadline = time.monotonic() + 10
     while True:
         try:
             root = connect(at, 10)
-            handshake(root, key, hello(1, plan=plan))
+            handshake(root, key, hello(1))
             break
         except OSError:
             if time.monotonic() > deadline:
@@ -158,6 +159,9 @@ def become_rank_1(at, key, plan):
     def agree(piece):
         root.sendall(piece)
         return receive(root, 2 * len(piece))
+    root.sendall(identity)
+    if any(receive(root, VERDICT)):
+        raise ConnectionError("refused: another plan")
     agree(struct.pack("<qq", 1, 3)) # the memory of its host: made
     agree(b"\1")                    # shared
     agree(b"\0\0")                  # its port: nobody calls it

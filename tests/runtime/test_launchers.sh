@@ -67,7 +67,7 @@ wrong RANK=0,1,1,3 "two processes say they are rank 1, on $(hostname) and on $(h
 wrong RANK=0,1,2,0 "two processes say they are rank 0"
 wrong LOCAL_RANK=0,1,2,1 "ranks 1 and 3 on $(hostname) both have LOCAL_RANK 1"
 check "a rank out of range" 2 "RANK is '4', and a number from 0 to 3 is needed" "$ranks" --set RANK=0,1,2,4 4 "$mini" --quiet --timeout 1
-check "another plan" 2 "runs a program of another plan than rank 0" "$ranks" --set "MINI_FFN=6,6,6,7" 4 "$mini" --quiet --timeout 1
+check "another shape" 2 "burst: rank 3 runs with another ffn: 7, rank 0 has 6" "$ranks" --set "MINI_FFN=6,6,6,7" 4 "$mini" --quiet --timeout 1
 check "srun with another number" 2 "tasks (SLURM_NTASKS) is 3, and the plan (mini) has 4 ranks: start as many (srun -n 4)" "$ranks" --as srun 3 "$mini" --quiet
 check "a rank that does not come" 1 "(--timeout) there is no rank 3 of the plan's 4" "$ranks" 4 sh -c '[ "$RANK" = 3 ] || exec "$0" --quiet --timeout 1' "$mini"
 check "an unknown master" 1 "found no rank 0 at no.such.host.invalid" "$ranks" --hosts 2 --set MASTER_ADDR=no.such.host.invalid 4 sh -c '[ "$RANK" = 0 ] || exec "$0" --quiet --timeout 1' "$mini"

@@ -53,6 +53,9 @@ static const Good good[] = {
     {SLURM "MASTER_ADDR=head BURST_PORT=4000", BY_SLURM, 5, 8, 1, "head", 4000, 1},
     {SLURM "SLURM_STEP_ID=4294967291", ALONE, 0, 0, -1, "", 0, 0}, /* batch script */
     {SLURM "SLURM_STEP_ID=4294967290", ALONE, 0, 0, -1, "", 0, 0}, /* interactive */
+    {SLURM "PMI_RANK=5 PMI_SIZE=8", BY_SLURM, 5, 8, 1, "n03", -1, 8}, /* --mpi=pmi2 */
+    {SLURM "PMIX_RANK=5", BY_SLURM, 5, 8, 1, "n03", -1, 8}, /* --mpi=pmix */
+    {SLURM "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 PMI_RANK=0 PMI_SIZE=1", ALONE, 0, 0, -1, "", 0, 0},
     {SLURM "SLURM_STEP_ID=", ALONE, 0, 0, -1, "", 0, 0},
 };
 

@@ -1,0 +1,10 @@
+# cmake -DOUT=FILE.c -DLIST=FILE -P sources_hash.cmake: a C file with one hash over the files that LIST names, one a line.
+file(STRINGS ${LIST} sources)
+set(all "")
+foreach(source ${sources})
+  file(SHA256 ${source} one)
+  string(APPEND all "${one}")
+endforeach()
+string(SHA256 all "${all}")
+string(SUBSTRING ${all} 0 16 all)
+file(WRITE ${OUT} "extern const char burst_runtime_sources[];\nconst char burst_runtime_sources[] = \"${all}\";\n")
