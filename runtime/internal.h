@@ -131,6 +131,7 @@ struct BurstCtx {
     BurstReq *gather_reqs;   /* [GATHERS_MAX + 1][world]; the last for the blocking collectives */
     bool gather_busy[GATHERS_MAX];
     bool echo;               /* the error is only the echo of another rank's */
+    bool others_failed;      /* all_agree has said so, and they have not yet reported it */
     bool relayed;            /* the error is the word of another host's rank */
     char error[ERROR_TEXT];
     struct Data *data;
@@ -190,6 +191,11 @@ typedef struct Watchdog { double begin, checked; bool peer_gone; int spins; } Wa
 int watchdog_check(BurstCtx *c, Watchdog *v, const Op *op);
 int watchdog_look(BurstCtx *c, Watchdog *v); /* the part that needs no message: lost ranks and failures; sets v->begin */
 
+/* Whether all ranks have done something, of which each brings its status: its own failure, or that another one failed. The job goes on
+ * until one of them returns from its body. */
+int all_agree(BurstCtx *c, int status);
+
+int data_ready(BurstCtx *c, const BurstPlan *p); /* opens and checks the data, where no batch was read yet */
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */
