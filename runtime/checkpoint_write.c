@@ -199,6 +199,8 @@ static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w
     if (status != BURST_OK)
         return unlink(path), all_agree(c, status);
     region_saved(c->region, final);
+    if (atomic_load(&region_head(c->region)->state) != RUNNING)
+        return all_agree(c, BURST_OK); /* a failure that is being told may name the checkpoint before this one */
     return all_agree(c, prune(c, f->path, done, keep));
 }
 

@@ -110,11 +110,12 @@ static int start(BurstCtx *c, const BurstPlan *p, const Options *o, Watch *watch
 /* ---- what must not be lost ---- */
 
 /* What went wrong first, while something else is tried. */
-typedef struct Failure { int status; bool others; char text[ERROR_TEXT]; } Failure;
+typedef struct Failure { int status; bool others; char doing[DOING_TEXT], text[ERROR_TEXT]; } Failure;
 
 static Failure failure_of(const BurstCtx *c, int status)
 {
     Failure f = {.status = status, .others = c->others_failed};
+    memcpy(f.doing, c->slot->doing, sizeof f.doing);
     memcpy(f.text, c->error, sizeof f.text);
     return f;
 }
@@ -122,6 +123,7 @@ static Failure failure_of(const BurstCtx *c, int status)
 static int fail_again(BurstCtx *c, const Failure *f)
 {
     c->others_failed = f->others;
+    burst_doing(c, f->doing);
     return burst_fail(c, f->status, "%s", f->text);
 }
 
@@ -157,8 +159,9 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
         return BURST_OK;
     BURST_TRY(bring(c, p, state, w));
     int status = export_write(c, p, w, e);
-    if (status == BURST_E_IO && !kept && !export_is_whole(e))
-        return rescue(c, p, w, o->steps, status);
+    const bool known = status == BURST_E_IO || status == BURST_E_USAGE; /* by all ranks, which go on */
+    if (known && !kept && !export_is_whole(e))
+        return rescue(c, p, w, o->steps, BURST_E_IO);
     BURST_TRY(status);
     if (c->rank == 0 && !o->quiet)
         printf("wrote %s: weights as %s\n", o->export_dir, o->export_dtype == BURST_F32 ? "F32" : "BF16");
