@@ -159,6 +159,8 @@ bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *o
     const Program *p = gpus < 0 ? NULL : program_of(a, d, share, o, &f, arch);
     if (!p)
         return false;
+    if (program_reads(p, o->output))
+        return diag_error(d, (Span){0}, "cannot write '%s': it is an input", o->output), false;
     Program *sized = memcpy(NEW(a, Program), p, sizeof *p);
     Measured m;
     if (!sizes_of(d, o, sized) || (o->peers && !check_peers(d, sized)))

@@ -60,6 +60,8 @@ char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB"
 int text_write_file(const Text *t, const char *path);
 /* Reads a whole file into the arena; NULL with errno. */
 char *read_file(Arena *a, const char *path, size_t *len);
+/* Whether both names lead to one file, by links of either kind. */
+bool same_file(const char *a, const char *b);
 /* A variable of the environment; one that is empty is not set. */
 const char *environment(const char *name, const char *otherwise);
 
@@ -356,6 +358,7 @@ typedef struct Train {
 struct SchedText;
 typedef struct Program {
     const char *topo_path, *model_path;
+    Vec(const char *) inputs; /* every file that was read, imports and patterns among them */
     const Target *target; /* what the program is written for, whatever the cluster's devices */
     Cluster cluster;
     Model model;
@@ -536,6 +539,7 @@ void mask_emit_cuda(const Program *p, int mask, Text *out);
  * number of 64 tokens. */
 int mask_keys(const Program *p, int mask);
 bool mask_in_blocks(const Program *p, int mask);
+bool program_reads(const Program *p, const char *path); /* whether the path leads to one of its inputs */
 
 /* Input text made safe: inside a C comment, and as a C string literal with its quotes. */
 void mask_comment(const char *text, Text *out);

@@ -71,3 +71,11 @@ const Program *program_chunked(Arena *a, const Program *p, int chunks)
     chunked->model = model_of_heads(&p->model, most);
     return chunked;
 }
+
+bool program_reads(const Program *p, const char *path)
+{
+    for (int i = 0; i < p->inputs.n; i++)
+        if (same_file(path, p->inputs.at[i]))
+            return true;
+    return false;
+}

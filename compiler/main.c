@@ -267,12 +267,6 @@ static int print(const char *text)
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? 0 : cannot_write("-", strerror(errno));
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* What would be found only when all is done: a folder, or an input, which must not be written over. */
 static int check_output(const Options *o, const char *path)
 {
@@ -285,6 +279,26 @@ static int check_output(const Options *o, const char *path)
     for (int i = 0; i < o->schedule_count; i++)
         input = input || same_file(path, o->schedules[i]);
     return input ? cannot_write(path, "it is an input") : 0;
+}
+
+/* The same for imports and patterns, which are known once the inputs are read. */
+static int check_imported(const Program *p, const char *path)
+{
+    return path && program_reads(p, path) ? cannot_write(path, "it is an input") : 0;
+}
+
+/* Every file that the compilation writes. */
+static int check_destination(const Options *o, const Destination *to, const Program *p)
+{
+    int status = check_imported(p, o->output);
+    if (status != 0 || !to)
+        return status;
+    status = check_output(o, to->source);
+    if (status == 0)
+        status = check_imported(p, to->source);
+    if (status == 0 && to->binary && same_file(to->source, to->program))
+        return cannot_write(to->program, "it is the same file as the program's text, which is written beside it");
+    return status;
 }
 
 /* The program, checked; as C or, through the C compiler, as a binary beside its source. */
@@ -381,7 +395,7 @@ static int compile(Arena *a, Diags *d, Options *o)
     if (o->emit && !o->output)
         o->output = "-";
     const Destination t = destination_of(a, o, p);
-    if (!form && check_output(o, t.source) != 0)
+    if (check_destination(o, form ? NULL : &t, p) != 0)
         return EXIT_DIAGNOSED;
     Found f = {0};
     if (diags_errors(d) == 0)
@@ -415,7 +429,7 @@ static int run_action(Arena *a, Diags *d, const Options *o)
     FrontEnd in = {o->topo, o->model, o->share, o->schedules, o->schedule_count, o->topo ? NULL : &targets[TARGET_C],
                    .every_mask = o->action->any_order};
     const Program *p = check_output(o, o->output) == 0 ? front_end(a, d, &in) : NULL;
-    if (!p)
+    if (!p || check_imported(p, o->output) != 0)
         return EXIT_DIAGNOSED;
     mask_warn(d, p);
     Text t = {0};
@@ -477,16 +491,16 @@ static int run_probe(Arena *a, Diags *d, int argc, char **argv)
     return status;
 }
 
-static int bench_options(int argc, char **argv, BenchOptions *o, const char **output)
+static int bench_options(int argc, char **argv, BenchOptions *o)
 {
     const struct { const char *name; int64_t *at, most; } number[] = {
         {"--tokens", &o->tokens, 1 << 24}, {"--heads", &o->heads, 1024}, {"--kv_heads", &o->kv_heads, 1024}, {"--head_dim", &o->head_dim, 1024}};
     for (int i = 1; i < argc; i++) {
         const char *value = option_value("-o", argc, argv, &i);
         bool taken = value != NULL;
-        if (value && *output)
+        if (value && o->output)
             return given_twice("-o");
-        *output = value ? value : *output;
+        o->output = value ? value : o->output;
         if (strcmp(argv[i], "--peers") == 0)
             o->peers = taken = true;
         for (int k = 0; k < countof(number) && !taken; k++) {
@@ -512,15 +526,14 @@ static int bench_options(int argc, char **argv, BenchOptions *o, const char **ou
 
 static int run_bench(Arena *a, Diags *d, int argc, char **argv)
 {
-    const char *output = NULL;
     BenchOptions o = {0};
     Text t = {0};
-    int status = bench_options(argc, argv, &o, &output);
-    output = output ? output : "-";
-    if (status == 0 && check_output(&(Options){.model = o.what}, output) != 0)
+    int status = bench_options(argc, argv, &o);
+    o.output = o.output ? o.output : "-";
+    if (status == 0 && check_output(&(Options){.model = o.what}, o.output) != 0)
         status = EXIT_DIAGNOSED;
     if (status == 0)
-        status = bench(a, d, share_folder(a), &o, &t) ? write_text(&t, output) : EXIT_DIAGNOSED;
+        status = bench(a, d, share_folder(a), &o, &t) ? write_text(&t, o.output) : EXIT_DIAGNOSED;
     text_free(&t);
     return status;
 }

@@ -550,7 +550,7 @@ typedef struct ProbeOptions { enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind; i
 bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out); /* false: an error is in d */
 
 /* ---- bench.c: `burstc bench`: attention of a model, or of one mask, on this machine ---- */
-typedef struct BenchOptions { const char *what; int64_t tokens, heads, kv_heads, head_dim; /* 0: not given */ bool peers; } BenchOptions;
+typedef struct BenchOptions { const char *what, *output; int64_t tokens, heads, kv_heads, head_dim; /* 0: not given */ bool peers; } BenchOptions;
 bool bench(Arena *a, Diags *d, const char *share, const BenchOptions *o, Text *out); /* false: an error is in d */
 
 #endif

@@ -69,6 +69,12 @@ const Program *front_end(Arena *a, Diags *d, const FrontEnd *in)
 }
 
 /* ---- reading files ---- */
+void add_input(Checker *c, const char *path)
+{
+    if (c->program)
+        *vec_push(c->arena, &c->program->inputs) = path;
+}
+
 static const Source *read_source(Checker *c, const char *path, Span at)
 {
     size_t len;
@@ -77,6 +83,7 @@ static const Source *read_source(Checker *c, const char *path, Span at)
         diag_error(c->diags, at, "cannot read '%s': %s", path, strerror(errno));
         return NULL;
     }
+    add_input(c, path);
     Source *s = NEW(c->arena, Source);
     *s = (Source){.name = path, .text = text, .len = len};
     return s;

@@ -114,6 +114,7 @@ Range range_of(ExprOp op, Range a, Range b); /* operands within the bound; divis
 
 /* ---- check_*.c ---- */
 bool is_plain_file(const char *path);
+void add_input(Checker *c, const char *path); /* a file that was read */
 /* A path in a text is relative to the file of the text, unless it is absolute. */
 const char *path_beside(Arena *a, Span at, const char *path);
 void import_file(Checker *c, const Ast *setting, const char *extension, void (*declare)(Checker *, AstList));

@@ -54,6 +54,7 @@ const Pattern *load_pattern(Checker *c, const Ast *a)
         diag_error(c->diags, a->name_span, "cannot read '%s': %s", path, strerror(errno));
         return NULL;
     }
+    add_input(c, path);
     const char *fault = read_pattern(c->arena, text, len, p);
     if (fault)
         diag_error(c->diags, a->name_span, "'%s' is not a pattern: %s", path, fault);

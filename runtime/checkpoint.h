@@ -12,10 +12,17 @@ typedef struct Folder {
     const char *path; /* NULL: this run writes no checkpoints */
     int lock;         /* of rank 0: its .lock, held as long as it is open; -1: the file system has no locks */
     uint64_t tag;     /* in the names of this run's unfinished files; the same on every rank */
+    int64_t tries;    /* files of rank 0 that take room */
 } Folder;
-/* Makes the folder if it is missing, takes it for this run (another run that has it is an error that names it), removes
- * what dead runs left unfinished, and tries whether a checkpoint finds room in it. */
+/* Makes the folder if it is missing, takes it for this run (another run that has it is an error that names it), and removes
+ * what dead runs left unfinished. */
 int checkpoint_open(BurstCtx *c, const BurstPlan *p, const char *path, Folder *f);
+/* Takes the room of all files that this run, which writes `writes` and keeps the newest `keep`, needs at once beyond those that are
+ * there after `done` steps: until checkpoint_tried. */
+int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int64_t writes, int64_t keep);
+void checkpoint_tried(BurstCtx *c, Folder *f);
+/* A new folder of its own in `base`, for a state that finds no room where it should be. */
+int checkpoint_elsewhere(BurstCtx *c, const char *base, char path[], size_t size, Folder *f);
 /* Fails where the folder has checkpoints of more steps than this run begins with: they would win over its own. */
 int checkpoint_begins(BurstCtx *c, const Folder *f, int64_t done);
 /* Moves those into a new folder in it. */
@@ -54,6 +61,9 @@ json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done);
 int io_failed(BurstCtx *c, const char *what, const char *path);
 /* Closes a file that was written, or (written false, errno says why) was not; it is on the disk when this returns BURST_OK. */
 int close_written(BurstCtx *c, int fd, bool written, const char *path);
+/* Takes the room of a new file, so that a full disk shows before anything is written. Where the file system cannot, what it calls free
+ * has to do. false with errno. */
+bool reserve(int fd, off_t bytes);
 bool write_at(int fd, const void *data, size_t bytes, off_t at);
 /* false with errno 0: the file ends before. */
 bool read_at(int fd, void *data, size_t bytes, off_t at);

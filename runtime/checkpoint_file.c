@@ -3,9 +3,11 @@
 #include "safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static json_t *model_facts(const BurstPlan *p)
@@ -131,6 +133,20 @@ int close_written(BurstCtx *c, int fd, bool written, const char *path)
     }
     errno = reason;
     return written ? BURST_OK : io_failed(c, "write", path);
+}
+
+bool reserve(int fd, off_t bytes)
+{
+    struct statvfs s;
+    int reserved;
+    do
+        reserved = fallocate(fd, 0, 0, bytes);
+    while (reserved != 0 && errno == EINTR);
+    if (reserved == 0 || errno != EOPNOTSUPP)
+        return reserved == 0;
+    if (fstatvfs(fd, &s) == 0 && s.f_bavail * s.f_frsize < (uint64_t)bytes)
+        return errno = ENOSPC, false;
+    return ftruncate(fd, bytes) == 0;
 }
 
 bool write_at(int fd, const void *data, size_t bytes, off_t at)

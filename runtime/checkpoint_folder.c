@@ -119,10 +119,15 @@ int checkpoint_take(BurstCtx *c, const BurstPlan *p, Folder *f)
     return f->lock >= 0 ? remove_leftovers(c, f->path) : BURST_OK;
 }
 
+static int draw_tag(BurstCtx *c, Folder *f)
+{
+    return getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag ? BURST_OK : io_failed(c, "draw", "a random number");
+}
+
 static int start_folder(BurstCtx *c, const BurstPlan *p, Folder *f)
 {
     BURST_TRY(checkpoint_take(c, p, f));
-    return getrandom(&f->tag, sizeof f->tag, 0) == sizeof f->tag ? BURST_OK : io_failed(c, "draw", "a random number");
+    return draw_tag(c, f);
 }
 
 static int see_trial(BurstCtx *c, const char *path)
@@ -136,19 +141,68 @@ static int see_trial(BurstCtx *c, const char *path)
                       "checkpoints to a file system that they share", path, c->rank);
 }
 
-/* As a checkpoint will be written, but for the weights. */
-static int try_writing(BurstCtx *c, const Layout *l, const char *path)
+/* How many files this run needs at once beyond those that are there: those of `keep` and the one that is being written, but one at
+ * least, and no more than it writes. */
+static int files_needed(BurstCtx *c, const Folder *f, int64_t done, int64_t writes, int64_t keep, int64_t *needed)
 {
-    const BurstGroup all = {0, 1, c->world};
-    if (c->rank == 0)
-        BURST_TRY(checkpoint_create(c, l, path));
-    int status = burst_barrier(c, all);
-    if (status == BURST_OK)
-        status = see_trial(c, path);
-    if (status == BURST_OK)
-        status = burst_barrier(c, all);
-    if (c->rank == 0)
-        unlink(path);
+    Steps s;
+    int64_t there = 0;
+    int status = checkpoint_list(c, f->path, false, &s);
+    while (there < s.count && s.at[there] <= done)
+        there++;
+    free(s.at);
+    const int64_t more = there < keep ? keep - there : 0;
+    *needed = more < writes ? more + 1 : writes;
+    *needed = *needed < writes ? *needed : writes;
+    return status;
+}
+
+/* As checkpoints will be written, but for the weights. */
+static int take_room(BurstCtx *c, const Layout *l, Folder *f, int64_t needed, int64_t keep)
+{
+    char path[PATH_MAX];
+    for (f->tries = 0; f->tries < needed; f->tries++) {
+        BURST_TRY(unfinished_path(c, path, sizeof path, f, f->tries));
+        int status = checkpoint_create(c, l, path);
+        if (status != BURST_OK && f->tries > 0)
+            return burst_fail(c, status, "%s has no room for %lld checkpoints (--keep %lld, and the one that is being written) of %.4g GiB: "
+                              "there is room for %lld", f->path, (long long)needed, (long long)keep,
+                              (double)layout_room(l, c->world) / (1 << 30), (long long)f->tries);
+        BURST_TRY(status);
+    }
+    return BURST_OK;
+}
+
+void checkpoint_tried(BurstCtx *c, Folder *f)
+{
+    char path[PATH_MAX];
+    for (; f->tries > 0; f->tries--)
+        if (unfinished_path(c, path, sizeof path, f, f->tries - 1) == BURST_OK)
+            unlink(path);
+}
+
+static int try_laid_out(BurstCtx *c, const Layout *l, Folder *f, int64_t done, int64_t writes, int64_t keep)
+{
+    char path[PATH_MAX];
+    int64_t needed;
+    BURST_TRY(unfinished_path(c, path, sizeof path, f, 0));
+    if (c->rank == 0) {
+        BURST_TRY(files_needed(c, f, done, writes, keep, &needed));
+        BURST_TRY(take_room(c, l, f, needed, keep));
+    }
+    BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
+    return see_trial(c, path);
+}
+
+int checkpoint_try(BurstCtx *c, const BurstPlan *p, Folder *f, int64_t done, int64_t writes, int64_t keep)
+{
+    Layout l;
+    if (!f->path || writes < 1)
+        return BURST_OK;
+    burst_doing(c, "trying the checkpoint folder");
+    BURST_TRY(layout_make(c, p, 0, &l));
+    int status = try_laid_out(c, &l, f, done, writes, keep);
+    layout_free(&l);
     return status;
 }
 
@@ -163,18 +217,24 @@ static int share_tag(BurstCtx *c, Folder *f)
 
 int checkpoint_open(BurstCtx *c, const BurstPlan *p, const char *path, Folder *f)
 {
-    char trial[PATH_MAX];
-    Layout l;
     *f = (Folder){.path = path, .lock = -1};
     burst_doing(c, "opening the checkpoint folder");
     if (c->rank == 0)
         BURST_TRY(start_folder(c, p, f));
+    return share_tag(c, f);
+}
+
+int checkpoint_elsewhere(BurstCtx *c, const char *base, char path[], size_t size, Folder *f)
+{
+    *f = (Folder){.path = path, .lock = -1};
+    int status = c->rank == 0 ? draw_tag(c, f) : BURST_OK;
+    BURST_TRY(all_agree(c, status));
     BURST_TRY(share_tag(c, f));
-    BURST_TRY(unfinished_path(c, trial, sizeof trial, f, 0));
-    BURST_TRY(layout_make(c, p, 0, &l));
-    int status = try_writing(c, &l, trial);
-    layout_free(&l);
-    return status;
+    if (snprintf(path, size, "%s/burst-rescued-%016llx", base, (unsigned long long)f->tag) >= (int)size)
+        status = burst_fail(c, BURST_E_IO, "the name of %s is too long", base);
+    else if (c->rank == 0 && mkdir(path, 0777) != 0)
+        status = io_failed(c, "make the directory", path);
+    return all_agree(c, status);
 }
 
 void checkpoint_close(Folder *f)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -15,21 +14,6 @@
 static off_t slice_sums_at(const Layout *l, int rank)
 {
     return l->end + (off_t)rank * l->sections * (off_t)sizeof(uint32_t);
-}
-
-/* A full disk shows before anything is written. Where the file system cannot reserve, what it calls free has to do. */
-static bool reserve(int fd, off_t bytes)
-{
-    struct statvfs s;
-    int reserved;
-    do
-        reserved = fallocate(fd, 0, 0, bytes);
-    while (reserved != 0 && errno == EINTR);
-    if (reserved == 0 || errno != EOPNOTSUPP)
-        return reserved == 0;
-    if (fstatvfs(fd, &s) == 0 && s.f_bavail * s.f_frsize < (uint64_t)bytes)
-        return errno = ENOSPC, false;
-    return ftruncate(fd, bytes) == 0;
 }
 
 int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
@@ -188,18 +172,16 @@ static int hold(BurstCtx *c, const BurstPlan *p, Folder *f)
     return checkpoint_take(c, p, f);
 }
 
-static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, const char *path)
+/* Every rank learns whether all have written: then none waits for one that failed, and all can try another place. */
+static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Layout *l, Folder *f, const char *path)
 {
-    BurstGroup all = {0, 1, c->world};
-    if (c->rank == 0)
-        BURST_TRY(checkpoint_create(c, l, path));
-    BURST_TRY(burst_barrier(c, all));
-    BURST_TRY(write_mine(c, p, w, l, path));
-    BURST_TRY(burst_barrier(c, all));
-    if (p->tensor) {
-        BURST_TRY(sum_split(c, p, l, path));
-        BURST_TRY(burst_barrier(c, all));
-    }
+    int status = c->rank == 0 ? hold(c, p, f) : BURST_OK;
+    if (status == BURST_OK && c->rank == 0)
+        status = checkpoint_create(c, l, path);
+    BURST_TRY(all_agree(c, status));
+    BURST_TRY(all_agree(c, write_mine(c, p, w, l, path)));
+    if (p->tensor)
+        BURST_TRY(all_agree(c, sum_split(c, p, l, path)));
     return c->rank == 0 ? finish(c, p, l, path) : BURST_OK;
 }
 
@@ -209,17 +191,17 @@ static int write_laid_out(BurstCtx *c, const BurstPlan *p, const BurstWeights *w
     char path[PATH_MAX], final[PATH_MAX];
     BURST_TRY(unfinished_path(c, path, sizeof path, f, done));
     checkpoint_path(final, sizeof final, f->path, done);
-    if (c->rank == 0)
-        BURST_TRY(hold(c, p, f));
-    int status = write_all(c, p, w, l, path);
+    int status = write_all(c, p, w, l, f, path);
     if (c->rank != 0)
-        return status;
+        return all_agree(c, status);
     if (status == BURST_OK)
         status = publish(c, f->path, path, final);
     if (status != BURST_OK)
-        return unlink(path), status;
+        return unlink(path), all_agree(c, status);
     region_saved(c->region, final);
-    return prune(c, f->path, done, keep);
+    if (atomic_load(&region_head(c->region)->state) != RUNNING)
+        return all_agree(c, BURST_OK); /* a failure that is being told may name the checkpoint before this one */
+    return all_agree(c, prune(c, f->path, done, keep));
 }
 
 int checkpoint_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Folder *f, int64_t done, int64_t keep)

@@ -217,3 +217,13 @@ int burst_barrier(BurstCtx *c, BurstGroup g)
     double nothing = 0;
     return burst_allreduce(c, g, &nothing, 1);
 }
+
+int all_agree(BurstCtx *c, int status)
+{
+    double failed = status != BURST_OK;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &failed, 1));
+    if (status != BURST_OK || failed == 0)
+        return status;
+    c->others_failed = true;
+    return burst_fail(c, BURST_E_IO, "another rank failed");
+}

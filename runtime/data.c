@@ -180,6 +180,11 @@ static int data_open(BurstCtx *c, const BurstPlan *p)
     return make_buffers(c, p, d);
 }
 
+int data_ready(BurstCtx *c, const BurstPlan *p)
+{
+    return c->data ? BURST_OK : data_open(c, p);
+}
+
 void data_close(BurstCtx *c)
 {
     Data *d = c->data;
@@ -305,8 +310,7 @@ static int number_documents(BurstCtx *c, const Window *w, int64_t sequence)
 
 int burst_batch_read(BurstCtx *c, const BurstPlan *p, int64_t step, int64_t index, BurstBatch *out)
 {
-    if (!c->data)
-        BURST_TRY(data_open(c, p));
+    BURST_TRY(data_ready(c, p));
     Data *d = c->data;
     const BurstTrain *t = c->train;
     int64_t number = step * t->batch + index;

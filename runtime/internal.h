@@ -132,6 +132,7 @@ struct BurstCtx {
     BurstReq *gather_reqs;   /* [GATHERS_MAX + 1][world]; the last for the blocking collectives */
     bool gather_busy[GATHERS_MAX];
     bool echo;               /* the error is only the echo of another rank's */
+    bool others_failed;      /* all_agree has said so, and they have not yet reported it */
     bool relayed;            /* the error is the word of another host's rank */
     char error[ERROR_TEXT];
     struct Data *data;
@@ -201,6 +202,11 @@ __attribute__((format(printf, 1, 2))) void say_line(const char *format, ...);
 /* To read: a file descriptor, or -1 with the error set. What is no regular file (a FIFO, a device) is
  * refused, not waited for. */
 int open_regular(BurstCtx *c, const char *path, off_t *bytes);
+/* Whether all ranks have done something, of which each brings its status: its own failure, or that another one failed. The job goes on
+ * until one of them returns from its body. */
+int all_agree(BurstCtx *c, int status);
+
+int data_ready(BurstCtx *c, const BurstPlan *p); /* opens and checks the data, where no batch was read yet */
 void data_close(BurstCtx *c);
 void weights_close(BurstCtx *c);
 /* The two halves of burst_weights_make: zeroed shards, and first values from the seed. */

@@ -159,8 +159,6 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
                      "FILE to go on from");
     if (o->resume && o->weights != t->weights)
         return usage(text, size, "--resume and --weights contradict each other: a checkpoint has weights of its own");
-    if (o->export_dir && o->checkpoint && strcmp(o->export_dir, o->checkpoint) == 0)
-        return usage(text, size, "--export and --checkpoint cannot both be %s: what is exported has a folder of its own", o->export_dir);
     if (o->dtype && !o->export_dir)
         return usage(text, size, "--export-dtype needs --export DIR");
     o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;

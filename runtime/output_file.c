@@ -78,6 +78,26 @@ static int open_number(const char *path)
     return -1;
 }
 
+bool output_is_open(const char *path)
+{
+    char *target = output_follow(path);
+    const bool open = target && open_number(target) >= 0;
+    free(target);
+    return open;
+}
+
+int output_append(const char *path)
+{
+    char *target = output_follow(path);
+    const int number = target ? open_number(target) : -1;
+    if (!target)
+        return -1;
+    free(target);
+    if (number >= 0)
+        return fcntl(number, F_DUPFD_CLOEXEC, 3);
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666);
+}
+
 static int open_target(OutputFile *o, const char *path)
 {
     struct stat st, link;

@@ -16,6 +16,10 @@ int output_open(OutputFile *o, const char *path);
 int output_close(OutputFile *o, bool keep);
 /* Flushes. 0, or errno of what failed, in this or in an earlier write to `f`. */
 int output_flush(FILE *f);
+/* Opens `path` to append to it, making it where it is missing, and changes nothing in it: a file descriptor, or -1 with errno. */
+int output_append(const char *path);
+/* Whether the path is that of an open file of this process, as /dev/stdout is. */
+bool output_is_open(const char *path);
 /* Where symbolic links lead, whether there is anything or not; the caller's to free. NULL with errno. */
 char *output_follow(const char *path);
 

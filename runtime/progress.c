@@ -3,8 +3,7 @@
 
 #include "output.h"
 
-#include <errno.h>
-#include <string.h>
+#include <stdio.h>
 #include <unistd.h>
 
 enum { LINES = 20, LINE = 256 }; /* lines in all, where nobody watches */
@@ -58,16 +57,19 @@ int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
     s->first = done;
     s->last = o->steps - 1;
     BURST_TRY(agree(c, &s->every));
+    s->metrics.fd = -1;
     if (c->rank != 0)
         return BURST_OK;
     if (!o->quiet)
         BURST_TRY(say_plan(c, p, done));
     if (!o->quiet)
         BURST_TRY(progress_memory(c));
-    s->metrics = o->metrics ? fopen(o->metrics, done ? "a" : "w") : NULL;
-    if (o->metrics && !s->metrics)
-        return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
-    return BURST_OK;
+    return metrics_open(c, o->metrics, &s->metrics);
+}
+
+int progress_begin(Progress *s, BurstCtx *c, int64_t done)
+{
+    return metrics_begin(c, &s->metrics, done > 0);
 }
 
 /* Model flops over what the ranks' matrix products could do in that time; recomputation is not counted, nor are masked pairs. */
@@ -107,19 +109,14 @@ static int most_memory(BurstCtx *c, double *most)
     return BURST_OK;
 }
 
-static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
-                         double seconds)
+static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r, double seconds)
 {
-    if (!s->metrics)
-        return BURST_OK;
-    fprintf(s->metrics,
-            "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, \"seconds\": %.6g, "
-            "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
-            (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm, burst_learning_rate(p, step),
-            p->predicted_seconds, utilisation(p, seconds), s->memory, p->predicted_memory);
-    if (fflush(s->metrics) == 0)
-        return BURST_OK;
-    return burst_fail(c, BURST_E_IO, "cannot write %s: %s", o->metrics, strerror(errno));
+    return metrics_line(
+        c, &s->metrics,
+        "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, \"seconds\": %.6g, "
+        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
+        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm, burst_learning_rate(p, step),
+        p->predicted_seconds, utilisation(p, seconds), s->memory, p->predicted_memory);
 }
 
 static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
@@ -147,16 +144,11 @@ int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o
         BURST_TRY(most_memory(c, &s->memory));
     if (c->rank != 0)
         return BURST_OK;
-    if (due && !o->quiet)
-        BURST_TRY(say_step(s, c, p, o, step, r, seconds));
-    return write_metrics(s, c, p, o, step, r, seconds);
+    BURST_TRY(write_metrics(s, c, p, step, r, seconds));
+    return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
 }
 
 int progress_close(Progress *s, BurstCtx *c, int status)
 {
-    bool failed = s->metrics && fclose(s->metrics) != 0;
-    s->metrics = NULL;
-    if (status == BURST_OK && failed)
-        return burst_fail(c, BURST_E_IO, "cannot write the metrics: %s", strerror(errno));
-    return status;
+    return metrics_close(c, &s->metrics, status);
 }

@@ -2,19 +2,19 @@
 #ifndef BURST_PROGRESS_H
 #define BURST_PROGRESS_H
 
+#include "metrics.h"
 #include "options.h"
 
-#include <stdio.h>
-
 typedef struct Progress {
-    FILE *metrics;
+    Metrics metrics;
     int64_t every, first, last; /* steps between lines */
     bool share_said; /* that a step took less than the devices can */
     double memory; /* bytes in use where the ranks compute, of the rank with most */
 } Progress;
 
-/* done: steps that a checkpoint brought. */
+/* done: steps that a checkpoint brought. Files of before are as they were until progress_begin. */
 int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
+int progress_begin(Progress *s, BurstCtx *c, int64_t done);
 int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
                   double seconds);
 int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */

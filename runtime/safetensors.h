@@ -86,9 +86,14 @@ int tensor_shape_of(const BurstTensor *t, int64_t shape[2]);
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */
 int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder);
-/* Whether a folder of this name can be written: nothing, or an empty folder, is there yet. */
-int folder_free(BurstCtx *c, const char *folder);
-/* Writes the folder, whole or not at all, in files of at most shard_bytes of tensors (a larger tensor has its own).
- * dtype: BURST_BF16 or BURST_F32. */
-int folder_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const char *folder, int dtype, int64_t shard_bytes);
+/* A folder in the making, which no other run may make meanwhile. */
+typedef struct Export Export;
+/* Before the training: nothing or an empty folder may be there, another may take its place, and all files have their room, in files of at
+ * most shard_bytes of tensors (a larger tensor has its own). dtype: BURST_BF16 or BURST_F32. To be closed also where this fails. */
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e);
+/* Writes the folder, whole or not at all. Every rank learns whether all have written. */
+int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
+/* After export_write: its .part is whole, also where it did not get its name. */
+bool export_is_whole(const Export *e);
+void export_close(BurstCtx *c, Export *e); /* removes what is not whole */
 #endif

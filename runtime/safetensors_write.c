@@ -19,9 +19,9 @@ enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
 /* ---- layout: the same on every rank ---- */
 
 typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry; /* begin: in the file's data */
-static const char part_end[] = ".part";
+static const char part_end[] = ".part", trial_name[] = ".trial";
 typedef struct OutFile { char name[FILE_NAME]; char *header; size_t header_bytes; int64_t bytes; int first, end; /* entries */ } OutFile;
-typedef struct Out {
+struct Export {
     const char *folder;
     char part[PATH_MAX]; /* its name while it is written */
     int lock;            /* of rank 0, on that */
@@ -29,7 +29,8 @@ typedef struct Out {
     int files, entries;
     Entry *entry;
     OutFile *file;
-} Out;
+    bool kept; /* .part is whole, or has its name */
+};
 
 static int count_tensors(const BurstPlan *p)
 {
@@ -40,7 +41,7 @@ static int count_tensors(const BurstPlan *p)
 }
 
 /* Tensors in the plan's order, a file full before the next. */
-static void place_tensors(const BurstPlan *p, Out *o, int64_t shard_bytes)
+static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
 {
     for (int unit = 0; unit < burst_unit_count(p); unit++)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
@@ -60,7 +61,7 @@ static void place_tensors(const BurstPlan *p, Out *o, int64_t shard_bytes)
             snprintf(o->file[i].name, FILE_NAME, "model-%05d-of-%05d.safetensors", i + 1, o->files);
 }
 
-static json_t *facts_of(const Out *o, const Entry *e)
+static json_t *facts_of(const Export *o, const Entry *e)
 {
     int64_t shape[2];
     json_t *sizes = json_array();
@@ -72,7 +73,7 @@ static json_t *facts_of(const Out *o, const Entry *e)
 }
 
 /* Length and JSON, with blanks up to where the data may begin. */
-static bool make_header(const BurstPlan *p, const Out *o, OutFile *f)
+static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
 {
     char name[ST_NAME];
     json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
@@ -96,7 +97,7 @@ static bool make_header(const BurstPlan *p, const Out *o, OutFile *f)
     return f->header != NULL;
 }
 
-static void layout_drop(Out *o)
+static void layout_drop(Export *o)
 {
     if (o->lock >= 0)
         close(o->lock);
@@ -121,10 +122,10 @@ static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
     return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
 }
 
-static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Out *o)
+static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export *o)
 {
     const size_t tensors = (size_t)count_tensors(p);
-    *o = (Out){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
+    *o = (Export){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
     BURST_TRY(part_name(c, folder, o->part));
     o->entry = calloc(tensors, sizeof *o->entry);
     o->file = calloc(tensors, sizeof *o->file);
@@ -137,9 +138,15 @@ static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtyp
 }
 
 /* A file of the folder in the making. */
-static void path_of(const Out *o, const char *name, char path[PATH_MAX])
+static void path_of(const Export *o, const char *name, char path[PATH_MAX])
 {
     snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX - FILE_NAME - 2, o->part, name);
+}
+
+/* The folder's name when it is whole. */
+static void final_name(const Export *o, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%.*s", (int)(strlen(o->part) - strlen(part_end)), o->part);
 }
 
 static void mark_name(int rank, char name[FILE_NAME])
@@ -164,7 +171,7 @@ static bool ours(const char *name)
 {
     const char *end = strstr(name, ".safetensors");
     return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
-           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 || strcmp(name, ".lock") == 0 ||
+           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 || strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 ||
            strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
@@ -207,7 +214,8 @@ static int names_free(BurstCtx *c, const char *folder)
                  : BURST_OK;
 }
 
-int folder_free(BurstCtx *c, const char *folder)
+/* Whether a folder of this name can be written: nothing, or an empty folder, is there yet. */
+static int folder_free(BurstCtx *c, const char *folder)
 {
     char part[PATH_MAX], parent[PATH_MAX];
     BURST_TRY(part_name(c, folder, part));
@@ -220,7 +228,7 @@ int folder_free(BurstCtx *c, const char *folder)
 }
 
 /* Removes what an interrupted export has left, as the lock is ours. */
-static int clear_part(BurstCtx *c, const Out *o)
+static int clear_part(BurstCtx *c, const Export *o)
 {
     char path[PATH_MAX];
     DIR *d;
@@ -228,34 +236,114 @@ static int clear_part(BurstCtx *c, const Out *o)
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
         if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME && strcmp(e->d_name, ".lock") != 0) {
             path_of(o, e->d_name, path);
-            unlink(path); /* of . and .. it does nothing */
+            remove(path); /* of . and .. it fails */
         }
     if (d)
         closedir(d);
     return BURST_OK;
 }
 
-static int create_file(BurstCtx *c, const Out *o, const OutFile *f)
+static int create_file(BurstCtx *c, const Export *o, const char *name, int64_t bytes)
 {
     char path[PATH_MAX];
-    path_of(o, f->name, path);
+    path_of(o, name, path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return io_failed(c, "write", path);
-    errno = posix_fallocate(fd, 0, (off_t)f->header_bytes + f->bytes); /* a full disk shows before anything is written */
-    return close_written(c, fd, errno == 0 && write_at(fd, f->header, f->header_bytes, 0), path);
+    return fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, reserve(fd, (off_t)bytes), path);
 }
 
-static int create(BurstCtx *c, const BurstPlan *p, Out *o)
+static json_t *index_of(const BurstPlan *p, const Export *o)
+{
+    char name[ST_NAME];
+    json_t *map = json_object();
+    int64_t bytes = 0;
+    for (int i = 0; map && i < o->entries; i++) {
+        const Entry *e = &o->entry[i];
+        tensor_name_of(p, e->unit, e->tensor, name);
+        json_object_set_new(map, name, json_string(o->file[e->file].name));
+        bytes += e->bytes;
+    }
+    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+}
+
+/* 15 digits keep every decimal number that a plan was given; 17 would write 1e-5 as 1.0000000000000001e-05 */
+static int with_json(BurstCtx *c, const Export *o, const char *name, json_t *value,
+                     int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+{
+    char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    const size_t n = text ? strlen(text) : 0;
+    json_decref(value);
+    if (!text)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %s", name);
+    text[n] = '\n'; /* in place of the end */
+    const int status = use(c, o, name, text, n + 1);
+    free(text);
+    return status;
+}
+
+static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
+                         int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+{
+    BURST_TRY(with_json(c, o, "config.json", config_make(p, o->dtype), use));
+    return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
+}
+
+static int create_json(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes)
+{
+    (void)text;
+    return create_file(c, o, name, (int64_t)bytes);
+}
+
+/* All files with their room, and nothing in them that could be read for weights. */
+static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
+{
+    for (int i = 0; i < o->files; i++)
+        BURST_TRY(create_file(c, o, o->file[i].name, (int64_t)o->file[i].header_bytes + o->file[i].bytes));
+    return for_each_json(c, p, o, create_json);
+}
+
+/* Where the folder is there already, whether another may take its place: it may be where a file system is mounted, or `.`. A file system
+ * that cannot exchange two names is believed. */
+static int try_rename(BurstCtx *c, const Export *o)
+{
+    char empty[PATH_MAX], folder[PATH_MAX];
+    struct stat st;
+    final_name(o, folder);
+    if (lstat(folder, &st) != 0)
+        return BURST_OK;
+    path_of(o, trial_name, empty);
+    if (mkdir(empty, st.st_mode & 0777) != 0)
+        return io_failed(c, "make the folder", empty);
+    bool renamed = renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
+    const bool can = renamed || (errno != EINVAL && errno != ENOSYS && errno != EXDEV && errno != EOPNOTSUPP);
+    renamed = renamed && renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
+    const int reason = errno;
+    rmdir(empty);
+    if (renamed || !can)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: another folder cannot take its place: %s; name a folder in it that is not "
+                      "there yet", o->folder, strerror(reason));
+}
+
+static int create(BurstCtx *c, const BurstPlan *p, Export *o)
 {
     BURST_TRY(folder_free(c, o->folder));
     if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
         return io_failed(c, "make the folder", o->part);
     BURST_TRY(lock_take(c, p, o->part, &o->lock));
     BURST_TRY(clear_part(c, o));
-    for (int i = 0; i < o->files; i++)
-        BURST_TRY(create_file(c, o, &o->file[i]));
-    return BURST_OK;
+    BURST_TRY(try_rename(c, o));
+    return create_files(c, p, o);
+}
+
+/* What rank 0 made before the training is still this run's, or made again. */
+static int hold(BurstCtx *c, const BurstPlan *p, Export *o)
+{
+    if (o->lock >= 0 && lock_stands(o->part, o->lock))
+        return BURST_OK;
+    if (o->lock >= 0)
+        close(o->lock);
+    o->lock = -1;
+    return create(c, p, o);
 }
 
 /* ---- this rank's elements ---- */
@@ -275,7 +363,7 @@ static bool write_elements(int fd, int dtype, const float *from, int64_t count, 
     return true;
 }
 
-static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o, const Entry *e, int fd)
+static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const Entry *e, int fd)
 {
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
@@ -285,7 +373,7 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
     return written;
 }
 
-static int open_part(BurstCtx *c, const Out *o, const char *name, int flags, char path[PATH_MAX], int *fd)
+static int open_part(BurstCtx *c, const Export *o, const char *name, int flags, char path[PATH_MAX], int *fd)
 {
     path_of(o, name, path);
     *fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
@@ -297,7 +385,7 @@ static int open_part(BurstCtx *c, const Out *o, const char *name, int flags, cha
                       "system that they share", path, c->rank);
 }
 
-static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o, const OutFile *f)
+static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const OutFile *f)
 {
     char path[PATH_MAX];
     bool written = true;
@@ -309,7 +397,7 @@ static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
 }
 
 /* An empty file says that this rank has written: rank 0 sees it only where it sees the data too. */
-static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Out *o)
+static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o)
 {
     char name[FILE_NAME], path[PATH_MAX];
     int fd;
@@ -322,7 +410,7 @@ static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, co
 
 /* ---- after: rank 0 ---- */
 
-static int take_marks(BurstCtx *c, const Out *o)
+static int take_marks(BurstCtx *c, const Export *o)
 {
     char name[FILE_NAME], path[PATH_MAX];
     for (int rank = 0; rank < c->world; rank++) {
@@ -335,38 +423,6 @@ static int take_marks(BurstCtx *c, const Out *o)
     return BURST_OK;
 }
 
-static int write_json(BurstCtx *c, const Out *o, const char *name, json_t *value)
-{
-    char path[PATH_MAX];
-    int fd, status;
-    /* 15 digits keep every decimal number that a plan was given; 17 would write 1e-5 as 1.0000000000000001e-05 */
-    char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
-    size_t n = text ? strlen(text) : 0;
-    json_decref(value);
-    if (!text)
-        return burst_fail(c, BURST_E_MEMORY, "no memory for %s", name);
-    text[n] = '\n'; /* in place of the end */
-    status = open_part(c, o, name, O_CREAT, path, &fd);
-    if (status == BURST_OK)
-        status = close_written(c, fd, write_at(fd, text, n + 1, 0), path);
-    free(text);
-    return status;
-}
-
-static json_t *index_of(const BurstPlan *p, const Out *o)
-{
-    char name[ST_NAME];
-    json_t *map = json_object();
-    int64_t bytes = 0;
-    for (int i = 0; map && i < o->entries; i++) {
-        const Entry *e = &o->entry[i];
-        tensor_name_of(p, e->unit, e->tensor, name);
-        json_object_set_new(map, name, json_string(o->file[e->file].name));
-        bytes += e->bytes;
-    }
-    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
-}
-
 /* Makes sure that the names in a folder outlive a crash. */
 static int sync_folder(BurstCtx *c, const char *path)
 {
@@ -374,7 +430,7 @@ static int sync_folder(BurstCtx *c, const char *path)
     return fd < 0 ? io_failed(c, "open", path) : close_written(c, fd, true, path);
 }
 
-static int sync_parent(BurstCtx *c, const Out *o)
+static int sync_parent(BurstCtx *c, const Export *o)
 {
     char path[PATH_MAX];
     memcpy(path, o->part, sizeof path);
@@ -382,43 +438,90 @@ static int sync_parent(BurstCtx *c, const Out *o)
     return sync_folder(c, path);
 }
 
-static int finish(BurstCtx *c, const BurstPlan *p, const Out *o)
+static int write_json(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes)
 {
     char path[PATH_MAX];
-    BURST_TRY(take_marks(c, o));
-    BURST_TRY(write_json(c, o, "config.json", config_make(p, o->dtype)));
-    if (o->files > 1)
-        BURST_TRY(write_json(c, o, "model.safetensors.index.json", index_of(p, o)));
-    BURST_TRY(sync_folder(c, o->part));
-    snprintf(path, sizeof path, "%.*s", (int)(strlen(o->part) - strlen(part_end)), o->part);
+    int fd;
+    BURST_TRY(open_part(c, o, name, 0, path, &fd));
+    return close_written(c, fd, write_at(fd, text, bytes, 0), path);
+}
+
+static int write_headers(BurstCtx *c, const Export *o)
+{
+    char path[PATH_MAX];
+    int fd;
+    for (const OutFile *f = o->file; f < o->file + o->files; f++) {
+        BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
+        BURST_TRY(close_written(c, fd, write_at(fd, f->header, f->header_bytes, 0), path));
+    }
+    return BURST_OK;
+}
+
+/* A folder that was there, empty, keeps its permissions. */
+static int publish(BurstCtx *c, Export *o)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    final_name(o, path);
+    o->kept = true;
+    if (stat(path, &st) == 0)
+        (void)!chmod(o->part, st.st_mode & 07777);
     if (rename(o->part, path) != 0)
-        return io_failed(c, "rename a folder to", o->folder);
+        return burst_fail(c, BURST_E_IO, "cannot rename a folder to %s: %s; the weights are in %s, whole", o->folder, strerror(errno), o->part);
     /* Only now: without its lock, another export would take a whole .part for one that was interrupted, and clear it. */
     snprintf(path + strlen(path), sizeof path - strlen(path), "/.lock");
     unlink(path);
     return sync_parent(c, o);
 }
 
-static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Out *o)
+/* Headers and config.json last: until then nobody reads the folder for weights. */
+static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
 {
-    const BurstGroup all = {0, 1, c->world};
-    if (c->rank == 0)
-        BURST_TRY(create(c, p, o));
-    BURST_TRY(burst_barrier(c, all));
-    BURST_TRY(write_mine(c, p, w, o));
-    BURST_TRY(burst_barrier(c, all));
-    if (c->rank == 0)
-        BURST_TRY(finish(c, p, o));
-    return burst_barrier(c, all);
+    BURST_TRY(take_marks(c, o));
+    BURST_TRY(write_headers(c, o));
+    BURST_TRY(for_each_json(c, p, o, write_json));
+    BURST_TRY(sync_folder(c, o->part));
+    return publish(c, o);
 }
 
-int folder_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const char *folder, int dtype, int64_t shard_bytes)
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e)
 {
-    Out o;
+    burst_doing(c, "trying the export's folder");
+    Export *o = *e = calloc(1, sizeof *o);
+    if (!o)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for an export");
+    BURST_TRY(lay_out(c, p, folder, dtype, shard_bytes, o));
+    return c->rank == 0 ? create(c, p, o) : BURST_OK;
+}
+
+int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *o)
+{
     burst_doing(c, "exporting weights");
-    int status = lay_out(c, p, folder, dtype, shard_bytes, &o);
-    if (status == BURST_OK)
-        status = write_all(c, p, w, &o);
-    layout_drop(&o);
-    return status;
+    BURST_TRY(all_agree(c, c->rank == 0 ? hold(c, p, o) : BURST_OK));
+    BURST_TRY(all_agree(c, write_mine(c, p, w, o)));
+    const int status = c->rank == 0 ? finish(c, p, o) : BURST_OK;
+    double whole = o->kept;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &whole, 1));
+    o->kept = whole > 0;
+    return all_agree(c, status);
+}
+
+bool export_is_whole(const Export *e)
+{
+    return e && e->kept;
+}
+
+void export_close(BurstCtx *c, Export *o)
+{
+    char path[PATH_MAX];
+    if (!o)
+        return;
+    if (c->rank == 0 && o->lock >= 0 && !o->kept && lock_stands(o->part, o->lock)) {
+        clear_part(c, o);
+        path_of(o, ".lock", path);
+        unlink(path);
+        rmdir(o->part);
+    }
+    layout_drop(o);
+    free(o);
 }

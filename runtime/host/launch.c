@@ -63,6 +63,8 @@ int rank_run(const Job *job, Region *r, int rank, const int *local_of, const Rem
     int status = context_open(&c, job, r, rank, local_of, remote);
     if (status == BURST_OK)
         status = job->body(&c, job->plan, job->arg);
+    if (status != BURST_OK && c.others_failed)
+        (void)burst_barrier(&c, (BurstGroup){0, 1, c.world}); /* until whoever failed has said so */
     if (status == BURST_OK)
         status = messages_drain(&c);
     if (status == BURST_OK && remote && remote->finish)

@@ -179,7 +179,7 @@ def exports(mini, args):
         same = (at / f"both{i}" / "model.safetensors").read_bytes() == (at / f"alone{i}" / "model.safetensors").read_bytes()
         require(same, f"the export of two runs is of neither: {said}")
     first = mini.start("--quiet", "--export", "late", set={"MINI_RENAME_MS": "4000"})
-    mini.wait_for(first, (at / "late.part" / "config.json").exists, "a whole export that has not its name yet")
+    mini.wait_for(first, lambda: (at / "late.part" / "config.json").exists() and (at / "late.part" / "config.json").read_bytes()[:1] == b"{", "a whole export that has not its name yet")
     mini.run(1, "another run has the folder late.part", "--quiet", "--export", "late")
     require(first.wait(30) == 0 and sorted(f.name for f in (at / "late").iterdir()) == ["config.json", "model.safetensors"],
             f"a second export has taken files from the first: {first.communicate()}")

@@ -372,7 +372,12 @@ static int write_body(BurstCtx *c, const BurstPlan *p, void *arg)
             w.param[u][i] = burst_rank(c) * n + i < burst_unit(p, u)->elements ? element(u, burst_rank(c) * n + i) : 0;
     if (o->astray && burst_rank(c) == 1 && chdir("elsewhere") != 0)
         return burst_fail(c, BURST_E_IO, "no elsewhere");
-    return folder_write(c, p, &w, o->folder, o->dtype, o->shard_bytes);
+    Export *e;
+    int status = export_open(c, p, o->folder, o->dtype, o->shard_bytes, &e);
+    if (status == BURST_OK)
+        status = export_write(c, p, &w, e);
+    export_close(c, e);
+    return status;
 }
 
 /* Every element is the one that was written, and the padding is zero. */
@@ -656,7 +661,7 @@ static void program_options(void **unused)
         {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote d: weights as BF16"},
         {"--steps 3 --export-dtype f32", 2, "--export-dtype needs --export DIR"},
         {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype cannot be 'f16'"},
-        {"--steps 3 --export e --checkpoint e", 2, "--export and --checkpoint cannot both be e"},
+        {"--steps 3 --export e --checkpoint e", 2, "--export e is the same folder as --checkpoint e"},
         {"--steps 3 --export nowhere/e", 2, "cannot write in nowhere"},
         {"--steps 3 --weights nowhere", 1, "nowhere/config.json: No such file"},
     };

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Runs that end at random instants, by signals and by disks that fail: nothing is lost that was said to be kept.
+
+    run_disk.py MINI_MAIN [--disk LIBRARY] [--ends N] [--seed N]
+
+The campaign: --ends 200. Each case is a run with checkpoints, metrics, an export and at times a trace, ended one to three times; then it
+goes on to its end. The oracle is a run of the same plan that nothing happened to: losses and weights are the same, bit by bit.
+"""
+import errno
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from minirun import Failed, Mini, children, main, read_checkpoint, require
+
+STEPS = 40
+NEWEST = re.compile(r"; the newest checkpoint is (\S+)\n")
+CALLS = ["call", "enospc", "eio", "flaky"]
+ENDS = ["rank", "launcher", "all", "term", *CALLS, "full"]
+
+
+class Case:
+    """One folder, and what was said to be kept in it."""
+
+    def __init__(self, mini, args, rng, whole, number):
+        self.mini, self.args, self.rng, self.name = mini, args, rng, f"case {number} of seed {args.seed}"
+        self.world = rng.choice([1, 2, 3])
+        self.losses, self.weights, self.seconds, self.calls = whole(self.world)
+        self.kept, self.said = 0, []  # the step that must not be lost
+        for path in mini.folder.glob("*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+        for name in ("disk", "tmp"):
+            (mini.folder / name).mkdir()
+        self.options = ["--steps", STEPS, "--checkpoint", "disk/ck", "--every", rng.choice([0, 1, 3, 7]), "--keep", rng.choice([1, 2, 5]),
+                        "--metrics", "disk/m", "--export", "disk/out", "--export-dtype", "f32", "--progress", 1]
+        self.options += ["--trace", "disk/t", "--trace-steps", 30] if rng.random() < 0.3 else []
+        self.resume = ["--resume"]
+
+
+    def start(self, **more):
+        environment = {"TMPDIR": str(self.mini.folder / "tmp"), **more.pop("set", {})}
+        return self.mini.start(*self.options, *self.resume, mini=f"{self.world} 1 0 4 {STEPS} -1", set=environment, **more)
+
+    # ---- ends ----
+
+    def by_signal(self, kind):
+        run = self.start()
+        time.sleep(self.rng.random() * self.seconds)
+        victims = {"rank": children(run)[-1:], "launcher": [run.pid], "all": [run.pid, *children(run)], "term": [run.pid]}[kind]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGTERM if kind == "term" else signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return run
+
+    def by_calls(self, kind):
+        """Calls that write fail from a random one on: a rank dies there, or the disk is full, broken, or broken at times."""
+        more = {"call": {"DISK_KILL": "1"}, "enospc": {}, "eio": {"DISK_ERROR": str(errno.EIO)}, "flaky": {"DISK_ONE_IN": "20"}}[kind]
+        return self.start(set={"LD_PRELOAD": self.args.disk, "DISK_CALLS": str(self.rng.randrange(self.calls)),
+                               "DISK_SEED": str(self.rng.randrange(1 << 30)), **more})
+
+    def by_full(self):
+        """A small file system, which somebody fills at a random instant; what it holds is copied to where it was mounted."""
+        script = ('cp -a disk was; size=$(($0 + $(du -sk was | cut -f1))); mount -t tmpfs -o size=${size}k none disk || exit 77; '
+                  'cp -a was/. disk || exit 77; rm -r was; '
+                  '(sleep $1; dd if=/dev/zero of=disk/hog bs=1k 2>/dev/null) & hog=$!; shift; "$@"; code=$?; '
+                  'kill $hog 2>/dev/null; wait $hog; rm -f disk/hog; cp -a disk after; umount disk; rm -r disk/; mv after disk; exit $code')
+        size, wait = self.rng.choice([10, 30, 60, 100]), f"{self.rng.random() * self.seconds:.3f}"
+        mini = Mini("unshare", self.mini.folder)
+        program, self.mini = self.mini, mini
+        mini.started = program.started
+        run = mini.start("--mount", "sh", "-c", script, size, wait, program.program, *self.options, *self.resume,
+                         mini=f"{self.world} 1 0 4 {STEPS} -1", set={"TMPDIR": str(program.folder / "tmp")})
+        self.mini = program
+        return run
+
+    def end(self, kind):
+        run = self.by_full() if kind == "full" else self.by_calls(kind) if kind in CALLS else self.by_signal(kind)
+        ranks = children(run) if run.poll() is None and kind == "launcher" else []
+        out, error = run.communicate(timeout=60)
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks):
+            time.sleep(0.01)
+        self.said.append(f"{kind}: code {run.returncode}: {error.strip()}")
+        self.look(kind, run.returncode, out, error)
+
+    # ---- what must be there ----
+
+    def look(self, kind, code, out, error):
+        folder = self.mini.folder
+        for path in (folder / "disk" / "ck").glob("step-*.burst"):
+            read_checkpoint(path)
+        named = NEWEST.search(error)
+        if named:
+            facts = read_checkpoint(folder / named[1])
+            require(facts["step"] >= self.kept, f"{facts['step']} is named, and {self.kept} was before")
+            self.kept = facts["step"]
+            self.resume = ["--resume", named[1]] if "rescued" in named[1] else ["--resume"]
+        if code == 0:
+            self.kept, self.resume = STEPS, ["--resume"]
+        self.look_at_export(code, out, error)
+        self.look_at_metrics(kind in ("rank", "launcher", "all", "term", "call"))
+        last = re.search(r", step (\d+) \((writing a checkpoint|exporting weights)", error)
+        if last and kind == "full" and "cannot" in error and code == 1:  # other folders have room
+            require(self.kept == int(last[1]) + 1, f"the state after step {int(last[1]) + 1} is nowhere")
+
+    def look_at_export(self, code, out, error):
+        folder = self.mini.folder / "disk"
+        said = re.search(r"the weights are in (\S+), whole", error)
+        for name in {"out": folder / "out", "part": self.mini.folder / said[1]}.values() if said else [folder / "out"]:
+            if name.exists():
+                require(sorted(p.name for p in name.iterdir() if p.name != ".lock") == ["config.json", "model.safetensors"], f"{name} is no export")
+                require((name / "model.safetensors").read_bytes() == self.weights, f"{name} has other weights")
+        require((folder / "out").exists() or (code != 0 and "wrote " not in out), "an export that was said to be written is not there")
+
+    def look_at_metrics(self, may_be_cut):
+        path = self.mini.folder / "disk" / "m"
+        lines = path.read_text().split("\n") if path.exists() else [""]
+        require(may_be_cut or not lines[-1], f"half a line of metrics: {lines[-1]}")
+        seen = {}
+        for line in lines[:-1]:
+            record = json.loads(line)
+            seen[record["step"]] = record["loss"]
+        require(all(self.losses[step] == loss for step, loss in seen.items()), "other losses")
+        require(all(step in seen for step in range(1, self.kept + 1)), f"metrics of {len(seen)} steps, and {self.kept} are kept")
+
+    def happen(self, kinds, happened):
+        for kind in kinds:
+            happened[kind] = happened.get(kind, 0) + 1
+            self.end(kind)
+            if (self.mini.folder / "disk" / "out").exists():  # whole, as look_at_export has seen
+                shutil.rmtree(self.mini.folder / "disk" / "out")
+                return
+
+    def finish(self):
+        """The run goes on to its end, and nothing of those before is left."""
+        folder = self.mini.folder / "disk"
+        run = self.start()
+        out, error = run.communicate(timeout=60)
+        self.said.append(f"last: code {run.returncode}: {error.strip()}")
+        require(run.returncode == 0, "the run does not go on")
+        resumed = re.search(r"resumed after step (\d+)", out)
+        require((int(resumed[1]) if resumed else 0) >= self.kept, f"goes on from {resumed and resumed[0]}, and step {self.kept} was kept")
+        self.look_at_export(0, out, error)
+        self.kept = STEPS
+        self.look_at_metrics(False)
+        left = [p for p in folder.iterdir() if p.name not in ("ck", "m", "out", "t") and not p.name.startswith(".burst-")]
+        left += [p for p in (folder / "ck").iterdir() if not re.fullmatch(r"\.lock|step-\d{8}\.burst|earlier-\d+", p.name)]
+        require(not left, f"left: {left}")
+
+
+def counted(mini, args):
+    """Of a run that nothing happens to, by the number of its ranks: losses, weights, seconds, and calls that write."""
+    known = {}
+
+    def whole(world):
+        if world not in known:
+            subprocess.run(["rm", "-rf", "whole"], cwd=mini.folder, check=True)
+            begin = time.monotonic()
+            mini.run(0, "", "--quiet", "--steps", STEPS, "--metrics", "whole.m", "--checkpoint", "whole.ck", "--every", 1, "--fresh", "--export",
+                     "whole", "--export-dtype", "f32", mini=f"{world} 1 0 4 {STEPS} -1")
+            seconds = time.monotonic() - begin
+            records = [json.loads(line) for line in (mini.folder / "whole.m").read_text().splitlines()]
+            known[world] = ({r["step"]: r["loss"] for r in records}, (mini.folder / "whole" / "model.safetensors").read_bytes(), seconds, 12 * STEPS)
+        return known[world]
+    return whole
+
+
+def may_mount():
+    return subprocess.run(["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True).returncode == 0
+
+
+def ends(mini, args):
+    rng, whole, happened, number = random.Random(args.seed), counted(mini, args), {}, 0
+    kinds = [k for k in ENDS if (args.disk or k not in CALLS) and (k != "full" or may_mount())]
+    while sum(happened.values()) < args.ends:
+        case, number = Case(mini, args, rng, whole, number), number + 1
+        try:
+            case.happen([rng.choice(kinds) for _ in range(rng.choice([1, 2, 3]))], happened)
+            case.finish()
+        except (OSError, Failed) as failure:
+            raise Failed(f"{case.name}: {failure}; what happened: {case.said}") from None
+    print(f"{sum(happened.values())} ends in {number} cases: {happened}", flush=True)
+
+
+def add_options(parser):
+    parser.add_argument("--ends", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--disk", type=os.path.abspath, help="the library of disk.c")
+
+
+if __name__ == "__main__":
+    main([ends], __doc__, add_options)

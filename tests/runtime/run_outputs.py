@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Outputs before the first step: compared with all inputs and with each other, tried, and until then as they were.
+
+    run_outputs.py MINI_MAIN [--part NAME]
+"""
+import json
+import os
+import re
+import resource
+import subprocess
+
+from minirun import main, require
+
+TRAINED = ["--quiet", "--checkpoint", "ck", "--every", 5, "--steps", 10]
+
+
+def kept(mini):
+    """All regular files, by name."""
+    return {str(p.relative_to(mini.folder)): p.read_bytes() for p in mini.folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def refused(mini, text, *options, code=2, **more):
+    """This error, before any file was changed or made."""
+    before = kept(mini)
+    said = mini.run(code, text, "--quiet", *options, **more)
+    require(kept(mini) == before, f"{options}: files have changed: {sorted(set(kept(mini)) ^ set(before))}")
+    require("step 1/" not in said, said)
+
+
+def prepared(mini):
+    """A run before, with tokens, checkpoints, weights and metrics; and links to them."""
+    at = mini.folder
+    (at / "d").write_bytes(bytes(i % 23 for i in range(4000)))
+    mini.run(0, "", *TRAINED, "--metrics", "m", "--export", "w", "--data", "d")
+    for name, target in (("hard", "d"), ("hardm", "m"), ("hardck", "ck/step-00000010.burst"), ("hardw", "w/model.safetensors")):
+        os.link(at / target, at / name)
+    for name, target in (("soft", "d"), ("softck", "ck"), ("softw", "w")):
+        (at / name).symlink_to(target)
+    (at / "e").mkdir()
+
+
+def compared(mini, args):
+    prepared(mini)
+    for option in ("--metrics", "--trace"):
+        for name in ("d", "./d", "hard", "soft"):
+            refused(mini, f"{option} {name} is the same file as --data d; name another", "--data", "d", option, name)
+        refused(mini, "is the same file as the program", option, mini.program)
+        refused(mini, f"{option} hardck is the same file as --resume ck/step-00000010.burst", "--resume", "ck/step-00000010.burst", option, "hardck")
+        for name in ("ck/step-00000005.burst", "ck/step-00000011.burst", "ck/.lock", "hardck", "softck/step-00000010.burst"):
+            refused(mini, f"{option} {name} is a file of --checkpoint ck; name another", "--checkpoint", "ck", option, name)
+        for name in ("w/config.json", "softw/model.safetensors", "hardw"):
+            refused(mini, f"{option} {name} is a file of --weights w; name another", "--weights", "w", option, name)
+        for name in ("e/m", "e/../e/m"):
+            refused(mini, f"{option} {name} lies in --export e, which must be empty", "--export", "e", option, name)
+    for name in ("m", "hardm", "./m"):
+        refused(mini, f"--trace {name} is the same file as --metrics m", "--metrics", "m", "--trace", name)
+    refused(mini, "--trace new is the same file as --metrics ./new", "--metrics", "./new", "--trace", "new")
+    refused(mini, "--export softw/ is the same folder as --weights w", "--weights", "w", "--export", "softw/")
+    refused(mini, "--export softck is the same folder as --checkpoint ck", "--checkpoint", "ck", "--export", "softck", "--resume")
+    refused(mini, "--export new is the same folder as --checkpoint ./new/", "--checkpoint", "./new/", "--export", "new")
+    refused(mini, "--checkpoint e/ck lies in --export e", "--checkpoint", "e/ck", "--export", "e")
+    with open(mini.folder / "log", "w") as log:
+        refused(mini, "--metrics log is the same file as standard output", "--metrics", "log", stdout=log)
+    with open(mini.folder / "log", "w") as log:
+        mini.run(0, "", "--metrics", "/dev/stdout", "--trace", "/dev/null", stdout=log)
+    require((mini.folder / "log").read_text().count('{"step"') == 12, "lines on standard output were written over")
+    mini.run(0, "", "--quiet", "--metrics", "/dev/null", "--trace", "/dev/null")
+    mini.run(0, "", "--quiet", "--metrics", "ck/m", "--checkpoint", "ck", "--resume", "--export", "ck/out")
+
+
+def begun(mini, args):
+    """A run that cannot begin leaves metrics and checkpoints as they were."""
+    prepared(mini)
+    short = mini.folder / "short"
+    short.write_bytes(b"123")
+    for data in ("mistyped", "short", "e"):
+        for more in ([], ["--checkpoint", "ck", "--fresh"], ["--checkpoint", "new"]):
+            refused(mini, data, "--data", data, "--metrics", "m", *more, code=1)
+    for options in (["--weights", "none"], ["--trace", "none/t"], ["--export", "none/x"], ["--weights", "e"]):
+        before = kept(mini)
+        mini.run(1 if "none/x" not in options else 2, "none" if "none" in options[1] else "e", "--quiet", "--metrics", "m", "--checkpoint", "ck", "--fresh", *options)
+        require(kept(mini) == before, f"{options}: files have changed")
+    refused(mini, "this run goes on after step 10, and --steps 8 ends before: give --steps 10 or more, an earlier checkpoint", "--checkpoint",
+            "ck", "--resume", "--steps", 8, "--metrics", "m", "--export", "x")
+    mini.run(0, "", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 0, "--export", "x")
+    mini.run(0, "", "--quiet", "--checkpoint", "ck", "--resume", "--steps", 10, "--export", "y")
+
+
+def tried(mini, args):
+    """Folders that no export can be renamed to, and room that is not there."""
+    at = mini.folder
+    for name in ("e", "empty"):
+        (at / name).mkdir()
+    done = subprocess.run([mini.program, "--quiet", "--metrics", "../m", "--export", "."], cwd=at / "empty", capture_output=True, text=True, timeout=30)
+    text = "cannot export to .: another folder cannot take its place: Device or resource busy; name a folder in it that is not there yet"
+    require(done.returncode == 2 and text in done.stderr and not (at / "m").exists() and not list(at.glob("*.part")), done.stderr)
+    require(not list((at / "empty").iterdir()), "something is left")
+    (at / "e").chmod(0o750)
+    mini.run(0, "", "--quiet", "--export", "e")
+    require((at / "e").stat().st_mode & 0o777 == 0o750, "the folder's permissions")
+    for size, keep, more, text in ((16, 1, [], r"full/ck has no room for 2 checkpoints \(--keep 1, and the one that is being written\) of \S+ GiB: there is room for 1"),
+                                   (40, 1, [], ""), (40, 9, [], r"no room for 5 checkpoints"),
+                                   (24, 1, ["--export", "full/x", "--export-dtype", "f32"], "cannot write full/x.part/.*: No space left")):
+        script = f'mount -t tmpfs -o size={size}k none full || exit 77; "$@"; code=$?; find full -type f | grep -v lock; exit $code'
+        command = ["unshare", "--mount", "sh", "-c", script, "-", mini.program, "--quiet", "--checkpoint", "full/ck", "--metrics", "m", "--steps", "5",
+                   "--every", "1", "--keep", str(keep), *more]
+        (at / "full").mkdir(exist_ok=True)
+        done = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=30)
+        if done.returncode == 77 or "unshare failed" in done.stderr:
+            print("no full file system: this user may not mount one")
+            return
+        require(done.returncode == (1 if text else 0) and re.search(text, done.stderr), f"{size}, {keep}: {done.returncode}: {done.stderr}")
+        require(not text or (not (at / "m").exists() and not done.stdout), f"found late, or something is left: {done.stdout}")
+        (at / "m").unlink(missing_ok=True)
+    script = 'mount -t tmpfs none full && exec "$0" --quiet --export full --metrics m'
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=at, capture_output=True, text=True, timeout=30)
+    require(done.returncode == 2 and "cannot export to full: another folder cannot take its place" in done.stderr, done.stderr)
+    require(not (at / "m").exists() and not (at / "full.part").exists(), "found late, or something is left")
+
+
+def at_the_end(mini, args):
+    """What fails after the last step all the same: the weights are where the message says."""
+    at = mini.folder
+    mini.run(0, "", "--quiet", "--export", "right", "--steps", 300)
+    right = (at / "right" / "model.safetensors").read_bytes()
+    slow = {"MINI_RENAME_MS": "1500"}
+    run = mini.start("--quiet", "--export", "x", "--steps", 300, set=slow)
+    config = at / "x.part" / "config.json"
+    mini.wait_for(run, lambda: config.exists() and config.read_bytes()[:1] == b"{", "a whole export that has not its name yet")
+    (at / "x").mkdir()
+    (at / "x" / "mine").write_text("")
+    said = run.communicate(timeout=30)[1]
+    require(run.returncode == 1 and "cannot rename a folder to x: Directory not empty; the weights are in x.part, whole\n" in said, said)
+    require((at / "x.part" / "model.safetensors").read_bytes() == right, "other weights")
+    (at / "gone").mkdir()
+    run = mini.start("--quiet", "--export", "gone/y", "--metrics", "m", mini="2 1 0 4 600 -1")
+    mini.wait_for_lines(run, "m", 20)
+    subprocess.run(["rm", "-rf", "gone"], cwd=at, check=True)
+    said = run.communicate(timeout=60)[1]
+    named = re.search(r"step 599 \(.*\): cannot .*; the newest checkpoint is (\./burst-rescued-\w+/step-00000600.burst)\n", said)
+    require(run.returncode == 1 and named, said)
+    mini.run(0, "", "--quiet", "--resume", named[1], "--steps", 600, "--export", "z", mini="2 1 0 4 600 -1")
+    mini.run(0, "", "--quiet", "--export", "whole", mini="2 1 0 4 600 -1")
+    require((at / "z" / "model.safetensors").read_bytes() == (at / "whole" / "model.safetensors").read_bytes(), "the rescued state has other weights")
+    mini.run(1, "cannot write /dev/full: No space left on device", "--quiet", "--metrics", "/dev/full", "--steps", 1, "--checkpoint", "ck", "--export", "v")
+    require((at / "ck" / "step-00000001.burst").exists() and (at / "v" / "config.json").exists(), "a last line that cannot be written lost the state")
+
+
+def half_lines(mini, args):
+    """What a killed run has left of a line goes; what is whole stays."""
+    at = mini.folder
+    mini.run(0, "", *TRAINED, "--metrics", "m")
+    whole = (at / "m").read_text()
+    last = whole.splitlines()[-1]
+    cases = [(whole + last[:n], whole) for n in (1, 5, 9, 40, len(last) - 1)] + [(whole[:-1], whole), (last[:20], ""), ("", ""), ("my notes", "my notes\n")]
+    for text, stays in cases:
+        (at / "m").write_text(text)
+        mini.run(0, "", *TRAINED[:-1], 12, "--metrics", "m", "--resume", "ck/step-00000010.burst", "--fresh")
+        now = (at / "m").read_text()
+        require(now.startswith(stays) and now.endswith("\n"), f"after {text[-60:]!r}: {now[-500:]!r}")
+        steps = [json.loads(line)["step"] for line in now[len(stays):].splitlines()]
+        require(steps == [11, 12], f"after {text[-60:]!r}: steps {steps}")
+    subprocess.run(["rm", "-rf", "ck"], cwd=at, check=True)
+    limit = 250000  # more than the memory that ranks share needs; a line ends in the middle of it
+    run = mini.start("--quiet", "--metrics", "cut", mini="2 1 0 4 100000 -1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    said = run.communicate(timeout=60)[1]
+    text = (at / "cut").read_text()
+    require(run.returncode == 1 and "cannot write cut: File too large" in said and text.endswith("}\n"), f"{said}: {text[-300:]!r}")
+
+
+if __name__ == "__main__":
+    main([compared, begun, tried, at_the_end, half_lines], __doc__)
