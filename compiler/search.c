@@ -72,10 +72,25 @@ static const char *choose_layers(Searcher *s, Choice *c)
     return layers_choose(s->arena, s->program, part->partition, part->counts, c);
 }
 
+/* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
+static bool shares_again(const Searcher *s, const Candidate *x)
+{
+    const int shares = dimension_row("shares");
+    for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
+        Candidate y = s->open.at[i];
+        y.value[shares] = x->value[shares];
+        if (memcmp(y.value, x->value, sizeof y.value) == 0 && search_same_partition(&y.choice, &x->choice))
+            return true;
+    }
+    return false;
+}
+
 static void decide(Searcher *s, Candidate x, int row)
 {
     if (row == DIMENSIONS) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
+        if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
+            return;
         if (s->program->layout.of_mask)
             x.why_not = choose_layers(s, &x.choice);
         x.why_not = x.why_not ? x.why_not : choice_why_not(s->arena, s->program, &x.choice);
