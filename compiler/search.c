@@ -251,7 +251,7 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "as fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->cost, &best->cost));
     return t;
 }
 
@@ -412,12 +412,12 @@ static void try_layers(Searcher *s)
 }
 
 /* Of the winner. */
-static void try_stage_fewer(Searcher *s)
+static void try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
         return;
-    const Candidate x = search_stage_fewer(s, best);
+    const Candidate x = stage(s, best);
     if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
 }
@@ -432,7 +432,8 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
-    try_stage_fewer(s);
+    try_staging(s, search_stage_otherwise);
+    try_staging(s, search_stage_fewer);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_judge(s, s->arena, best, diags_new(s->arena));
