@@ -232,6 +232,9 @@ double cluster_uplink(const Cluster *c, int level, int unit); /* bytes/s of one,
 const Device *cluster_least_memory(const Cluster *c); /* the device with the least */
 double cluster_slowest_nic(const Cluster *c); /* bytes/s of a card; 0: the cluster has none, or does not say */
 int cluster_node_ranks(const Cluster *c); /* of each node; 0: they have different numbers */
+/* Whether groups of so many consecutive ranks can share the weights of layers that `tensor` ranks split: whole nodes or parts of one, since
+ * only then are a ring's links known. */
+bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
 
 typedef struct Model {
     const char *name;

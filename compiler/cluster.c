@@ -95,6 +95,17 @@ const Device *cluster_least_memory(const Cluster *c)
     return least;
 }
 
+bool cluster_shards(const Cluster *c, int tensor, int64_t ranks)
+{
+    const int node = cluster_node_ranks(c);
+    bool apart = ranks > 0 && ranks % tensor == 0 && c->world % ranks == 0;
+    if (!apart || (node && ranks % node == 0))
+        return apart;
+    for (int g = 0; g < c->group_count; g++)
+        apart &= c->groups[g].gpus % ranks == 0;
+    return apart;
+}
+
 int cluster_node_ranks(const Cluster *c)
 {
     for (int g = 1; g < c->group_count; g++)

@@ -47,6 +47,19 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
+/* What the step takes longer for than another's, by what grew most. */
+const char *cost_loses_text(Arena *a, const Cost *x, const Cost *best)
+{
+    const double more = x->step - best->step, attention = x->attention - best->attention, again = x->again - best->again;
+    const double rest = x->compute - best->compute - attention - again, waits = x->exposed - best->exposed;
+    if (waits >= attention && waits >= again && waits >= rest)
+        return x->critical;
+    const char *what = rest >= attention && rest >= again ? "other operations take longer" : "it recomputes more";
+    if (attention >= again && attention >= rest)
+        what = x->imbalance > 1.01 * best->imbalance ? "unbalanced attention" : "attention computes more tiles, or shorter rows of them";
+    return arena_printf(a, "%s: %.0f %% of the difference", what, 100 * fmin(1, fmax(attention, fmax(again, rest)) / more));
+}
+
 static void sum_layers(const StepParts *p, const Program *program, Cost *c)
 {
     const Cluster *cluster = &program->cluster;
@@ -85,6 +98,9 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     c.peak = mean_peak(&d->program->cluster);
     sum_layers(&p, d->program, &c);
     c.exposed = fmax(0, c.step - c.compute);
+    c.attention = p.attention_busy;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        c.again += p.block[b].again;
     c.imbalance = cost_imbalance(&p);
     c.critical = critical_text(a, &p, &d->program->cluster, c.exposed);
     return c;

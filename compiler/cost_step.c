@@ -449,27 +449,67 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
     sum_busy(p, d->choice.ranks);
 }
 
-static Bound bound_of(Arena *a, const Draft *d, StepParts *p, const StepModel *m)
+static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
 {
-    if (mixed(&d->program->cluster))
-        return (Bound){0};
-    stream_run(a, p, m, false, NULL);
-    const double step = p->step - p->rows[BURST_ROW_OPTIMIZER];
-    return (Bound){step, step - p->weights - p->rows[BURST_ROW_MERGE]};
+    StepParts p = *parts;
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    memcpy(p.kind, parts->kind, sizeof *p.kind * (size_t)p.kinds);
+    stream_run(a, &p, m, false, NULL);
+    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
+}
+
+/* Whether another kind of the same device has more tokens: then its operations take no less time. */
+static bool outdone(const StepModel *m, int kind)
+{
+    const RankKind *k = &m->rank_kind[kind];
+    bool outdone = false;
+    for (int i = 0; i < m->rank_kinds; i++)
+        outdone |= m->rank_kind[i].device == k->device && m->rank_kind[i].share == k->share && m->rank_kind[i].tokens > k->tokens;
+    return outdone;
+}
+
+/* The model with the ranks of one kind alone. */
+static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
+{
+    StepModel one = *m;
+    one.rank_kind = &m->rank_kind[kind];
+    one.rank_kinds = 1;
+    one.own = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        rate_block(a, &one, b);
+    return one;
+}
+
+/* Other weights meet at other operations, and where ranks differ each meeting costs what the slower takes longer. Any weights: the ranks of
+ * each kind alone, which wait for no others. */
+static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
+{
+    Bound all = bound_alone(a, p, m);
+    if (!mixed(m->cluster))
+        return all;
+    all.any_weights = 0;
+    for (int k = 0; k < m->rank_kinds; k++)
+        if (!outdone(m, k)) {
+            const StepModel one = model_of_kind(a, m, k);
+            all.any_weights = fmax(all.any_weights, bound_alone(a, p, &one).any_weights);
+        }
+    return all;
 }
 
 Bound cost_bound(Arena *a, const Draft *d)
 {
     StepParts p;
     const StepModel m = begin_parts(a, d, &p);
-    return bound_of(a, d, &p, &m);
+    return bound_of(a, &p, &m);
 }
 
 Bound cost_bound_computing(Arena *a, const Draft *d)
 {
     StepParts p = attend_all(a, d, false);
     const StepModel m = model_of(a, d, &p);
-    return bound_of(a, d, &p, &m);
+    return bound_of(a, &p, &m);
 }
 
 StepParts step_parts(Arena *a, const Draft *d)

@@ -346,13 +346,13 @@ int sharding_count(const Program *p)
 }
 
 /* Over which ranks the n-th group of the row's values shards: all, then, where several nodes have as many ranks each, those of a
- * node; or those that the layout says. -1: there are not so many. */
+ * node, if `within node` is accepted there; or those that the layout says. -1: there are not so many. */
 static int64_t within_at(const Program *p, int n)
 {
     const int node = cluster_node_ranks(&p->cluster), world = p->cluster.world;
     if (p->layout.within.given)
         return n ? -1 : p->layout.within.value < world ? p->layout.within.value : 0;
-    return n == 0 ? 0 : n == 1 && node > 1 && node < world ? node : -1;
+    return n == 0 ? 0 : n == 1 && node > 1 && node < world && cluster_shards(&p->cluster, program_tensor(p), node) ? node : -1;
 }
 
 /* One rank alone shards nothing, and without a second sequence zero1 is zero2, and no_sync zero3. */

@@ -72,10 +72,25 @@ static const char *choose_layers(Searcher *s, Choice *c)
     return layers_choose(s->arena, s->program, part->partition, part->counts, c);
 }
 
+/* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
+static bool shares_again(const Searcher *s, const Candidate *x)
+{
+    const int shares = dimension_row("shares");
+    for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
+        Candidate y = s->open.at[i];
+        y.value[shares] = x->value[shares];
+        if (memcmp(y.value, x->value, sizeof y.value) == 0 && search_same_partition(&y.choice, &x->choice))
+            return true;
+    }
+    return false;
+}
+
 static void decide(Searcher *s, Candidate x, int row)
 {
     if (row == DIMENSIONS) {
         shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
+        if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
+            return;
         if (s->program->layout.of_mask)
             x.why_not = choose_layers(s, &x.choice);
         x.why_not = x.why_not ? x.why_not : choice_why_not(s->arena, s->program, &x.choice);
@@ -236,7 +251,7 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "as fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), x->cost.critical);
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->cost, &best->cost));
     return t;
 }
 
@@ -397,12 +412,12 @@ static void try_layers(Searcher *s)
 }
 
 /* Of the winner. */
-static void try_stage_fewer(Searcher *s)
+static void try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
 {
     const Candidate *best = best_of(s);
     if (!best)
         return;
-    const Candidate x = search_stage_fewer(s, best);
+    const Candidate x = stage(s, best);
     if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
 }
@@ -417,7 +432,8 @@ static Candidate *find_best(Searcher *s)
     }
     try_all(s);
     try_layers(s);
-    try_stage_fewer(s);
+    try_staging(s, search_stage_otherwise);
+    try_staging(s, search_stage_fewer);
     Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     if (best && !s->single)
         search_judge(s, s->arena, best, diags_new(s->arena));

@@ -71,6 +71,8 @@ double search_to_win(const Searcher *s); /* seconds that a step may take to win 
 void search_by_need(Searcher *s, Candidate x);
 /* The same with the number of layers that stage by which a step takes least, where the layout leaves it open; itself, if that is all. */
 Candidate search_stage_fewer(Searcher *s, const Candidate *best);
+/* The fastest that fits with other values in the host's memory, where the layout leaves open what is there; itself, if none is faster. */
+Candidate search_stage_otherwise(Searcher *s, const Candidate *from);
 void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* What the candidate, which has the first values of rows that are decided by need, takes at least with whatever it needs of these, and any
  * value of weights. */

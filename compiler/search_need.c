@@ -144,6 +144,71 @@ Candidate search_stage_fewer(Searcher *s, const Candidate *best)
     return found;
 }
 
+/* ---- what is staged, by time ---- */
+
+/* From a candidate that fits: the same with so many values staged, the optimizer there, and the first values of rows before. */
+typedef struct Stagings { Searcher *s; const Candidate *from; Candidate best; } Stagings;
+
+static void try_staging(Stagings *t, Choice c)
+{
+    Candidate x = {.choice = c, .order = t->from->order};
+    memcpy(x.value, t->from->value, sizeof x.value);
+    if (choice_why_not(t->s->arena, t->s->program, &c))
+        return;
+    search_try(t->s, &x);
+    if (search_works(&x) && x.cost.step < t->best.cost.step)
+        t->best = x;
+}
+
+/* What layers save as it is, and all. */
+static void try_savings(Stagings *t, Choice c)
+{
+    try_staging(t, c);
+    if (saving_other_way(t->s->program) && t->from->value[saving_row()] > 0) {
+        saving_take(t->s->program, &c, 0);
+        try_staging(t, c);
+    }
+}
+
+/* The feed-forward network in the chunks that it has, and whole. */
+static void try_ffn_chunks(Stagings *t, Choice c)
+{
+    try_savings(t, c);
+    if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
+        c.ffn_chunks = 1;
+        try_savings(t, c);
+    }
+}
+
+static void try_optimizers(Stagings *t, Choice c)
+{
+    static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
+    for (int i = 0; i < countof(places); i++) {
+        c.optimizer = places[i];
+        if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
+            try_ffn_chunks(t, c);
+    }
+}
+
+/* Rows are decided one after the other by what fits first, and more in the host's memory is not always less time: of a candidate that has
+ * something there, every number of staged values with each place of the optimizer. */
+Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
+{
+    enum { MOST_SAVED = 8 }; /* values that a layer saves and may stage: more of them are all */
+    Stagings t = {s, from, *from};
+    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks || (!from->choice.staged && !from->choice.optimizer))
+        return *from;
+    for (int staged = 0; staged <= MOST_SAVED; staged++) {
+        Choice c = from->choice;
+        c.staged = staged < MOST_SAVED ? staged : MOST_STAGED;
+        c.staged_layers = 0;
+        c.offload = s->program->layout.offloaded;
+        saving_take(s->program, &c, from->value[saving_row()]);
+        try_optimizers(&t, c);
+    }
+    return t.best;
+}
+
 /* ---- what a candidate takes at least ---- */
 
 /* Of candidates with the same schedule on as many ranks of each coordinate: activations and their gradients need as much memory, and

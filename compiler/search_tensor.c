@@ -158,11 +158,11 @@ static Found report_split(Arena *a, Diags *d, const FrontEnd *in, const Try *s, 
 }
 
 /* What a number chose, beside the best. */
-static Tried other_split(Arena *a, const Tried *x, double more)
+static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best)
 {
     Tried t = *x;
     t.chosen = false;
-    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, x->cost.critical);
+    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, cost_loses_text(a, &x->cost, best));
     return t;
 }
 
@@ -176,7 +176,7 @@ static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
             if (&s[i] == best)
                 *vec_push(a, &all) = *x;
             else if (x->chosen)
-                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1);
+                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1, &best->found.cost);
         }
     for (int i = 0; i < n; i++)
         if (s[i].why_not)

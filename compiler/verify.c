@@ -69,6 +69,25 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     return true;
 }
 
+/* What a program checks of its ranks before it starts them (plan_fits of runtime/host/launch.c). */
+static bool check_groups(Diags *d, const Draft *t)
+{
+    const Choice *c = &t->choice;
+    const Cluster *k = &t->program->cluster;
+    const int tensor = program_tensor(t->program);
+    const bool whole = c->data > 0 && c->ranks > 0 && c->data * c->ranks * tensor == k->world;
+    if (whole && (!c->within || cluster_shards(k, tensor, c->within)))
+        return true;
+    if (!whole)
+        diag_error(d, t->program->layout.span, "proof %d (%s) fails: %d groups of %d ranks, each of which is %d that split layers, do not make the "
+                   "cluster's %d ranks", PROOF_LINKS, proof_names[PROOF_LINKS], c->data, c->ranks, tensor, k->world);
+    else
+        diag_error(d, t->program->layout.span, "proof %d (%s) fails: groups of %d ranks that share the weights are neither whole nodes nor parts of "
+                   "one in this cluster of %d ranks, or do not hold whole groups of the %d ranks that split layers", PROOF_LINKS,
+                   proof_names[PROOF_LINKS], c->within, k->world, tensor);
+    return false;
+}
+
 /* ---- proof 6 ---- */
 
 static double host_bytes(const Draft *t) { return (double)t->memory.staged + (t->program->target->device_memory ? (double)t->memory.host : 0); }
@@ -189,7 +208,7 @@ static bool check_attentions(Arena *a, Diags *d, const Draft *t)
 
 const Plan *verify(Arena *a, Diags *d, const Draft *t)
 {
-    if (!check_attentions(a, d, t))
+    if (!check_groups(d, t) || !check_attentions(a, d, t))
         return NULL;
     for (int i = 0; i < 2 * t->attentions; i++) {
         const Schedule *s = t->attention[i / 2].way[i % 2];

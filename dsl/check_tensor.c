@@ -81,7 +81,8 @@ void settle_tensor(Checker *c)
                    (long long)tensor->value, (long long)(m->ffn / tensor->value),
                    (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world}, {"heads", m->heads}, {"kv_heads", m->kv_heads, true}, {"eights of columns", m->ffn / GRANULE}}, 4,
                                               tensor->value));
-    if (p->layout.within.given && p->layout.within.value % tensor->value != 0)
+    if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
+        !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
         diag_error(c->diags, p->layout.within.span, "`within %lld` is not a multiple of `tensor %lld`, the ranks that split each layer; use `within %lld`",
                    (long long)p->layout.within.value, (long long)tensor->value, (long long)tensor->value);
     p->tensor = (int)tensor->value;

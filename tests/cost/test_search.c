@@ -26,6 +26,7 @@ typedef struct Case {
     bool lengths;
     const char *parts; /* of the model; NULL: none */
     int memory;        /* GB of a device; 0: all that an H200 has */
+    int others;        /* nodes of as many A100s beside them */
 } Case;
 
 static const FrontEnd front = {.topo_path = "search_case.topo", .model_path = "search_case.burst", .stock_dir = STOCK_DIR};
@@ -35,8 +36,11 @@ static const Program *program(Arena *a, Diags *d, const Case *k)
     Text topo = {0}, model = {0};
     if (k->memory)
         text_printf(&topo, "device small { arch sm_90a; memory %d GB; hbm 4.8 TB/s; matmul bf16 690 TFLOP/s; attention forward 680 TFLOP/s; }\n", k->memory);
-    text_printf(&topo, "cluster c { nodes %d { gpus %d of %s; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; latency 2 us; } }\n",
+    text_printf(&topo, "cluster c { nodes %d { gpus %d of %s; nics %d of ndr; } link nvlink { bandwidth 450 GB/s; latency 2 us; }\n",
                 k->nodes, k->gpus, k->memory ? "small" : "h200", k->gpus);
+    if (k->others)
+        text_printf(&topo, "  nodes %d { gpus %d of a100; nics %d of hdr; }\n", k->others, k->gpus, k->gpus);
+    text_add(&topo, "}\n");
     text_printf(&model, "table doc per token%s;\nmask mine = %s;\nmodel m {\n  layers 32; hidden 4096; heads 32; kv_heads 8; head_dim 128;\n"
                         "  ffn swiglu 14336; vocab 128256; %s\n}\nattention { default mine; }\nsequence %s;\nlayout { %s }\ntrain { steps 10; %s }\n",
                 k->lengths ? " lengths 512 .. 32Ki" : "", k->mask, k->parts ? k->parts : "", k->sequence, k->layout, k->train);
@@ -320,11 +324,12 @@ static void cutting_chooses_the_same(void **state)
                                           "data 1; weights auto; partition zigzag; placement auto"};
     int fewer = 0;
     srand(11);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 28; i++) {
         char layout[128], train[32];
         snprintf(layout, sizeof layout, "%s;", layouts[rand() % countof(layouts)]);
         snprintf(train, sizeof train, "batch %d;", 1 << rand() % 4);
-        const Case k = {1 + rand() % 2, 2 << rand() % 2, sequences[rand() % 3], masks[rand() % 4], layout, train, false, "", rand() % 3 ? 40 + rand() % 80 : 0};
+        const Case k = {1 + rand() % 2, 2 << rand() % 2, sequences[rand() % 3], masks[rand() % 4], layout, train, false, "", rand() % 3 ? 40 + rand() % 80 : 0,
+                        i < 20 ? 0 : 1 + rand() % 2};
         Arena *a = arena_new();
         Diags *d = diags_new(a);
         const Program *p = program(a, d, &k);

@@ -174,6 +174,35 @@ static void memory_adds_up(void **state)
     }
 }
 
+/* What the program refuses as it starts: 4 ranks in 2 nodes. */
+static void groups_of_ranks(void **state)
+{
+    (void)state;
+    static const struct { int data, within; bool right; } cases[] = {{1, 0, true}, {1, 1, true}, {1, 2, true}, {1, 3, false}, {2, 0, false}, {1, 8, false}};
+    for (int i = 0; i < countof(cases); i++) {
+        Case *k = small_case("ring");
+        Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+        t.choice.data = cases[i].data;
+        t.choice.within = cases[i].within;
+        assert_int_equal(verify(k->arena, k->diags, &t) != NULL, cases[i].right);
+        assert_int_equal(diags_errors(k->diags), !cases[i].right);
+        arena_free(k->arena);
+    }
+}
+
+/* Groups that share weights hold whole groups of ranks that split layers, and are whole nodes or parts of one. */
+static void groups_that_share_weights(void **state)
+{
+    (void)state;
+    static const struct { int nodes, gpus, tensor, ranks; bool right; } cases[] = {
+        {2, 6, 1, 6, true}, {2, 6, 2, 6, true}, {2, 6, 4, 6, false}, {4, 2, 4, 2, false}, {4, 2, 4, 4, true}, {4, 2, 1, 3, false}, {2, 6, 1, 4, false}};
+    for (int i = 0; i < countof(cases); i++) {
+        const NodeGroup g = {.nodes = cases[i].nodes, .gpus = cases[i].gpus};
+        const Cluster c = {.groups = &g, .group_count = 1, .nodes = g.nodes, .world = g.nodes * g.gpus};
+        assert_int_equal(cluster_shards(&c, cases[i].tensor, cases[i].ranks), cases[i].right);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +213,8 @@ int main(void)
         cmocka_unit_test(inside_nodes),
         cmocka_unit_test(memory_to_the_byte),
         cmocka_unit_test(memory_adds_up),
+        cmocka_unit_test(groups_of_ranks),
+        cmocka_unit_test(groups_that_share_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
