@@ -82,6 +82,7 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
     X(UNUSED_TRAVEL, "unused-travel", "`travel` with an all-to-all, which has one backward for both") \
+    X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
     X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
 typedef enum Warning {

@@ -12,7 +12,7 @@
 typedef struct Call { OpKind kind; const char *function, *words; } Call;
 static const Call calls[] = {
     {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
-    {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g"},
+    {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g s"},
     {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
     {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
     {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
@@ -359,7 +359,7 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
 {
     const Value *v = &p->step->values.at[x.value];
     bool *known = &p->known[3 * x.value + which(p, o, x)];
-    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK))
+    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK && o->kind != OP_EMBED_BACK))
         return;
     *known = true;
     item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));

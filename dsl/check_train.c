@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-typedef struct TrainFields { Train t; Span batch, warmup, steps; double lr_end; } TrainFields;
+typedef struct TrainFields { Train t; Span batch, warmup, steps, cosine; double lr_end; } TrainFields;
 
 /* `data "tokens.bin";` `data "text.txt" bytes;` */
 static void take_data(Checker *c, const Ast *s, const Field *f, void *to)
@@ -63,6 +63,7 @@ static void take_cosine(Checker *c, const Ast *s, const Field *f, void *to)
 {
     TrainFields *t = to;
     Cursor u = cursor_of(c, s);
+    t->cosine = s->span;
     cursor_word(&u, "to");
     cursor_number(&u, f->unit, f->lo, f->hi, &t->lr_end);
     t->t.cosine = cursor_end(&u);
@@ -167,6 +168,9 @@ static void check_train(Checker *c, TrainFields *f)
     if (t->warmup > t->steps)
         diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld steps of training", (long long)t->warmup,
                    (long long)t->steps);
+    else if (t->cosine && t->steps <= (t->warmup > 1 ? t->warmup : 1))
+        diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine, "`cosine` has no effect: the learning rate reaches its peak at the last step, %lld",
+                  (long long)t->steps);
     t->lr_end = t->cosine ? f->lr_end : t->lr;
     if (t->separator >= c->program->model.vocab && c->program->model.vocab)
         diag_error(c->diags, c->train->span, "separator %lld is not a token of a vocabulary of %d",

@@ -189,7 +189,9 @@ void burst_swiglu(int64_t count, const float *g, const float *u, float *a);
 void burst_swiglu_back(int64_t count, const float *g, const float *u, const float *da, float *dg, float *du);
 void burst_add(int64_t count, const float *x, float *y); /* y += x */
 void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x);
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable);
+/* dtable += dx's rows, those of each token added up in doubles; scratch: burst_embed_scratch(n) integers. */
+int64_t burst_embed_scratch(int64_t n);
+void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable, int32_t *scratch);
 /* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss, dlogits, dx and dw;
  * nothing of size n x vocab is stored. loss_sum += sum of weight * (lse - logit[label]); dx = and dw += gradients of
  * scale * that sum. Labels < 0 and weights 0 add nothing. tile: tokens; scratch: burst_loss_scratch(tile, vocab) floats. */

@@ -31,6 +31,13 @@ static inline int64_t burst_loss_floats(int64_t tile, int vocab)
     return tile * vocab;
 }
 
+/* Of the embedding's gradients: places of the tokens in the order of their rows, and room to sort them; integers. On a device they lie in
+ * the workspace of matrix products. */
+static inline int64_t burst_embed_ints(int64_t tokens)
+{
+    return 2 * tokens;
+}
+
 /* CUDA: partial sums of a norm's weight gradient, a row a block; floats. Three blocks on each of 108 multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };
 static inline int64_t burst_gpu_norm_floats(int hidden)

@@ -29,8 +29,10 @@ static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int3
     return burst_gpu_embed(e, n, hidden, token, table, x);
 }
 
-static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable)
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable,
+                                      void *scratch)
 {
+    (void)scratch;
     return burst_gpu_embed_back(e, n, hidden, token, dx, dtable);
 }
 

@@ -33,10 +33,11 @@ static inline int burst_op_embed(BurstExec *e, int64_t n, int hidden, const int3
     return BURST_OK;
 }
 
-static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable)
+static inline int burst_op_embed_back(BurstExec *e, int64_t n, int hidden, const int32_t *token, const BurstAct *dx, float *dtable,
+                                      void *scratch)
 {
     (void)e;
-    burst_embed_back(n, hidden, token, dx, dtable);
+    burst_embed_back(n, hidden, token, dx, dtable, scratch);
     return BURST_OK;
 }
 

@@ -231,15 +231,18 @@ void weights_close(BurstCtx *c)
     c->weight_tables = NULL;
 }
 
-/* step counts from 0. Warmup rises to lr in `warmup` steps; the cosine then falls to lr_end at the plan's last step. */
+/* step counts from 0. Warm-up reaches lr in its last step, without one the first step has lr; from there the cosine falls to lr_end,
+ * which the plan's last step has. */
 double burst_learning_rate(const BurstPlan *p, int64_t step)
 {
     const BurstTrain *t = &p->train;
     if (step < t->warmup)
         return t->lr * (double)(step + 1) / (double)t->warmup;
-    if (!t->cosine || t->steps <= t->warmup)
+    const int64_t top = t->warmup > 1 ? t->warmup - 1 : 0;
+    if (!t->cosine || step <= top)
         return t->lr;
-    double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
-    done = done > 1 ? 1 : done;
+    if (step >= t->steps - 1)
+        return t->lr_end;
+    const double done = (double)(step - top) / (double)(t->steps - 1 - top);
     return t->lr_end + 0.5 * (t->lr - t->lr_end) * (1 + cos(3.14159265358979323846 * done));
 }

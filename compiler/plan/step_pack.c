@@ -16,9 +16,10 @@
 
 enum { FEW = 2000 }; /* items of which more than the first orders are tried */
 
-/* Items side by side, each in use only while the one before it is (rising: the one after it). What is in use together with one of
- * them is so with all outside of it: layers are looked at in a few steps, however many. Or one place, with all its uses. */
-typedef struct Run { int64_t begin, end; bool rising; Vec(const Item *) item; Item *place; } Run;
+/* Items side by side, or of one value one above the other with gaps, the widest of which is known: each in use only while the one before
+ * it is (rising: the one after it). What is in use together with one of them is so with all outside of it: layers are looked at in a few
+ * steps, however many. Or one place, with all its uses. */
+typedef struct Run { int64_t begin, end, widest; bool rising; Vec(const Item *) item; Item *place; } Run;
 typedef struct Packer {
     Arena *arena;
     Flow *flow;
@@ -27,6 +28,7 @@ typedef struct Packer {
     int items, *order;    /* of `flow` */
     Vec(Run *) run;       /* by begin */
     int states;
+    bool gaps;            /* runs may have gaps: in the first order, where a value's items follow each other; others step through too many */
     const bool *together; /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs serve */
     struct Placed *placed; /* by begin, what has a place so far */
 } Packer;
@@ -51,6 +53,8 @@ static int64_t room(const Packer *p, const Item *i)
 {
     return (i->bytes + p->align - 1) / p->align * p->align;
 }
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static bool is_state(const Packer *p, int item)
 {
@@ -80,6 +84,21 @@ static int used_together(const Run *r, const Item *i)
     return low;
 }
 
+/* The lowest gap from `at` on of that many bytes between the run's items first to last. */
+static int64_t lowest_between(const Packer *p, const Run *r, int first, int last, int64_t bytes, int64_t at)
+{
+    for (int high = last + 1; first < high;) {
+        const int mid = (first + high) / 2;
+        if (end_of(p, r->item.at[mid]) <= at)
+            first = mid + 1;
+        else
+            high = mid;
+    }
+    for (; first <= last && r->item.at[first]->offset < at + bytes; first++)
+        at = end_of(p, r->item.at[first]);
+    return at;
+}
+
 /* Where it could begin behind what of the run is in its way; `at` where nothing is. */
 static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
 {
@@ -87,9 +106,11 @@ static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
     const int n = r->end > at && r->begin < at + bytes ? used_together(r, i) : 0;
     if (!n)
         return at;
-    const int64_t begin = r->rising ? r->item.at[r->item.n - n]->offset : r->begin;
-    const int64_t end = r->rising ? r->end : end_of(p, r->item.at[n - 1]);
-    return begin < at + bytes && end > at ? end : at;
+    const int first = r->rising ? r->item.n - n : 0, last = first + n - 1;
+    if (bytes <= r->widest)
+        return lowest_between(p, r, first, last, bytes, at);
+    const int64_t end = end_of(p, r->item.at[last]);
+    return r->item.at[first]->offset < at + bytes && end > at ? end : at;
 }
 
 /* The lowest gap among what is placed and in use with it. */
@@ -145,12 +166,14 @@ static bool joins(Packer *p, Run *r, const Item *i)
 static bool continues(Packer *p, Run *r, const Item *i)
 {
     const Item *last = r->item.at[r->item.n - 1];
-    if (r->place || r->end != i->offset)
+    const bool gap = p->gaps && last->value == i->value && r->end < i->offset;
+    if (r->place || (r->end != i->offset && !gap))
         return false;
     const bool falls = (r->item.n == 1 || !r->rising) && within(i, last);
     if (!falls && ((r->item.n > 1 && !r->rising) || !within(last, i)))
         return false;
     r->rising = !falls;
+    r->widest = larger(r->widest, i->offset - r->end);
     *vec_push(p->arena, &r->item) = i;
     r->end = end_of(p, i);
     return true;
@@ -320,8 +343,6 @@ static void raise_top(Packer *p)
     p->order[to] = item;
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* What the packing may take without more being tried: beside the peak so small a share of it, or little. Other orders and places by layer
  * take longer than raising items of the first, and serve where more is lost. */
 enum { FOR_RAISING = 64, FOR_MORE = 32 };
@@ -347,7 +368,7 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 {
     enum { MANY = 10000, /* of so many items the first order alone is tried, which leaves the fewest runs */
            RAISED = 64 };
-    Packer p = {.arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
+    Packer p = {.gaps = f->items >= MANY, .arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
     Key *key = NEW_ARRAY(a, Key, f->items);
     Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
     const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_RAISING);

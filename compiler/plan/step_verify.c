@@ -95,12 +95,9 @@ static void check_own(Machine *m, const Doing *d, Place p, int n)
 /* Where a rank copies out of others' memory when it waits, none may write where its shard of gathered parameters lies. */
 static void check_shards(Machine *m, Place p)
 {
-    const int param = step_value(m->step, step_param(m->step));
-    for (int u = 0; u < m->layers + 2 && m->step->program->target->copies_at_wait && p.value != param; u++) {
-        const Item *x = m->item[param * m->span + u];
-        if (x && overlap(x->offset, x->offset + x->bytes, p.item->offset, p.item->offset + p.item->bytes))
-            reject(m, STEP_STREAMS, "it writes %s[%d] where another rank may be copying %s[%d]", name_of(m, p.value), p.index, name_of(m, param), u);
-    }
+    const int param = step_value(m->step, step_param(m->step)), unit = p.value == param ? -1 : shard_at(m, p.item);
+    if (unit >= 0)
+        reject(m, STEP_STREAMS, "it writes %s[%d] where another rank may be copying %s[%d]", name_of(m, p.value), p.index, name_of(m, param), unit);
 }
 
 static void find_writes(Machine *m, Doing *d)
@@ -161,9 +158,9 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
     const int weights = d->at->op->embedding ? 0 : d->at->unit;
     const Made *nearest = NULL;
     int most = -1, first = -1;
-    for (const Made *x = m->made.at; x < m->made.at + m->made.n; x++) {
+    for (const Made *x = m->made.at + m->made_from[d->at->unit]; x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
         int bad;
-        if (x->op->kind != r->of || x->unit != d->at->unit || x->tensor != tensor || x->weights != weights)
+        if (x->op->kind != r->of || x->tensor != tensor || x->weights != weights)
             continue;
         const int right = right_operands(m, d, r, x, &bad);
         if (bad < 0)
@@ -513,6 +510,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     m.sum[0] = NEW_ARRAY(a, uint64_t, units);
     m.sum[1] = NEW_ARRAY(a, uint64_t, units);
     m.all = NEW_ARRAY(a, uint64_t, units);
+    m.made_from = NEW_ARRAY(a, int, units + 1);
     find_items(&m);
     check_places(&m);
     check_tensor_ranks(&m);

@@ -30,11 +30,20 @@ typedef struct Record {
     int chunk;
     bool anew;
 } Record;
-typedef struct Stretch { int64_t begin, end; const Record *record; } Stretch;
+/* Both memories, cut wherever a place begins or ends. A stretch is cells that one operation wrote: of its first one there are a bit, the
+ * cell behind it, and what was written, NULL: nothing was. */
+typedef struct Cells {
+    int n;
+    int64_t *begin;    /* [n + 1] */
+    uint64_t *first;   /* bits */
+    int *end;          /* [n] */
+    const Record **record; /* [n] */
+    int *shard;        /* [n + 1]: the next cell of a shard that another rank may be copying, n: none; NULL where ranks do not */
+    int *unit;         /* [n]: that shard's */
+} Cells;
 typedef struct Under { int op, value, index; int64_t begin, end; bool writes; Stream stream; } Under; /* a place that a stream may be using */
 typedef struct Place { int value, index; const Item *item; } Place;
 
-typedef Vec(Stretch) Stretches;
 typedef struct Machine {
     Arena *arena;
     Diags *diags;
@@ -46,8 +55,9 @@ typedef struct Machine {
     const Item **item;                 /* [values * span] */
     int *shared;                       /* [values]: the value in whose place it lies */
     Vec(Made) made;
+    int *made_from;                    /* [units + 1]: the first of each unit */
     uint64_t *sum[2], *all;            /* [units]: of the sequence, the head's apart from others; of all sequences so far */
-    Stretches memory, spare;
+    Cells cells;
     Vec(Under) under;
 } Machine;
 enum { MOST = OP_READS + 1 }; /* and the parameters that a gather reads without naming them */
@@ -87,6 +97,8 @@ const Record *held(const Machine *m, const Item *i, const Record **other);
 void store(Machine *m, Record r);
 bool in_place(const Machine *m, OpKind k);
 void find_items(Machine *m);
+/* The unit whose shard of parameters the place overlaps, where ranks copy out of others' memory when they wait; -1: none. */
+int shard_at(const Machine *m, const Item *i);
 int unit_at(const Machine *m, int visit);
 int index_of(const Machine *m, const StepOp *o, Operand x);
 Place place_at(Machine *m, int value, int index); /* rejects where there is none */

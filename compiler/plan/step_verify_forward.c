@@ -178,9 +178,11 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
 static void add_block(Machine *m, int block, int layer, int unit, Def *def)
 {
     const Block *b = &m->step->block[block];
+    m->made_from[unit] = m->made.n;
     for (int i = 0; i < b->ops.n; i++)
         if (b->ops.at[i].kind <= OP_LOSS)
             add_made(m, &b->ops.at[i], block, layer, unit, def);
+    m->made_from[unit + 1] = m->made.n;
 }
 
 /* Gradients, from the last operation to the first: all that read an output come after it. */

@@ -2,47 +2,139 @@
  * has addresses of its own, behind those of the device. */
 #include "step_verify.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- memory ---- */
 
 bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
 
+static int by_address(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int cell_at(const Cells *c, int64_t address)
+{
+    int low = 0, high = c->n;
+    while (low < high) {
+        const int mid = low + (high - low) / 2;
+        if (c->begin[mid] < address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void set_first(Cells *c, int cell, bool to)
+{
+    const uint64_t bit = UINT64_C(1) << cell % 64;
+    c->first[cell / 64] = to ? c->first[cell / 64] | bit : c->first[cell / 64] & ~bit;
+}
+
+/* The first cell of the stretch that the cell is in. */
+static int stretch_of(const Cells *c, int cell)
+{
+    int word = cell / 64;
+    uint64_t bits = c->first[word] & (UINT64_MAX >> (63 - cell % 64));
+    while (!bits)
+        bits = c->first[--word];
+    return 64 * word + 63 - __builtin_clzll(bits);
+}
+
 /* What the whole place holds as one; NULL with *other, what is in its way: NULL where nothing is there. */
 const Record *held(const Machine *m, const Item *i, const Record **other)
 {
+    const Cells *c = &m->cells;
+    const int end = cell_at(c, i->offset + i->bytes);
     const Record *r = NULL;
-    int64_t found = 0;
+    bool whole = true;
     *other = NULL;
-    for (int k = 0; k < m->memory.n; k++) {
-        const Stretch *s = &m->memory.at[k];
-        if (!overlap(s->begin, s->end, i->offset, i->offset + i->bytes))
-            continue;
-        if (s->record->begin != i->offset || s->record->end != i->offset + i->bytes || (r && r != s->record))
-            *other = s->record;
-        r = s->record;
-        found += (s->end < r->end ? s->end : r->end) - s->begin;
+    for (int k = cell_at(c, i->offset) < end ? stretch_of(c, cell_at(c, i->offset)) : end; k < end; k = c->end[k]) {
+        const Record *x = c->record[k];
+        whole &= x != NULL;
+        if (x && (x->begin != i->offset || x->end != i->offset + i->bytes || (r && r != x)))
+            *other = x;
+        r = x ? x : r;
     }
-    return *other || found < i->bytes ? NULL : r;
+    return *other || !whole ? NULL : r;
+}
+
+/* Makes a stretch begin at the cell. */
+static void cut(Cells *c, int cell)
+{
+    const int from = cell < c->n ? stretch_of(c, cell) : cell;
+    if (from == cell)
+        return;
+    c->end[cell] = c->end[from], c->record[cell] = c->record[from];
+    c->end[from] = cell;
+    set_first(c, cell, true);
 }
 
 void store(Machine *m, Record r)
 {
+    Cells *c = &m->cells;
+    const int begin = cell_at(c, r.begin), end = cell_at(c, r.end);
     Record *kept = NEW(m->arena, Record);
     *kept = r;
-    m->spare.n = 0;
-    for (int k = 0; k < m->memory.n; k++) {
-        const Stretch s = m->memory.at[k];
-        const int64_t first = s.end < r.begin ? s.end : r.begin, last = s.begin > r.end ? s.begin : r.end;
-        if (s.begin < first)
-            *vec_push(m->arena, &m->spare) = (Stretch){s.begin, first, s.record};
-        if (last < s.end)
-            *vec_push(m->arena, &m->spare) = (Stretch){last, s.end, s.record};
+    if (begin == end)
+        return;
+    cut(c, begin);
+    cut(c, end);
+    for (int k = c->end[begin]; k < end; k = c->end[k])
+        set_first(c, k, false);
+    c->end[begin] = end, c->record[begin] = kept;
+}
+
+/* Cells of parameters, and the next of these from each cell on. */
+static void find_shards(Machine *m)
+{
+    Cells *c = &m->cells;
+    const int param = step_value(m->step, step_param(m->step));
+    c->shard = NEW_ARRAY(m->arena, int, c->n + 1);
+    c->unit = NEW_ARRAY(m->arena, int, c->n);
+    memset(c->unit, -1, sizeof *c->unit * (size_t)c->n);
+    for (int u = m->layers + 1; u >= 0; u--) {
+        const Item *x = m->item[param * m->span + u];
+        for (int k = x ? cell_at(c, x->offset) : 0; x && c->begin[k] < x->offset + x->bytes; k++)
+            c->unit[k] = u;
     }
-    *vec_push(m->arena, &m->spare) = (Stretch){r.begin, r.end, kept};
-    const Stretches old = m->memory;
-    m->memory = m->spare;
-    m->spare = old;
+    c->shard[c->n] = c->n;
+    for (int k = c->n - 1; k >= 0; k--)
+        c->shard[k] = c->unit[k] < 0 ? c->shard[k + 1] : k;
+}
+
+int shard_at(const Machine *m, const Item *i)
+{
+    const Cells *c = &m->cells;
+    const int next = c->shard ? c->shard[cell_at(c, i->offset)] : c->n;
+    return next < c->n && c->begin[next] < i->offset + i->bytes ? c->unit[next] : -1;
+}
+
+/* Nothing is written yet. */
+static void find_cells(Machine *m, const Item *const *item)
+{
+    Cells *c = &m->cells;
+    const int items = m->flow->items;
+    int64_t *at = NEW_ARRAY(m->arena, int64_t, 2 * items + 1);
+    for (int i = 0; i < items; i++)
+        at[2 * i] = item[i]->offset, at[2 * i + 1] = item[i]->offset + item[i]->bytes;
+    qsort(at, (size_t)(2 * items), sizeof *at, by_address);
+    int bounds = 0;
+    for (int i = 0; i < 2 * items; i++)
+        if (!bounds || at[i] != at[bounds - 1])
+            at[bounds++] = at[i];
+    c->begin = at;
+    c->n = bounds ? bounds - 1 : 0;
+    c->first = NEW_ARRAY(m->arena, uint64_t, c->n / 64 + 1);
+    c->end = NEW_ARRAY(m->arena, int, c->n + 1);
+    c->record = NEW_ARRAY(m->arena, const Record *, c->n + 1);
+    c->end[0] = c->n;
+    set_first(c, 0, true);
+    if (m->step->program->target->copies_at_wait)
+        find_shards(m);
 }
 
 /* ---- places ---- */
@@ -80,18 +172,20 @@ static const Item *addressed(Machine *m, const Item *x)
 void find_items(Machine *m)
 {
     bool *placed = NEW_ARRAY(m->arena, bool, m->step->values.n);
+    const Item **item = NEW_ARRAY(m->arena, const Item *, m->flow->items);
     for (int i = 0; i < m->step->values.n; i++)
         m->shared[i] = i;
     for (int i = 0; i < m->flow->items; i++) {
-        const Item *x = addressed(m, &m->flow->item[i]);
+        const Item *x = item[i] = addressed(m, &m->flow->item[i]);
         placed[x->value] = true;
-        for (int k = 0; k < m->span; k++) {
-            const Item **at = &m->item[x->value * m->span + k];
-            if (x->index == k || (x->index < 0 && !*at))
-                *at = x;
-        }
+        const Item **of = &m->item[x->value * m->span];
+        if (x->index >= 0 && x->index < m->span)
+            of[x->index] = x;
+        for (int k = 0; x->index < 0 && k < m->span; k++)
+            of[k] = of[k] ? of[k] : x;
     }
     share(m, placed);
+    find_cells(m, item);
 }
 
 /* Visits are embedding, layers, head, layers backwards, embedding. */

@@ -1,4 +1,4 @@
-/* ops_elementwise.c: SwiGLU, addition, embedding rows, sums of squares. */
+/* ops_elementwise.c: SwiGLU, addition, sums of squares. */
 #include "burst_rt.h"
 #include "vec.h"
 
@@ -51,18 +51,6 @@ void burst_add(int64_t count, const float *x, float *y)
 {
     for (int64_t i = 0; i < count; i++)
         y[i] += x[i];
-}
-
-void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x)
-{
-    for (int64_t i = 0; i < n; i++)
-        memcpy(x + i * hidden, table + (int64_t)token[i] * hidden, (size_t)hidden * sizeof *x);
-}
-
-void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable)
-{
-    for (int64_t i = 0; i < n; i++)
-        burst_add(hidden, dx + i * hidden, dtable + (int64_t)token[i] * hidden);
 }
 
 double burst_sum_squares(int64_t count, const float *x)

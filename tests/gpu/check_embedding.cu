@@ -1,6 +1,8 @@
 /* check_embedding.cu: rows of the table, and gradients that several tokens add to. */
 #include "check.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* More tokens than one sort takes. */
@@ -14,12 +16,57 @@ static void check_many(Check *k)
         want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
     float *table = up(k, Floats(ROWS * HIDDEN));
     MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table));
-    compare(k, "embed_back of many tokens", down(k, table, want.size()), want, 1e-5);
+    compare(k, "embed_back of many tokens", down(k, table, want.size()), want, FP32);
+}
+
+/* One token is percent of all, and gradients have a mean: each row against float64 by itself. */
+static void check_frequent(Check *k, int percent)
+{
+    enum { TOKENS = 4 << 20, ROWS = 5000, HIDDEN = 8, FREQUENT = 4001 };
+    Floats dx = random_bf16((size_t)TOKENS * HIDDEN, 67, 1);
+    std::vector<int32_t> token(TOKENS);
+    Doubles want(ROWS * HIDDEN);
+    for (size_t i = 0; i < dx.size(); i++) {
+        dx[i] = to_bf16(dx[i] + 1);
+        token[i / HIDDEN] = (int)(i / HIDDEN % 100) < percent ? FREQUENT : (int32_t)(i / HIDDEN * 7919 % 3000);
+        want[(size_t)token[i / HIDDEN] * HIDDEN + i % HIDDEN] += dx[i];
+    }
+    float *table = up(k, Floats(ROWS * HIDDEN));
+    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), up_bf16(k, dx), table));
+    const Floats got = down(k, table, want.size());
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); i++)
+        worst = fmax(worst, fabs(got[i] - want[i]) / fmax(fabs(want[i]), 1));
+    printf("embed_back of %d tokens, one of them %d %%: relative error %.1e\n", TOKENS, percent, worst);
+    expect(k, "embed_back of a frequent token", worst < 1e-5);
+}
+
+/* More columns than the workspace has room for at once. */
+static void check_wide(Check *k)
+{
+    enum { TOKENS = 2 << 20, ROWS = 3, HIDDEN = 392, OWN = 4096 }; /* rows of dx repeat after OWN */
+    const Floats dx = random_bf16((size_t)OWN * HIDDEN, 68, 1);
+    const std::vector<int32_t> token = random_ints(TOKENS, 69, ROWS);
+    Doubles want(ROWS * HIDDEN);
+    for (size_t i = 0; i < TOKENS; i++)
+        for (size_t j = 0; j < HIDDEN; j++)
+            want[(size_t)token[i] * HIDDEN + j] += dx[i % OWN * HIDDEN + j];
+    const size_t bytes = (size_t)OWN * HIDDEN * sizeof(BurstBf16);
+    const BurstBf16 *one = up_bf16(k, dx);
+    char *all = (char *)poisoned(k, TOKENS / OWN * bytes);
+    for (size_t i = 0; i < TOKENS / OWN; i++)
+        expect(k, "copies", cudaMemcpy(all + i * bytes, one, bytes, cudaMemcpyDeviceToDevice) == cudaSuccess);
+    float *table = up(k, Floats(ROWS * HIDDEN));
+    MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), (BurstBf16 *)all, table));
+    compare(k, "embed_back of many columns", down(k, table, want.size()), want, FP32);
 }
 
 void check_embedding(Check *k)
 {
     check_many(k);
+    for (int percent : {100, 99, 90})
+        check_frequent(k, percent);
+    check_wide(k);
     enum { TOKENS = 1000, ROWS = 50, HIDDEN = 2064 }; /* two blocks of columns */
     const Floats table = random_bf16(ROWS * HIDDEN, 61, 1), dx = random_bf16(TOKENS * HIDDEN, 62, 1);
     const Floats before = random_floats(ROWS * HIDDEN, 63, 1);

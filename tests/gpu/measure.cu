@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { N = 16384, HIDDEN = 4096, FFN = 14336, HEADS = 32, D = 128, VOCAB = 128256, LOSS_TOKENS = 4096, ROUNDS = 5 };
+enum { N = 16384, HIDDEN = 4096, FFN = 14336, HEADS = 32, D = 128, VOCAB = 128256, LOSS_TOKENS = 4096, LONG = 131072, ROUNDS = 5 };
 
 typedef struct Sizes { double flops, bytes; } Sizes; /* of one call */
 
@@ -82,6 +82,21 @@ static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
     timed(k, "embed_back", s, {0, one}, [&] { return burst_gpu_embed_back(k->g, N, HIDDEN, a.ints, a.x, a.dw); });
 }
 
+/* The embedding's gradient of a long sequence: of all words alike, and of one word that is so many per cent of them. */
+static void measure_embedding(Check *k, const Arrays &a, cudaStream_t s)
+{
+    static const struct { const char *name; int percent; } cases[] = {
+        {"embed_back alike", 0}, {"embed_back 10 %", 10}, {"embed_back 90 %", 90}, {"embed_back 100 %", 100}};
+    const BurstBf16 *dx = rows(k, (size_t)LONG * HIDDEN, 11);
+    for (const auto &c : cases) {
+        std::vector<int32_t> token = random_ints(LONG, 12, VOCAB);
+        for (int i = 0; i < LONG; i++)
+            token[i] = i * 37 % 100 < c.percent ? 7 : token[i];
+        const int32_t *at = up(k, token);
+        timed(k, c.name, s, {0, 2.0 * LONG * HIDDEN}, [&] { return burst_gpu_embed_back(k->g, LONG, HIDDEN, at, dx, a.dw); });
+    }
+}
+
 static void measure_loss(Check *k, const Arrays &a, cudaStream_t s)
 {
     double *sum = (double *)burst_gpu_take(k->g, sizeof *sum);
@@ -125,6 +140,7 @@ void measure(Check *k)
     const Arrays a = arrays(k);
     measure_products(k, a, s);
     measure_elementwise(k, a, s);
+    measure_embedding(k, a, s);
     measure_loss(k, a, s);
     measure_adamw(k, s);
     measure_hop(k, a);

@@ -3,6 +3,8 @@
 #include "host.h"
 #include "kernel_test.h"
 
+#include <stdio.h>
+
 static const int64_t counts[] = {0, 1, 7, 16, 33, 200};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
@@ -290,7 +292,9 @@ static void embedding(void **state)
     float *dtable = random_array(&r, V * D);
     double *want = doubles_of(V * D, dtable, true);
     burst_embed(N, D, token, table, x);
-    burst_embed_back(N, D, token, dx, dtable);
+    int32_t scratch[2 * N];
+    assert_int_equal(burst_embed_scratch(N), 2 * N);
+    burst_embed_back(N, D, token, dx, dtable, scratch);
     for (int i = 0; i < N; i++) {
         assert_memory_equal(x + i * D, table + token[i] * D, D * sizeof *x);
         for (int j = 0; j < D; j++)
@@ -298,6 +302,38 @@ static void embedding(void **state)
     }
     assert_close(V * D, dtable, want, 2e-7);
     free(table), free(x), free(dx), free(dtable), free(want);
+}
+
+/* One token is percent of all, the others have one of 3000 others. */
+static void check_frequent(int percent)
+{
+    enum { N = 4 << 20, V = 100003, D = 2, FREQUENT = 70001 };
+    Random r = {(uint64_t)percent};
+    int32_t *token = calloc(N, sizeof *token), *scratch = calloc((size_t)burst_embed_scratch(N), sizeof *scratch);
+    float *dx = random_array(&r, (int64_t)N * D), *dtable = calloc((size_t)V * D, sizeof *dtable);
+    double *want = calloc((size_t)V * D, sizeof *want), worst = 0;
+    assert_true(token && scratch && dtable && want);
+    for (int64_t i = 0; i < N; i++) {
+        token[i] = i % 100 < percent ? FREQUENT : (int32_t)(i * 7919 % 3000 * 33);
+        for (int j = 0; j < D; j++) {
+            dx[i * D + j] += 1; /* as a mean that all have */
+            want[token[i] * D + j] += dx[i * D + j];
+        }
+    }
+    burst_embed_back(N, D, token, dx, dtable, scratch);
+    for (int64_t i = 0; i < (int64_t)V * D; i++)
+        worst = fmax(worst, fabs(dtable[i] - want[i]) / fmax(fabs(want[i]), 1));
+    printf("embedding's gradient of %d tokens, one of them %d %%: relative error %.1e\n", N, percent, worst);
+    assert_true(worst < 1e-5);
+    free(token), free(scratch), free(dx), free(dtable), free(want);
+}
+
+static void frequent_tokens(void **state)
+{
+    (void)state;
+    check_frequent(100);
+    check_frequent(99);
+    check_frequent(90);
 }
 
 /* ---- loss ---- */
@@ -488,7 +524,7 @@ int main(void)
         cmocka_unit_test(swiglu),
         cmocka_unit_test(swiglu_saturates),
         cmocka_unit_test(add),
-        cmocka_unit_test(embedding),
+        cmocka_unit_test(embedding), cmocka_unit_test(frequent_tokens),
         cmocka_unit_test(loss),
         cmocka_unit_test(loss_of_sharp_logits),
         cmocka_unit_test(ignored_labels_leave_nothing),

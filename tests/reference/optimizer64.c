@@ -5,12 +5,13 @@
 
 double learning_rate64(const Train64 *t, int64_t step)
 {
-    if (step < t->warmup)
-        return t->lr * (double)(step + 1) / (double)t->warmup;
+    const double number = (double)step + 1, warmup = fmax((double)t->warmup, 1), left = (double)t->steps - warmup;
+    if (number <= warmup)
+        return t->lr * (t->warmup ? number / warmup : 1);
     if (!t->cosine)
         return t->lr;
-    double done = (double)(step - t->warmup) / (double)(t->steps - t->warmup);
-    return t->lr_end + (t->lr - t->lr_end) * 0.5 * (1 + cos(M_PI * fmin(done, 1)));
+    const double turn = cos(M_PI / 2 * fmin((number - warmup) / left, 1));
+    return t->lr_end + (t->lr - t->lr_end) * turn * turn;
 }
 
 static double norm_of(int tensors, const Tensor64 *tensor, const double *grad)

@@ -6,6 +6,7 @@
 The campaigns: --tries 200 --kills 140.
 """
 import json
+import math
 import os
 import random
 import re
@@ -168,6 +169,20 @@ def other_values(mini, args):
     require(said == "", f"nothing differs but the world: {said}")
 
 
+def rates(mini, args):
+    """The learning rate of every step is the schedule's, wherever a run resumed; mini.c: 4 steps up to 0.05, then down to 0.005 at the last."""
+    steps, warmup, lr, end = 12, 4, 0.05, 0.005
+    turn = [math.cos(math.pi * (s - warmup) / (steps - warmup)) for s in range(1, steps + 1)]
+    wanted = [lr * s / warmup if s <= warmup else end + (lr - end) * (1 + turn[s - 1]) / 2 for s in range(1, steps + 1)]
+    clear(mini)
+    for step in range(1, steps + 1):
+        mini.run(0, "", *OPTIONS, "--metrics", "m", "--resume", "--steps", step)
+    lines = [json.loads(line) for line in (mini.folder / "m").read_text().splitlines()]
+    require([line["step"] for line in lines] == list(range(1, steps + 1)), f"{lines}")
+    for line, rate in zip(lines, wanted):
+        require(abs(line["lr"] / rate - 1) < 1e-8, f"step {line['step']} has lr {line['lr']}, expected {rate}")
+
+
 # ---- hostile files ----
 
 def edited(text, **facts):
@@ -255,4 +270,4 @@ def add_options(parser):
 
 
 if __name__ == "__main__":
-    main([two_runs, killed, leftovers, replaced, earlier_runs, other_values, headers, names, unusable], __doc__, add_options)
+    main([two_runs, killed, leftovers, replaced, earlier_runs, other_values, rates, headers, names, unusable], __doc__, add_options)

@@ -274,13 +274,31 @@ static void learning_rate(void **unused)
     BurstPlan p = bare_plan(1, 0);
     p.train = (BurstTrain){.steps = 110, .warmup = 10, .lr = 2, .lr_end = 1, .cosine = 1};
     static const struct { int64_t step; double lr; } wanted[] = {
-        {0, 0.2}, {4, 1}, {9, 2}, {10, 2}, {35, 1.5 + 0.5 * M_SQRT1_2}, {60, 1.5}, {110, 1}, {200, 1}};
+        {0, 0.2}, {4, 1}, {9, 2}, {34, 1.5 + 0.5 * M_SQRT1_2}, {59, 1.5}, {84, 1.5 - 0.5 * M_SQRT1_2}, {109, 1}, {110, 1}, {200, 1}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_true(fabs(burst_learning_rate(&p, wanted[i].step) - wanted[i].lr) < 1e-12);
     p.train.cosine = 0;
     assert_true(burst_learning_rate(&p, 100) == 2);
     p.train.warmup = 0;
     assert_true(burst_learning_rate(&p, 0) == 2);
+}
+
+/* Every step of short schedules, against the formula of docs/language.md: step number s of 1 to steps. */
+static void learning_rate_of_every_step(void **unused)
+{
+    (void)unused;
+    BurstPlan p = bare_plan(1, 0);
+    for (int steps = 1; steps <= 12; steps++)
+        for (int warmup = 0; warmup <= steps; warmup++) {
+            const double lr = 1e-2, end = 1e-4, top = warmup > 1 ? warmup : 1;
+            p.train = (BurstTrain){.steps = steps, .warmup = warmup, .lr = lr, .lr_end = end, .cosine = 1};
+            for (int s = 1; s <= steps; s++) {
+                const double rate = s <= top ? lr * s / top : end + (lr - end) * (1 + cos(M_PI * (s - top) / (steps - top))) / 2;
+                assert_true(fabs(burst_learning_rate(&p, s - 1) - rate) <= 1e-15);
+            }
+            if (steps > top)
+                assert_true(burst_learning_rate(&p, steps - 1) == end && burst_learning_rate(&p, steps) == end);
+        }
 }
 
 int main(void)
@@ -290,6 +308,7 @@ int main(void)
         cmocka_unit_test(first_values_ignore_the_world), cmocka_unit_test(first_values_are_normal),
         cmocka_unit_test(update_is_clipped_adamw),       cmocka_unit_test(poisoned_gradients_stop),
         cmocka_unit_test(rounded_gradients_are_read),    cmocka_unit_test(learning_rate),
+        cmocka_unit_test(learning_rate_of_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
