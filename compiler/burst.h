@@ -485,6 +485,7 @@ typedef struct PairWork {
     Cover cover;  /* from tile hulls: EMPTY means that no kernel tile is launched */
     int64_t pairs, tiles_full, tiles_partial;
     double pairs_error; /* relative; 0: exact */
+    bool tiles_estimated;
 } PairWork;
 typedef struct MaskMap MaskMap;
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
@@ -522,6 +523,10 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
  * own form. */
 double attention_columns(const Program *p, const Device *d, bool backward);
 
+/* mask_cell.c: of the pairs of a cell, those that the mask keeps. With tile 1 the share is 0 only where none is kept and 1 only where
+ * all are; with larger tiles 0 only where none is computed and 1 only where all are full. Where it is not sure, either may be so. */
+typedef struct MaskShare { double share; bool sure; } MaskShare;
+MaskShare mask_share(MaskMap *m, const PosSet *q, const PosSet *k, int64_t tile);
 typedef struct MaskSum { PairWork work; double density; } MaskSum;
 MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
 /* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */
