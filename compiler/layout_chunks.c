@@ -64,11 +64,7 @@ bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->toke
 
 bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }
 
-static bool moves_queries(const Choice *c)
-{
-    const Phase *forward = phase_of(c, false), *backward = phase_of(c, true);
-    return phase_moves(forward, T_Q) || phase_moves(forward, T_O) || phase_moves(backward, T_Q) || phase_moves(backward, T_DQ);
-}
+static bool moves_queries(const Choice *c) { return choice_moves_queries(c, false) || choice_moves_queries(c, true); }
 
 static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
 
@@ -76,7 +72,7 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
  * summed for them stay at home. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
-    return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `%1$s` is not planned where one direction "
+    return choice_by_heads(c, false) != choice_by_heads(c, true) ? "`token chunks` with `%1$s` is not planned where one direction "
            "alone exchanges heads; let both, as usp does, or leave `%1$s` out" :
            moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `%1$s` out" :
