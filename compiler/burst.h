@@ -78,7 +78,7 @@ enum { DIAG_MAX_ERRORS = 20 };
 #define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
-    X(UNUSED_TRAVEL, "unused-travel", "`travel` with an all-to-all, which has one backward for both") \
+    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
     X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
 typedef enum Warning {

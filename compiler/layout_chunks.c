@@ -148,7 +148,8 @@ static bool can_fetch_chunks(const Choice *c)
 
 bool fetch_take(const Program *p, Choice *c, int n)
 {
-    c->fetch_chunks = fetch_open(p) ? n : p->layout.fetch.value;
+    const bool stages = c->staged || c->offload;
+    c->fetch_chunks = fetch_open(p) ? n : stages ? p->layout.fetch.value : 0;
     return !fetch_open(p) || !n || can_fetch_chunks(c);
 }
 
@@ -164,7 +165,6 @@ const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
     (void)a, (void)p;
     return !c->fetch_chunks || can_fetch_chunks(c) ? NULL :
            c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; leave `layers` out of `offload`, or use `fetch layers`" :
-           choice_chunks_queries(c) ? "`fetch chunks` is of what layers stage to the host's memory, and nothing is; use `offload activations`, or `fetch layers`" :
            "`fetch chunks` brings back the chunk that a loop over chunks of queries reads; use `token chunks auto, attention`, or `fetch layers`";
 }
 

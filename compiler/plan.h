@@ -504,6 +504,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
  * plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
+void layout_warn_idle(Diags *d, const Program *p, const Choice *c); /* layout_idle.c: of settings that have nothing to act on */
+bool travel_is_idle(const Choice *c); /* one backward serves both */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
 /* ---- search_layers.c ---- */
 /* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.

@@ -60,6 +60,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
 {
     const Layout *l = &p->layout;
     const int64_t tokens = p->sequence / c->ranks, most = p->sequence / BURST_TILE;
+    layout_warn_idle(d, p, c);
     if (c->ranks == 1 || tokens >= BURST_TILE)
         return;
     int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
