@@ -81,8 +81,8 @@ enum { DIAG_MAX_ERRORS = 20 };
     X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
     X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
     X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
-    X(UNUSED_TRAVEL, "unused-travel", "`travel` with an all-to-all, which has one backward for both") \
     X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
+    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
     X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
     X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
 typedef enum Warning {
@@ -492,6 +492,7 @@ typedef struct PairWork {
     Cover cover;  /* from tile hulls: EMPTY means that no kernel tile is launched */
     int64_t pairs, tiles_full, tiles_partial;
     double pairs_error; /* relative; 0: exact */
+    bool tiles_estimated;
 } PairWork;
 typedef struct MaskMap MaskMap;
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
@@ -529,6 +530,10 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
  * own form. */
 double attention_columns(const Program *p, const Device *d, bool backward);
 
+/* mask_cell.c: of the pairs of a cell, those that the mask keeps. With tile 1 the share is 0 only where none is kept and 1 only where
+ * all are; with larger tiles 0 only where none is computed and 1 only where all are full. Where it is not sure, either may be so. */
+typedef struct MaskShare { double share; bool sure; } MaskShare;
+MaskShare mask_share(MaskMap *m, const PosSet *q, const PosSet *k, int64_t tile);
 typedef struct MaskSum { PairWork work; double density; } MaskSum;
 MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
 /* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */

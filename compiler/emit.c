@@ -147,7 +147,7 @@ static void emit_group(Emit *e)
 static void emit_shares(Emit *e)
 {
     const Choice *c = &e->draft->choice;
-    const bool by_heads[2] = {phase_of(c, false)->exchanges, phase_of(c, true)->exchanges};
+    const bool by_heads[2] = {choice_by_heads(c, false), choice_by_heads(c, true)};
     const RowSizes h = row_sizes(e->draft->program, c, e->draft->partition, by_heads[1]);
     const Constant row[] = {
         {"PLAN_SHARES", h.shares, "ranks that share the heads"},

@@ -530,14 +530,14 @@ static void emit_trace(Emit *e, const Schedule *s)
 static void emit_end(const Walk *k)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (k->s->partial_pool[t] >= 0 && !phase_of(k->s->choice, k->s->backward)->exchanges) /* else before its exchange */
+        if (k->s->partial_pool[t] >= 0 && !choice_by_heads(k->s->choice, k->s->backward)) /* else before its exchange */
             emit_merge_home(k, (TensorId)t);
     emit_line(k->emit, "return plan_settle(c, s);");
 }
 
 static void emit_schedule(Emit *e, const Schedule *s)
 {
-    bool exchanges = phase_of(s->choice, s->backward)->exchanges;
+    bool exchanges = choice_by_heads(s->choice, s->backward);
     Walk k = {e, s, false};
     if (has_odd_conditions(s->body))
         emit_line(e, "#pragma GCC diagnostic ignored \"-Wtautological-compare\" /* conditions as the schedule has them */");

@@ -156,7 +156,7 @@ static int count_partitions(const Program *p)
  * chunk by all alike. */
 static bool take_partition(const Program *p, Choice *c, int n)
 {
-    c->partition = (PartitionKind)n;
+    c->partition = c->ranks == 1 ? PART_CONTIGUOUS : (PartitionKind)n; /* one rank has one */
     c->block = block_of(p, c->ranks);
     const bool alike = choice_pieces(c) > 1 && n != PART_CONTIGUOUS && n != PART_ZIGZAG && !p->layout.schedule;
     if (p->layout.partition.is_auto)
@@ -195,7 +195,7 @@ static int count_shares(const Program *p)
 static bool take_shares(const Program *p, Choice *c, int n)
 {
     const Setting *given = &p->layout.shares;
-    c->shares = (SharesKind)n;
+    c->shares = c->ranks == 1 ? SHARES_EQUAL : (SharesKind)n;
     if (!given->is_auto)
         return given->value == n;
     return n == SHARES_EQUAL || (n != SHARES_GIVEN && (n == SHARES_REST || !choice_exchanges(c)) && shares_differ(p, c));
@@ -246,9 +246,10 @@ static int count_offloads(const Program *p)
 static bool take_offload(const Program *p, Choice *c, int n)
 {
     const int most = most_staged(p);
-    c->staged = !offload_open(p) ? (int)p->layout.offload.value : n < most ? n : most;
-    c->offload = p->layout.offloaded;
-    c->staged_layers = (int)p->layout.staged_layers.value;
+    const Layout *l = &p->layout;
+    c->staged = offload_open(p) ? (n < most ? n : most) : most ? (int)l->offload.value : 0;
+    c->offload = most ? l->offloaded : NULL;
+    c->staged_layers = l->staged_layers.value < p->model.layers && (c->staged || c->offload) ? (int)l->staged_layers.value : 0;
     c->optimizer = (offload_open(p) ? n > most : p->layout.host_optimizer) ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
     return true;
 }
@@ -286,8 +287,6 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
     const Saving v = saving_of(c);
     if (!c->offload || c->staged || c->spared)
         return NULL;
-    if (p->model.layers == 1)
-        return "the model has one layer, whose backward follows its forward: there is nothing to stage";
     const Partition one = {.max_tokens = 1};
     const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, MOST_STAGED);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
@@ -399,7 +398,7 @@ static const char *weights_frees(const Choice *c)
 
 static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
 {
-    const bool asked = p->layout.ranges.given && !p->layout.ranges.is_auto && p->layout.ranges.value;
+    const bool asked = p->layout.ranges.given && !p->layout.ranges.is_auto && p->layout.ranges.value && c->ranks > 1;
     if (asked && choice_chunks_keys(c))
         return "`ranges yes` sends parts of all keys of a rank, and `token chunks` with `keys` has a chunk of them at a time; leave `ranges` out, or use `token chunks` with `attention`";
     return !asked || !choice_exchanges(c) ? NULL

@@ -64,11 +64,7 @@ bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->toke
 
 bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }
 
-static bool moves_queries(const Choice *c)
-{
-    const Phase *forward = phase_of(c, false), *backward = phase_of(c, true);
-    return phase_moves(forward, T_Q) || phase_moves(forward, T_O) || phase_moves(backward, T_Q) || phase_moves(backward, T_DQ);
-}
+static bool moves_queries(const Choice *c) { return choice_moves_queries(c, false) || choice_moves_queries(c, true); }
 
 static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }
 
@@ -76,7 +72,7 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
  * summed for them stay at home. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
-    return phase_of(c, false)->exchanges != phase_of(c, true)->exchanges ? "`token chunks` with `%1$s` is not planned where one direction "
+    return choice_by_heads(c, false) != choice_by_heads(c, true) ? "`token chunks` with `%1$s` is not planned where one direction "
            "alone exchanges heads; let both, as usp does, or leave `%1$s` out" :
            moves_queries(c) ? "`token chunks` with `%1$s` runs the schedule for one chunk of queries after the other, which stay at home; use `travel keys` "
            "and a schedule that passes KV alone, such as ring, or leave `%1$s` out" :
@@ -152,7 +148,8 @@ static bool can_fetch_chunks(const Choice *c)
 
 bool fetch_take(const Program *p, Choice *c, int n)
 {
-    c->fetch_chunks = fetch_open(p) ? n : p->layout.fetch.value;
+    const bool stages = c->staged || c->offload;
+    c->fetch_chunks = fetch_open(p) ? n : stages ? p->layout.fetch.value : 0;
     return !fetch_open(p) || !n || can_fetch_chunks(c);
 }
 
@@ -168,7 +165,6 @@ const char *fetch_why_not(Arena *a, const Program *p, const Choice *c)
     (void)a, (void)p;
     return !c->fetch_chunks || can_fetch_chunks(c) ? NULL :
            c->staged_layers ? "`fetch chunks` is of all layers: loops of backward read what was fetched; leave `layers` out of `offload`, or use `fetch layers`" :
-           choice_chunks_queries(c) ? "`fetch chunks` is of what layers stage to the host's memory, and nothing is; use `offload activations`, or `fetch layers`" :
            "`fetch chunks` brings back the chunk that a loop over chunks of queries reads; use `token chunks auto, attention`, or `fetch layers`";
 }
 

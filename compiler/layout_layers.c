@@ -62,6 +62,8 @@ bool travel_take(const Program *p, Choice *c, int n)
     const bool same = c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
     const Setting *given = &p->layout.travel;
     c->travel = (Travel)n;
+    if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n]) /* nothing travels: its other backward will do */
+        c->travel = (Travel)!n;
     return given->is_auto ? c->schedule->backward[n] && !(same && n) : given->value == n;
 }
 
@@ -85,12 +87,16 @@ static const char *travel_name(Arena *a, const Choice *c)
     return travel_names[c->travel];
 }
 
+bool travel_is_idle(const Choice *c)
+{
+    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
+}
+
 const char *travel_text(Arena *a, const Choice *c)
 {
     if (c->of_mask)
         return by_mask_text(a, c, travel_name);
-    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES] && choice_rows(c, true) == 1 ? NULL
-           : travel_names[c->travel];
+    return travel_is_idle(c) || c->ranks == 1 ? NULL : travel_names[c->travel];
 }
 
 /* ---- what can't stand beside each other ---- */

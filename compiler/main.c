@@ -311,6 +311,8 @@ static int write_program(Arena *a, Diags *d, const Options *o, const Destination
         emit_program(a, f, o->command, &t);
     if (status == 0 && check_emitted_c(a, d, to->source, &t, include, plan_draft(f->plan)->program->target) != 0)
         status = EXIT_INTERNAL;
+    if (status == 0 && diags_errors(d) > 0) /* a warning that is an error */
+        status = EXIT_DIAGNOSED;
     if (status == 0)
         status = write_text(&t, to->source);
     text_free(&t);
@@ -413,7 +415,7 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
     Found f = {0};
     if (in->topo_path)
         f = search_open(a, d, in, p);
-    if (in->topo_path && !f.plan)
+    if (in->topo_path && (!f.plan || diags_errors(d) > 0)) /* a warning may be an error */
         return EXIT_DIAGNOSED;
     explore_page(a, d, f.plan ? plan_draft(f.plan)->program : p, &f, out);
     return diags_errors(d) ? EXIT_INTERNAL : 0;

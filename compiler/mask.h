@@ -172,6 +172,8 @@ struct MaskMap {
     double trust;          /* of looks */
     int64_t left;          /* of a look at one pair: work that it may still do, ... */
     int enough;            /* ... and what it need not go on after */
+    const MaskNode *sampled; /* what is counted: with documents drawn */
+    int64_t cells;         /* work that is left for cells of pictures */
     MaskCounter *count_tiles, *count_pairs;
     int tile_q, tile_k;
     int64_t sequence;

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+static const double CELLS_WORK = 0x1p30; /* seconds, for pictures alone */
+
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
 {
     MaskMap *m = NEW(a, MaskMap);
@@ -19,9 +21,10 @@ MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
         documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence) : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
-    const MaskNode *sampled = mask_lower(a, e, documents);
-    m->count_tiles = mask_counter_new(a, sampled, &m->effort);
-    m->count_pairs = mask_counter_new(a, sampled, &m->effort);
+    m->sampled = mask_lower(a, e, documents);
+    m->cells = (int64_t)(CELLS_WORK * part);
+    m->count_tiles = mask_counter_new(a, m->sampled, &m->effort);
+    m->count_pairs = mask_counter_new(a, m->sampled, &m->effort);
     return m;
 }
 
@@ -56,6 +59,7 @@ PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
     const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
     /* A pair that stays open is kept by some tables, as far as intervals tell. */
     PairWork w = {.pairs = pairs.full + pairs.partial, .tiles_full = tiles.full, .tiles_partial = tiles.partial};
+    w.tiles_estimated = tiles.estimated;
     if (pairs.estimated)
         w.pairs_error = pairs.error / (double)burst_max(w.pairs, 1);
     if (tiles.estimated || m->sampled_tables)

@@ -5,17 +5,22 @@
 
 enum { PICTURE = 32 };
 
-static char shade(double density)
+static char shade(MaskShare s)
 {
-    if (density <= 0)
+    if (!s.sure)
+        return '?';
+    if (s.share <= 0)
         return ' ';
-    return density >= 1 ? '#' : density < 0.5 ? '.' : '+';
+    if (s.share >= 1)
+        return '#';
+    return s.share < 0.5 ? '.' : '+';
 }
 
 /* Queries go down, keys to the right; at most PICTURE cells a side. */
 static void print_picture(MaskMap *m, Text *out)
 {
     const int64_t n = m->sequence, cells = burst_min(PICTURE, n);
+    int64_t unsure = 0;
     text_printf(out, "picture %" PRId64 " x %" PRId64 " (queries down, keys right; ' ' none, '.' under half, '+' more, '#' all)\n",
                 cells, cells);
     for (int64_t i = 0; i < cells; i++) {
@@ -23,11 +28,15 @@ static void print_picture(MaskMap *m, Text *out)
         for (int64_t j = 0; j < cells; j++) {
             Piece a, b;
             const PosSet q = pos_run(&a, i * n / cells, (i + 1) * n / cells), k = pos_run(&b, j * n / cells, (j + 1) * n / cells);
-            const char c = shade((double)mask_work(m, &q, &k).pairs / ((double)q.tokens * (double)k.tokens));
+            const MaskShare share = mask_share(m, &q, &k, 1);
+            const char c = shade(share);
+            unsure += !share.sure;
             text_add_n(out, &c, 1);
         }
         text_add(out, "|\n");
     }
+    if (unsure)
+        text_printf(out, "'?': whether a cell keeps none or all of its pairs takes too long to find out (%" PRId64 ")\n", unsure);
 }
 
 MaskSum mask_sum(MaskMap *m)

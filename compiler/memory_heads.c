@@ -71,7 +71,7 @@ RowSizes most_rows(const MemoryMaker *m)
 /* Of the direction that exchanges; both have the same. */
 static RowSizes share_rows(const MemoryMaker *m)
 {
-    return m->of[phase_of(m->choice, true)->exchanges];
+    return m->of[choice_by_heads(m->choice, true)];
 }
 
 typedef struct ShareRow { const char *name, *type, *shape; int64_t elements; unsigned directions; bool keys; } ShareRow;
@@ -91,7 +91,7 @@ static void add_rows(MemoryMaker *m, const ShareRow *row, int n)
 static unsigned exchanged(const MemoryMaker *m, unsigned directions)
 {
     for (int i = 0; i < 2; i++)
-        if (!phase_of(m->choice, i)->exchanges)
+        if (!choice_by_heads(m->choice, i))
             directions &= ~(1u << i);
     return directions;
 }

@@ -56,12 +56,12 @@ int choice_rank(const Choice *c, int group, int chunk)
 
 static const char *axis_name(const Choice *c, int axis)
 {
-    return axis == DATA ? "data" : c->coords > 1 ? c->schedule->way_name[axis] : choice_exchanges(c) ? "heads" : "context";
+    return axis == DATA ? "data" : c->coords > 1 ? c->schedule->way_name[axis] : c->schedule->exchanged >= 0 ? "heads" : "context";
 }
 
 static bool names_axis(const Choice *c, const char *name, int axis)
 {
-    const bool all = axis != DATA && strcmp(name, choice_exchanges(c) ? "heads" : "context") == 0;
+    const bool all = axis != DATA && strcmp(name, c->schedule->exchanged >= 0 ? "heads" : "context") == 0;
     return all || strcmp(name, axis_name(c, axis)) == 0 || (axis != DATA && strcmp(name, c->schedule->coord_name[axis]) == 0);
 }
 

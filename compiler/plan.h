@@ -59,7 +59,8 @@ typedef struct Choice {
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
-bool phase_moves(const Phase *f, TensorId t); /* passes it to another rank, or returns it */
+/* ---- choice_moves.c ---- */
+bool choice_moves_queries(const Choice *c, bool backward); /* or outputs, or their gradients, to another rank */
 bool choice_chunks_queries(const Choice *c);
 bool choice_chunks_keys(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
@@ -80,6 +81,7 @@ int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which ch
 void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
 /* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
  * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */
+bool choice_by_heads(const Choice *c, bool backward); /* several ranks share the heads in this direction */
 bool choice_exchanges(const Choice *c);              /* in either direction */
 int choice_shares(const Choice *c, bool backward);   /* ranks that share the heads; 1: it does not exchange */
 int choice_member(const Choice *c, int rank, int i); /* the i-th of the ranks that share the heads with that one */
@@ -504,6 +506,8 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
  * plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
+void layout_warn_idle(Diags *d, const Program *p, const Choice *c); /* layout_idle.c: of settings that have nothing to act on */
+bool travel_is_idle(const Choice *c); /* one backward serves both */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
 /* ---- search_layers.c ---- */
 /* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.

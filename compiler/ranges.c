@@ -12,7 +12,7 @@ static const double least_saved = 0.3;
 bool ranges_wanted(Arena *a, const Draft *d)
 {
     const Setting *given = &d->program->layout.ranges;
-    if (choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice))
+    if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice))
         return false;
     return given->is_auto ? cost_ranges_save(a, d) >= least_saved : given->value != 0;
 }

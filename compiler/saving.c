@@ -103,28 +103,13 @@ int saving_count(const Program *p)
     return p->layout.saving.upper ? 1 : saving_other_way(p) + RECOMPUTE_TAIL - 1 + TAIL_LEVELS - 1;
 }
 
-static bool passes(const Stmt *s, TensorId t)
-{
-    for (; s; s = s->next) {
-        for (int i = 0; i < s->nrefs && (s->kind == S_PASS || s->kind == S_RETURN); i++)
-            if (s->refs[i].tensor == t)
-                return true;
-        if (s->body && passes(s->body, t))
-            return true;
-    }
-    return false;
-}
-
-bool phase_moves(const Phase *f, TensorId t) { return f && passes(f->body, t); }
-
 /* Attention of a rank's first tokens alone: forward again with fewer queries, which are at home throughout. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
-    const Phase *forward = phase_of(c, false);
     if (choice_exchanges(c))
         return "`recompute tail` attends some of a rank's own tokens again, and an all-to-all mixes those of several ranks; "
                "use a ring, or `recompute selective`";
-    if (phase_moves(forward, T_Q) || phase_moves(forward, T_O))
+    if (choice_moves_queries(c, false))
         return "`recompute tail` attends a rank's own queries again, and forward of this schedule passes queries or outputs on; use a schedule "
                "that passes KV alone, such as ring, or `recompute selective`";
     return p->sequence > c->ranks ? NULL : /* the rank with most has two then, however tokens are shared out */

@@ -122,16 +122,18 @@ const Phase *phase_of(const Choice *c, bool backward)
     return backward ? c->schedule->backward[c->travel] : c->schedule->forward;
 }
 
-bool choice_exchanges(const Choice *c)
+/* One rank alone has all heads: its exchanges do nothing. */
+bool choice_by_heads(const Choice *c, bool backward)
 {
-    const Phase *backward = phase_of(c, true);
-    return phase_of(c, false)->exchanges || (backward && backward->exchanges);
+    const Phase *phase = phase_of(c, backward);
+    return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1); /* no coordinates: there are no sizes */
 }
+
+bool choice_exchanges(const Choice *c) { return choice_by_heads(c, false) || choice_by_heads(c, true); }
 
 int choice_shares(const Choice *c, bool backward)
 {
-    const Phase *phase = phase_of(c, backward);
-    return phase && phase->exchanges && c->coords ? c->size[c->schedule->exchanged] : 1; /* no coordinates: there are no sizes */
+    return choice_by_heads(c, backward) && c->coords ? c->size[c->schedule->exchanged] : 1;
 }
 
 int choice_rows(const Choice *c, bool backward)
@@ -157,7 +159,7 @@ static bool rows_meet(const Choice *c, int q, int k, const uint8_t *pair)
 
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair)
 {
-    if (!phase_of(c, backward)->exchanges)
+    if (!choice_by_heads(c, backward))
         return pair;
     const int x = c->schedule->exchanged;
     uint8_t *rows = NEW_ARRAY(a, uint8_t, c->ranks * c->ranks);
@@ -185,6 +187,14 @@ static Node *new_node(Maker *m, NodeKind kind, const Stmt *s)
     return n;
 }
 
+/* Where one rank has all heads, its row of chunks is its own chunk. */
+static ChunkRef ref_of(const Maker *m, const ChunkRef *ref)
+{
+    ChunkRef r = *ref;
+    r.heads = r.heads && choice_by_heads(m->schedule->choice, m->schedule->backward);
+    return r;
+}
+
 static Node *make_nodes(Maker *m, const Stmt *s);
 
 /* pass X, Y to ...; becomes one node a tensor: each travels on a stream of its own. */
@@ -192,7 +202,7 @@ static Node **add_transfers(Maker *m, Node **end, NodeKind kind, const Stmt *s)
 {
     for (int i = 0; i < s->nrefs; i++) {
         Node *n = new_node(m, kind, s);
-        n->ref[0] = s->refs[i];
+        n->ref[0] = ref_of(m, &s->refs[i]);
         n->channel = m->schedule->channels++;
         *end = n;
         end = &n->next;
@@ -205,15 +215,18 @@ static Node **add_node(Maker *m, Node **end, const Stmt *s)
     static const NodeKind transfer[] = {[S_PASS] = N_PASS, [S_RETURN] = N_RETURN, [S_EXCHANGE] = N_EXCHANGE};
     Node *n;
     switch (s->kind) {
+    case S_EXCHANGE:
+        if (!choice_by_heads(m->schedule->choice, m->schedule->backward))
+            return end;
+        return add_transfers(m, end, transfer[s->kind], s);
     case S_PASS:
     case S_RETURN:
-    case S_EXCHANGE:
         return add_transfers(m, end, transfer[s->kind], s);
     case S_ATTEND:
     case S_GRAD:
         n = new_node(m, N_COMPUTE, s);
-        n->ref[0] = s->refs[0];
-        n->ref[1] = s->refs[1];
+        n->ref[0] = ref_of(m, &s->refs[0]);
+        n->ref[1] = ref_of(m, &s->refs[1]);
         break;
     default:
         n = new_node(m, s->kind == S_FOR ? N_LOOP : N_IF, s);
@@ -544,7 +557,7 @@ static void add_chunk(const Choice *c, TensorId t, int offset, bool heads, Text 
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk)
 {
     Text text = {0};
-    add_chunk(s->choice, t, chunk, phase_of(s->choice, s->backward)->exchanges, &text);
+    add_chunk(s->choice, t, chunk, choice_by_heads(s->choice, s->backward), &text);
     return text_keep(a, &text);
 }
 
@@ -558,7 +571,7 @@ static void instance_print(const Schedule *s, const Instance *i, Text *out)
     }
     static const char *const verb[] = {[N_COMPUTE] = "attend", [N_PASS] = "pass", [N_RETURN] = "return"};
     text_printf(out, "%s ", n->kind == N_COMPUTE && s->backward ? "grad" : verb[n->kind]);
-    const bool heads = phase_of(c, s->backward)->exchanges;
+    const bool heads = choice_by_heads(c, s->backward);
     add_chunk(c, n->ref[0].tensor, i->chunk[0], heads, out);
     if (n->kind == N_COMPUTE) {
         text_add(out, " with ");

@@ -160,7 +160,8 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
 {
     Choice *c = &t->choice;
     c->ranges = search_ranges(s, a, t);
-    c->whole = !c->ranges && !s->program->layout.ranges.is_auto;
+    const Setting *given = &s->program->layout.ranges;
+    c->whole = !c->ranges && !given->is_auto && !given->value;
     attentions_decide(t);
     if (a != s->arena)
         t->attended = search_attended(s, t);

@@ -89,6 +89,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
 {
     const Layout *l = &p->layout;
     Arena *a = arena_new();
+    layout_warn_idle(d, p, c);
     const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
     const int rank = least_rank(part);
     const int64_t tokens = part->of[rank].tokens;

@@ -525,7 +525,7 @@ static Machine machine_make(Arena *a, Diags *d, const Schedule *s)
 {
     Machine m = {.arena = a, .diags = d, .s = s, .choice = s->choice};
     size_t chunks = (size_t)choice_chunks(s->choice);
-    m.by_heads = phase_of(s->choice, s->backward)->exchanges;
+    m.by_heads = choice_by_heads(s->choice, s->backward);
     m.words = (chunks + 63) / 64;
     m.computed = NEW_ARRAY(a, const Instance *, chunks);
     m.read = NEW_ARRAY(a, bool, s->trace.n ? s->trace.n : 1);

@@ -301,9 +301,7 @@ static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to
         diag_error(c->diags, what->span, "unknown '%s': what goes through chunks of the tokens too is `attention`, or `keys` as well", what->text);
     if (!cursor_end(&u) || !l->chunk_queries || l->token_chunks.is_auto)
         return;
-    if (l->token_chunks.value < 2)
-        diag_error(c->diags, s->span, "attention needs two chunks of the tokens at least; use `token chunks auto, %s`", l->chunk_keys ? "keys" : "attention");
-    else if (l->chunk_keys && l->token_chunks.value > MOST_KEY_CHUNKS)
+    if (l->chunk_keys && l->token_chunks.value > MOST_KEY_CHUNKS)
         diag_error(c->diags, s->span, "keys go through %d chunks of the tokens at most; use `token chunks %d, keys`", MOST_KEY_CHUNKS, MOST_KEY_CHUNKS);
 }
 
@@ -451,24 +449,6 @@ static void check_schedule_name(Checker *c, const Layout *l)
         check_any_sizes(c, l);
 }
 
-/* `travel` chooses between the backwards of a ring: an all-to-all with one for both leaves nothing to choose. */
-static void check_travel(Checker *c, const Layout *l)
-{
-    const SchedText *last = NULL;
-    for (int i = 0; i < c->schedules.n; i++) {
-        const SchedText *t = c->schedules.at[i];
-        const bool exchanges = t->forward->exchanges, both = !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1;
-        const Setting *other = exchanges ? &l->context : &l->heads;
-        bool wanted = l->schedule ? strcmp(t->name, l->schedule) == 0 : t->rings < t->coords ? both : other->is_auto || other->value == 1;
-        if (wanted && (!exchanges || t->backward[TRAVEL_KEYS] != t->backward[TRAVEL_QUERIES]))
-            return;
-        last = wanted ? t : last;
-    }
-    if (last && l->travel.given && !l->travel.is_auto)
-        diag_warn(c->diags, WARN_UNUSED_TRAVEL, l->travel.span, "`travel %s` has no effect: schedule '%s' has one backward for both",
-                  travel_names[l->travel.value], last->name);
-}
-
 /* Chunks have whole key heads of a rank, with the queries that read them. Where ranks are more than key heads, each has one. */
 static void check_head_chunks(Checker *c, const Layout *l)
 {
@@ -477,19 +457,6 @@ static void check_head_chunks(Checker *c, const Layout *l)
     if (!l->head_chunks.is_auto && l->head_chunks.value > kv_heads && kv_heads > 0)
         diag_error(c->diags, l->head_chunks.span, "%lld chunks of heads are more than the %s %lld kv_heads; use `head chunks %lld`",
                    (long long)l->head_chunks.value, tensor > 1 ? "rank's" : "model's", (long long)kv_heads, (long long)kv_heads);
-}
-
-/* Of `tensor auto` the numbers above 1 have something to overlap. */
-static void check_overlap(Checker *c, const Layout *l)
-{
-    if (l->overlap.given && !l->overlap.is_auto && l->overlap.value && !l->tensor.is_auto && l->tensor.value < 2 && !c->in->tensor)
-        diag_error(c->diags, l->overlap.span, "`overlap yes` is of ranks that split layers, and here each rank has whole layers; use `tensor 2`, or leave `overlap` out");
-}
-
-static void check_token_chunks(Checker *c, const Layout *l)
-{
-    if (!l->ffn_chunks.is_auto && l->ffn_chunks.value > 1 && (l->token_chunks.is_auto || l->token_chunks.value > 1))
-        diag_error(c->diags, l->ffn_chunks.span, "chunks of the tokens cut the feed-forward network too; leave `ffn chunks` out, or use `token chunks 1`");
 }
 
 void finish_layout(Checker *c)
@@ -509,11 +476,8 @@ void finish_layout(Checker *c)
         diag_error(c->diags, l.saving_span, "no layer saves it: `save` starts at layer %d and the model has %d layers, numbered from 0", l.saving.from, c->program->model.layers);
     check_offload(c, &l);
     check_head_chunks(c, &l);
-    check_token_chunks(c, &l);
-    check_overlap(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
     check_layout(c, &l);
-    check_travel(c, &l);
     c->program->layout = l;
 }

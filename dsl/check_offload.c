@@ -60,6 +60,7 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
         if (!first && is_word(u.at, A_NAME, "layers")) {
             l->staged_layers = (Setting){.given = true, .span = u.at->span};
             u.at = u.at->next;
+            l->staged_layers.span = span_join(l->staged_layers.span, u.at ? u.at->span : l->staged_layers.span);
             cursor_whole(&u, 1, 100000, &l->staged_layers.value);
             continue;
         }
@@ -71,18 +72,6 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
-/* Layers that stage, and the last, which never does, or keeps its values with others. */
-static void check_staged_layers(Checker *c, const Layout *l)
-{
-    const int layers = c->program->model.layers;
-    if (!l->offload.value && !l->offloaded)
-        diag_error(c->diags, l->staged_layers.span, "`layers` says how many of the first layers stage their activations; use `offload activations, layers %lld`",
-                   (long long)l->staged_layers.value);
-    else if (layers && l->staged_layers.value >= layers)
-        diag_error(c->diags, l->staged_layers.span, "layers %lld is not below the model's %d layers: the last one's backward follows its forward, so that there is nothing to stage",
-                   (long long)l->staged_layers.value, layers);
-}
-
 /* What layers that stage save: those from `from` on save more. */
 static const char *saved_where_staged(const Layout *l)
 {
@@ -91,10 +80,6 @@ static const char *saved_where_staged(const Layout *l)
 
 void check_offload(Checker *c, const Layout *l)
 {
-    if (l->staged_layers.given)
-        check_staged_layers(c, l);
-    if (l->update.given && !l->update.is_auto && !l->host_optimizer && !l->offload.is_auto)
-        diag_error(c->diags, l->update.span, "`update` says where parameters and moments that lie in the host's memory are updated; use `offload optimizer`, or leave `update` out");
     const char *saved = saved_where_staged(l);
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));

@@ -5,7 +5,6 @@
 #include "burst_rt.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 enum { LEFT = 64, TOP = 30, SIDE = 320, WIDTH = 450, HEIGHT = 476, FEW = 4 };
 
@@ -14,15 +13,12 @@ static int64_t tiles_of(int64_t tokens)
     return (tokens + BURST_TILE - 1) / BURST_TILE;
 }
 
-/* All is kept where all tiles are full; where none is computed, nothing. */
 static double kept_share(MaskMap *m, int64_t step, int64_t i, int64_t j, int64_t n)
 {
     Piece piece[2];
     const PosSet q = pos_run(&piece[0], i * step, burst_min(n, (i + 1) * step));
     const PosSet k = pos_run(&piece[1], j * step, burst_min(n, (j + 1) * step));
-    const PairWork w = mask_work(m, &q, &k);
-    const double share = (double)w.pairs / ((double)q.tokens * (double)k.tokens);
-    return !w.tiles_full && !w.tiles_partial ? 0 : w.tiles_partial ? fmin(fmax(share, 1e-9), 1 - 1e-9) : share;
+    return mask_share(m, &q, &k, BURST_TILE).share;
 }
 
 /* As many tiles a cell as leave cells readable; the last cells may reach beyond the sequence. Pixels that the sequence has. */
