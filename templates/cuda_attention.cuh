@@ -105,7 +105,7 @@ typedef struct BurstBackward {
     BurstTokens q_tokens, k_tokens;
     BurstTileLists lists; /* a row per key tile */
     int q_heads, kv_heads, q_head0, kv_head0, group; /* query head h reads key head (q_head0 + h) / group - kv_head0 */
-    int splits, section;
+    int splits, section; /* sm_90a: the least number of works that share a group; query heads whose rows the L2 cache holds */
     float scale;
 } BurstBackward;
 

@@ -306,9 +306,9 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
 }
 
 /* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and
- * j; lists are those of the first. Where there are few key tiles, the heads of a group are split over several blocks, so that the
- * multiprocessors have some works each; the sums' order then varies from run to run, as dQ's always does. Not so with PLAN_DETERMINISTIC: a
- * block has all heads of its group, and dQ's additions take turns. */
+ * j; lists are those of the first. The heads of a group are split over several works (backward_splits), more where there are few key
+ * tiles, so that the multiprocessors have some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
+ * PLAN_DETERMINISTIC: a work has all heads of its group, and dQ's additions take turns. */
 template <int D, class MASK>
 static cudaError_t burst_backward(const BurstBackward *pair, int queries, int keys, int multiprocessors, cudaStream_t stream)
 {
@@ -347,7 +347,8 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     p.splits = 1;
     while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 12 * multiprocessors)
         p.splits++;
-    p.section = burst_section(p.kv_heads * p.splits, 4.0 * D * tokens * p.group / p.splits);
-    burst_backward_kernel<D, MASK><<<tiles * p.splits < multiprocessors ? tiles * p.splits : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
+    p.section = burst_section(p.q_heads, 4.0 * D * tokens);
+    const int works = PLAN_DETERMINISTIC ? tiles : tiles * p.group;
+    burst_backward_kernel<D, MASK><<<works < multiprocessors ? works : multiprocessors, L::THREADS, L::BYTES, stream>>>(a);
     return cudaGetLastError();
 }

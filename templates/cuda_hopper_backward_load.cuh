@@ -53,6 +53,19 @@ namespace burst {
 /* Named barriers: a warpgroup's dQ is in shared memory, and may be written again; both warpgroups' dS is there. */
 enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 
+/* How many works share the query heads of a key tile: at least p.splits. Blocks take works head by head, so with few heads a work the
+ * rows that all blocks read and add to at a time stay in the L2 cache, and a long list holds no block for long. But each work adds a whole
+ * tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (docs/performance.md). */
+enum { BACKWARD_LEAST = 32 };
+static __device__ __forceinline__ int backward_splits(const BurstBackward &p)
+{
+    if (PLAN_DETERMINISTIC)
+        return 1;
+    const int tiles = max(p.lists.taken[1] / max(list_of(p.lists, 0).live, 1), 1);
+    const int heads = (BACKWARD_LEAST + tiles - 1) / tiles;
+    return min(p.group, max(p.splits, (p.group + heads - 1) / heads));
+}
+
 /* A tile of keys and what it meets: of the lists row `row`, tile `tile` of the chunk; first: the first entry. count -1: there are no more. */
 struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head, head_end; };
 
@@ -60,13 +73,14 @@ struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head
 static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows, volatile BackwardWork &w)
 {
     const BurstBackward &p = a.p;
-    const int heads_here = p.kv_heads * p.splits, late = late_heads(p.lists, heads_here, 1); /* docs/performance.md */
-    const Place place = place_late(number, rows, heads_here, p.section, late);
-    const int kv = place.head / p.splits, split = place.head % p.splits;
+    const int splits = backward_splits(p), heads_here = p.kv_heads * splits;
+    const int late = late_heads(p.lists, heads_here, 1); /* docs/performance.md */
+    const Place place = place_late(number, rows, heads_here, max(p.section * splits / p.group, 1), late);
+    const int kv = place.head / splits, split = place.head % splits;
     /* The query heads of this key head that are here, and of those this split's share. */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
     const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low;
-    w.kv = kv, w.head = low + heads * split / p.splits, w.head_end = low + heads * (split + 1) / p.splits;
+    w.kv = kv, w.head = low + heads * split / splits, w.head_end = low + heads * (split + 1) / splits;
     const BurstTileList of = list_of(p.lists, place.tile);
     w.row = of.tile, w.count = of.count, w.first = of.first;
     const int chunk = chunk_of(a.keys, a.chunks, of.tile);
@@ -79,7 +93,7 @@ template <class L>
 static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared, const Stage<L::STAGES> &works, bool begun)
 {
     const uint32_t base = shared_address(shared);
-    const int heads = a.p.kv_heads * a.p.splits;
+    const int heads = a.p.kv_heads * backward_splits(a.p);
     int rows = a.p.lists.turn ? a.p.lists.rows : list_of(a.p.lists, 0).live;
     volatile BackwardWork &w = *(volatile BackwardWork *)(shared + L::WORK + works.at * 32);
     barrier_wait(base + L::WORK_EMPTY + works.at * 8, works.parity ^ 1);
