@@ -46,8 +46,8 @@ MULTIPLY(multiply_8, 8, __attribute__((target("avx2,fma"))))
 MULTIPLY(multiply_16, 16, __attribute__((target("avx512f,avx512dq"))))
 #endif
 
-/* shares: rates of runtime/host's kernels over that of this file's product, as a step of examples/demo.burst has them on the
- * machines they were written on: exponentials take longer beside wider products. */
+/* shares: rates of runtime/host's kernels over that of this file's product, fitted to steps of examples/demo.burst on one machine with
+ * AVX-512 and on the same with AVX2 alone: exponentials take longer beside wider products. Without AVX2 they are not measured. */
 typedef struct Kernel {
     void (*multiply)(int times, const float *a, const float *b, float *out);
     int lanes;
