@@ -283,8 +283,10 @@ static __global__ void __launch_bounds__(384, 1) burst_backward_kernel(const __g
     using L = BurstBackwardLayout<D, MASK>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = group_number<32>();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
+        *(BackwardOrder *)(shared + L::ORDER) = backward_order(a.p);
         backward_barriers<L>(shared_address(shared));
+    }
     __syncthreads();
     if (warp < 4) {
         registers_down<L::FEW>();
@@ -306,7 +308,7 @@ template <int D, class MASK> static cudaError_t burst_backward_setup(void)
 }
 
 /* Adds the gradients of the pairs of 1 to BURST_MOST_CHUNKS chunks of queries with as many of keys, pair[i * keys + j] those of chunks i and
- * j; lists are those of the first. The heads of a group are split over several works (backward_splits), more where there are few key
+ * j; lists are those of the first. The heads of a group are split over several works (backward_order), more where there are few key
  * tiles, so that the multiprocessors have some works each; the sums' order then varies from run to run, as dQ's always does. Not so with
  * PLAN_DETERMINISTIC: a work has all heads of its group, and dQ's additions take turns. */
 template <int D, class MASK>

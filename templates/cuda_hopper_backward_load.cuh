@@ -42,7 +42,8 @@ template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int DQ = DS + (APART ? 1 : STAGES) * DS_BYTES, P = DQ; /* DQ: of each warpgroup */
     static constexpr int ROWS = DQ + (APART ? BN * BM * 4 : 2 * DQ_BYTES); /* lse * log2 e and delta in the order of backward_place, then tokens */
     static constexpr int K_INTS = ROWS + STAGES * ROWS_BYTES, ENTRY = K_INTS + burst::token_ints<MASK>(BN) * 4;
-    static constexpr int WORK = ENTRY + 16, KV_FULL = WORK + STAGES * 32, KV_EMPTY = KV_FULL + 8; /* WORK: of a stage, BackwardWork */
+    static constexpr int ORDER = ENTRY + 8, WORK = ENTRY + 16; /* BackwardOrder; BackwardWork of a stage */
+    static constexpr int KV_FULL = WORK + STAGES * 32, KV_EMPTY = KV_FULL + 8;
     static constexpr int Q_FULL = KV_EMPTY + 8, Q_EMPTY = Q_FULL + 8 * STAGES;
     static constexpr int DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES;
     static constexpr int WORK_FULL = DO_EMPTY + 8 * STAGES, WORK_EMPTY = WORK_FULL + 8 * STAGES, BYTES = WORK_EMPTY + 8 * STAGES;
@@ -53,29 +54,30 @@ namespace burst {
 /* Named barriers: a warpgroup's dQ is in shared memory, and may be written again; both warpgroups' dS is there. */
 enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 
-/* How many works share the query heads of a key tile: at least p.splits. Blocks take works head by head, so with few heads a work the
- * rows that all blocks read and add to at a time stay in the L2 cache, and a long list holds no block for long. But each work adds a whole
- * tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (docs/performance.md). */
+/* The order of works, which blocks take head by head. splits: how many share the query heads of a key tile; section, late: see Place. */
+struct BackwardOrder { int16_t splits, section, late; };
+
+/* With few query heads a work, the rows that all blocks read and add to at a time stay in the L2 cache, and a long list holds no block for
+ * long. But each work adds a whole tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (docs/performance.md). */
 enum { BACKWARD_LEAST = 32 };
-static __device__ __forceinline__ int backward_splits(const BurstBackward &p)
+static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackward &p)
 {
-    if (PLAN_DETERMINISTIC)
-        return 1;
     const int tiles = max(p.lists.taken[1] / max(list_of(p.lists, 0).live, 1), 1);
     const int heads = (BACKWARD_LEAST + tiles - 1) / tiles;
-    return min(p.group, max(p.splits, (p.group + heads - 1) / heads));
+    const int splits = PLAN_DETERMINISTIC ? 1 : min(p.group, max(p.splits, (p.group + heads - 1) / heads));
+    const int late = late_heads(p.lists, p.kv_heads * splits, 1);
+    return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late};
 }
 
 /* A tile of keys and what it meets: of the lists row `row`, tile `tile` of the chunk; first: the first entry. count -1: there are no more. */
 struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head, head_end; };
 
 /* Work `number`, field by field, since the warp has few registers; says whether it has something to do. */
-static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows, volatile BackwardWork &w)
+static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows, const volatile BackwardOrder &order, volatile BackwardWork &w)
 {
     const BurstBackward &p = a.p;
-    const int splits = backward_splits(p), heads_here = p.kv_heads * splits;
-    const int late = late_heads(p.lists, heads_here, 1); /* docs/performance.md */
-    const Place place = place_late(number, rows, heads_here, max(p.section * splits / p.group, 1), late);
+    const int splits = order.splits;
+    const Place place = place_late(number, rows, p.kv_heads * splits, order.section, order.late);
     const int kv = place.head / splits, split = place.head % splits;
     /* The query heads of this key head that are here, and of those this split's share. */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
@@ -93,12 +95,13 @@ template <class L>
 static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared, const Stage<L::STAGES> &works, bool begun)
 {
     const uint32_t base = shared_address(shared);
-    const int heads = a.p.kv_heads * backward_splits(a.p);
+    const volatile BackwardOrder &order = *(const volatile BackwardOrder *)(shared + L::ORDER);
+    const int heads = a.p.kv_heads * order.splits;
     int rows = a.p.lists.turn ? a.p.lists.rows : list_of(a.p.lists, 0).live;
     volatile BackwardWork &w = *(volatile BackwardWork *)(shared + L::WORK + works.at * 32);
     barrier_wait(base + L::WORK_EMPTY + works.at * 8, works.parity ^ 1);
     int number = begun ? ask_number(a.p.lists, rows * heads) : block_number();
-    while (number < rows * heads && !backward_work(a, number, rows, w)) {
+    while (number < rows * heads && !backward_work(a, number, rows, order, w)) {
         forget(rows);
         number = ask_number(a.p.lists, rows * heads);
     }
