@@ -56,10 +56,10 @@ int travel_count(const Program *p)
     return TRAVELS;
 }
 
-/* Left open, what the schedule has is tried, and a text that serves both once. */
+/* Left open, what the schedule has is tried; once where it is the same text, or one rank sends nothing. */
 bool travel_take(const Program *p, Choice *c, int n)
 {
-    const bool same = c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
+    const bool same = c->schedule->backward[TRAVEL_KEYS] && (c->ranks == 1 || travel_is_idle(c));
     const Setting *given = &p->layout.travel;
     c->travel = (Travel)n;
     if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n]) /* nothing travels: its other backward will do */
