@@ -439,7 +439,7 @@ void print_plan(const Plan *p, Text *out);
 typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     double compute;   /* busy seconds of that rank's compute */
-    double attention, again; /* of compute: attention, and what backward recomputes beside it */
+    double attention, again, update; /* of compute: attention, what backward recomputes beside it, the optimizer */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
@@ -449,6 +449,7 @@ typedef struct Cost {
     double peak;      /* of a rank's matrix products, flop/s; mean over ranks */
     size_t memory;    /* bytes of a rank at the peak, with what libraries take */
     const char *critical; /* what the slowest rank waits for most, for --explain */
+    bool hidden;          /* it waits for less than 1 % of the step */
     const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
 /* enough: of a step that is longer in any case, what sharing the wire adds is left out; INFINITY: none. */
@@ -461,7 +462,7 @@ bool cost_is_of_program(const Program *p);
 typedef struct Bound { double step, any_weights; } Bound;
 Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
-const char *cost_loses_text(Arena *a, const Cost *x, const Cost *best); /* why it is slower, from the figures of both */
+const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, int data);
