@@ -383,7 +383,7 @@ Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
 /* ---- plan/step_space.c: values in the host's memory ---- */
 enum { MOST_STAGED = 16 }; /* more than a layer saves */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int values); /* as names */
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values); /* as names; layers: that stage, as Choice has it */
 /* Bytes a token of what a pass of t sends of so many heads. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads);
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and whether the first of these is
