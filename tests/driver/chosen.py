@@ -39,7 +39,7 @@ def cluster(draw, cpus):
 def model(draw, heads, kv):
     layers = draw.randint(1, 4)
     lines = [f"model drawn {{ layers {layers}; hidden {draw.choice((24, 48, 96))}; heads {heads}; kv_heads {kv}; head_dim 32; "
-             f"ffn swiglu {draw.choice((48, 60, 96))}; vocab 256; }}", 'import "masks";']
+             f"ffn swiglu {draw.choice((96, 192, 288))}; vocab 256; }}", 'import "masks";']
     several = f" layers {layers - 1}: {draw.choice(MASKS)};" if layers > 1 and draw.random() < 0.4 else ""
     lines += [f"attention {{ default {draw.choice(MASKS)};{several} }}", f"sequence {draw.choice((96, 128, 240, 512, 1024))};",
               f"train {{ steps 1; batch {draw.choice((1, 2, 4))}; seed 1; separator 0; }}"]
