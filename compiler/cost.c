@@ -28,8 +28,6 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
 {
     double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor}; /* of the step */
     double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
-    if (waits < 0.01 * p->step)
-        return "compute: transfers hide behind it";
     for (int k = 0; k < p->kinds; k++)
         for (int b = 0; b < p->attends; b++)
             for (int c = 0; c < COST_CLASS_COUNT; c++)
@@ -47,17 +45,27 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
-/* What the step takes longer for than another's, by what grew most. */
-const char *cost_loses_text(Arena *a, const Cost *x, const Cost *best)
+static const char *attention_grew(const Cost *x, const Cost *best)
 {
-    const double more = x->step - best->step, attention = x->attention - best->attention, again = x->again - best->again;
-    const double rest = x->compute - best->compute - attention - again, waits = x->exposed - best->exposed;
-    if (waits >= attention && waits >= again && waits >= rest)
+    return x->imbalance > 1.01 * best->imbalance ? "unbalanced attention" : "attention computes more tiles, or shorter rows of them";
+}
+
+/* What the step takes longer for than another's, by what grew most. */
+const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best)
+{
+    const double more = x->step - best->step, waits = x->exposed - best->exposed, attention = x->attention - best->attention;
+    const double again = x->again - best->again, update = x->update - best->update;
+    const struct { double seconds; const char *text; } grew[] = {
+        {attention, attention_grew(x, best)},
+        {again, "it recomputes more"},
+        {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host" : "the optimizer's update"},
+        {x->compute - best->compute - attention - again - update, "other operations take longer"}};
+    int most = 0;
+    for (int i = 1; i < countof(grew); i++)
+        most = grew[i].seconds > grew[most].seconds ? i : most;
+    if (waits >= grew[most].seconds)
         return x->critical;
-    const char *what = rest >= attention && rest >= again ? "other operations take longer" : "it recomputes more";
-    if (attention >= again && attention >= rest)
-        what = x->imbalance > 1.01 * best->imbalance ? "unbalanced attention" : "attention computes more tiles, or shorter rows of them";
-    return arena_printf(a, "%s: %.0f %% of the difference", what, 100 * fmin(1, fmax(attention, fmax(again, rest)) / more));
+    return arena_printf(a, "%s: %.0f %% of the difference", grew[most].text, 100 * fmin(1, grew[most].seconds / more));
 }
 
 static void sum_layers(const StepParts *p, const Program *program, Cost *c)
@@ -101,7 +109,9 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     c.attention = p.attention_busy;
     for (int b = 0; b < STEP_BLOCKS; b++)
         c.again += p.block[b].again;
+    c.update = p.block[BLOCK_OPTIMIZER].seconds;
     c.imbalance = cost_imbalance(&p);
     c.critical = critical_text(a, &p, &d->program->cluster, c.exposed);
+    c.hidden = c.exposed + p.attention_busy - p.mean_attention_busy < 0.01 * c.step;
     return c;
 }

@@ -535,20 +535,11 @@ static void emit_kernels(Emit *e)
 
 static void emit_header(Emit *e, const char *command)
 {
-    const Cost *c = &e->found->cost;
     text_add(e->out, "/* Written by burstc " BURSTC_VERSION ": a training program. Do not edit it: change what it comes from and run the command again.\n * command: ");
     mask_comment(command, e->out);
     text_add(e->out, "\n");
     text_printf(e->out, " * %s\n", choice_text(e->arena, &e->draft->choice));
-    if (!cost_is_of_program(e->draft->program))
-        text_printf(e->out, " * predicted: no time, as the cluster's rates are those of GPUs and this is C for CPUs; %.3f GiB a rank\n",
-                    (double)e->draft->memory.total / (1 << 30));
-    else if (isfinite(c->step))
-        text_printf(e->out, " * predicted: %.3f s a step, %.1f %% of it waiting for transfers; %.3f GiB a rank\n", c->step,
-                    c->step > 0 ? 100 * c->exposed / c->step : 0, (double)e->draft->memory.total / (1 << 30));
-    else
-        text_printf(e->out, " * predicted: no time, as the simulation did not finish; %.3f GiB a rank\n",
-                    (double)e->draft->memory.total / (1 << 30));
+    emit_predicted(e);
     text_add(e->out, " * The same command with --print-build prints how to compile it. What all plans share is in the headers.\n */\n");
     if (device(e))
         text_printf(e->out, "#define BURST_FORM %d /* of the kernels of attention */\n", kernels_of(e->draft->program).form);

@@ -37,5 +37,6 @@ void emit_output_rows(Emit *e); /* constants of attention through chunks of quer
 void emit_head_chunks(Emit *e); /* of chunks of heads; none where there are none */
 extern const char *const part_constant[];       /* "BURST_P_NORM" */
 void emit_watching(Emit *e);                    /* what --trace shows beside what it measures */
+void emit_predicted(Emit *e);                   /* the line of the header */
 
 #endif

@@ -136,3 +136,22 @@ void print_trace(Arena *a, const Plan *p, Text *out)
     text_add_n(out, text, size);
     free(text);
 }
+
+/* ---- the program's header ---- */
+
+/* The memory is that of the table of candidates. */
+void emit_predicted(Emit *e)
+{
+    const Cost *c = &e->found->cost;
+    text_add(e->out, " * predicted: ");
+    if (!cost_is_of_program(e->draft->program))
+        text_add(e->out, "no time, as the cluster's rates are those of GPUs and this is C for CPUs");
+    else if (isfinite(c->step))
+        text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers", c->step, c->step > 0 ? 100 * c->exposed / c->step : 0);
+    else
+        text_add(e->out, "no time, as the simulation did not finish");
+    text_printf(e->out, "; %.3f GiB a rank", (double)c->memory / (1 << 30));
+    if (e->draft->memory.beside)
+        text_printf(e->out, ", %.3f of it CUDA's context, NCCL and workspace", (double)e->draft->memory.beside / (1 << 30));
+    text_add(e->out, "\n");
+}

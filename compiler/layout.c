@@ -288,7 +288,7 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
     if (!c->offload || c->staged || c->spared)
         return NULL;
     const Partition one = {.max_tokens = 1};
-    const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, MOST_STAGED);
+    const char *can = offload_at(a, p, &one, units_make(a, p, 0), v, c->staged_layers, MOST_STAGED);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(a, at, strcspn(at, " "));
         if (!saves(can, name))

@@ -383,7 +383,7 @@ Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
 /* ---- plan/step_space.c: values in the host's memory ---- */
 enum { MOST_STAGED = 16 }; /* more than a layer saves */
-const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int values); /* as names */
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values); /* as names; layers: that stage, as Choice has it */
 /* Bytes a token of what a pass of t sends of so many heads. */
 int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool backward, int heads, int kv_heads);
 /* Head parallelism: query heads that the i-th of so many ranks attends, key heads that those read, and whether the first of these is
@@ -439,7 +439,7 @@ void print_plan(const Plan *p, Text *out);
 typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     double compute;   /* busy seconds of that rank's compute */
-    double attention, again; /* of compute: attention, and what backward recomputes beside it */
+    double attention, again, update; /* of compute: attention, what backward recomputes beside it, the optimizer */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
@@ -449,6 +449,7 @@ typedef struct Cost {
     double peak;      /* of a rank's matrix products, flop/s; mean over ranks */
     size_t memory;    /* bytes of a rank at the peak, with what libraries take */
     const char *critical; /* what the slowest rank waits for most, for --explain */
+    bool hidden;          /* it waits for less than 1 % of the step */
     const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
 /* enough: of a step that is longer in any case, what sharing the wire adds is left out; INFINITY: none. */
@@ -461,7 +462,7 @@ bool cost_is_of_program(const Program *p);
 typedef struct Bound { double step, any_weights; } Bound;
 Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
-const char *cost_loses_text(Arena *a, const Cost *x, const Cost *best); /* why it is slower, from the figures of both */
+const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, int data);

@@ -251,7 +251,7 @@ static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
     else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
         t.verdict = "as fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->cost, &best->cost));
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
     return t;
 }
 

@@ -151,7 +151,7 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     if (c->spared)
         c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
-        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged);
+        c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged_layers, c->staged);
     attentions_decide(&t);
     return t;
 }

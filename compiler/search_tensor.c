@@ -163,7 +163,7 @@ static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best
 {
     Tried t = *x;
     t.chosen = false;
-    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, cost_loses_text(a, &x->cost, best));
+    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, cost_loses_text(a, &x->choice, &x->cost, best));
     return t;
 }
 
