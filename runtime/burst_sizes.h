@@ -38,9 +38,9 @@ static inline int64_t burst_embed_ints(int64_t tokens)
     return 2 * tokens;
 }
 
-/* CUDA: partial sums of a norm's weight gradient, a row a block; floats. Three blocks on each of 108 multiprocessors. */
+/* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108 multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };
-static inline int64_t burst_gpu_norm_floats(int hidden)
+static inline int64_t burst_gpu_norm_doubles(int hidden)
 {
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }
