@@ -138,8 +138,8 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
                       float *rstd);
 /* dx = (add or 0) + ..., dw += ... */
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
-                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch);
-int64_t burst_gpu_rmsnorm_scratch(int hidden); /* floats */
+                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch);
+int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles */
 /* x and y [n][heads*d], which may be one place; angles from global positions (the two halves of a head are the pair). back: fp32 gradients by
  * heads, the first n rows of [heads][all][d], as attention leaves them, rotated back to bf16 [n][heads*d]; theta 0: only rounded. */
 int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x,

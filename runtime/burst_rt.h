@@ -194,8 +194,9 @@ int64_t burst_embed_scratch(int64_t n);
 void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable, int32_t *scratch);
 /* Fused LM head and loss (BurstEngine, section 3.3): over tiles of tokens, logits of a tile, lse, loss, dlogits, dx and dw;
  * nothing of size n x vocab is stored. loss_sum += sum of weight * (lse - logit[label]); dx = and dw += gradients of
- * scale * that sum. Labels < 0 and weights 0 add nothing. tile: tokens; scratch: burst_loss_scratch(tile, vocab) floats. */
-int64_t burst_loss_scratch(int64_t tile, int vocab);
+ * scale * that sum. Labels < 0 and weights 0 add nothing. tile: tokens; scratch: burst_loss_scratch floats,
+ * of n or more. */
+int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab);
 void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
                 const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch);
 typedef struct BurstAdamW { double lr, beta1, beta2, eps, decay; int64_t step; /* from 1 */ double grad_scale; } BurstAdamW;

@@ -26,9 +26,17 @@ static inline int64_t burst_loss_tile(int vocab)
     return tokens < least ? least : tokens > most ? most : tokens;
 }
 
-static inline int64_t burst_loss_floats(int64_t tile, int vocab)
+/* Whether a sequence has so many tiles that the gradient of the head is summed beside it first: each addition to it rounds. */
+static inline int burst_loss_beside(int64_t tokens, int64_t tile)
 {
-    return tile * vocab;
+    const int64_t most = 512;
+    return tokens > most * tile;
+}
+
+/* A tile's logits; then, where there are so many tiles, sums of as many floats as the head has. */
+static inline int64_t burst_loss_floats(int64_t tokens, int64_t tile, int hidden, int vocab)
+{
+    return (tile + (burst_loss_beside(tokens, tile) ? hidden : 0)) * vocab;
 }
 
 /* Of the embedding's gradients: places of the tokens in the order of their rows, and room to sort them; integers. On a device they lie in
@@ -38,9 +46,9 @@ static inline int64_t burst_embed_ints(int64_t tokens)
     return 2 * tokens;
 }
 
-/* CUDA: partial sums of a norm's weight gradient, a row a block; floats. Three blocks on each of 108 multiprocessors. */
+/* CUDA: partial sums of a norm's weight gradient, a row a block; doubles. Three blocks on each of 108 multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };
-static inline int64_t burst_gpu_norm_floats(int hidden)
+static inline int64_t burst_gpu_norm_doubles(int hidden)
 {
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }

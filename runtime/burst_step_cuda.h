@@ -45,7 +45,7 @@ static inline int burst_op_rmsnorm(BurstExec *e, int64_t n, int hidden, double e
 static inline int burst_op_rmsnorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd, const BurstAct *dy,
                                         const BurstAct *w, BurstAct *dx, bool add, float *dw, void *scratch)
 {
-    return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (float *)scratch);
+    return burst_gpu_rmsnorm_back(e, n, hidden, x, w, rstd, dy, add ? dx : NULL, dx, dw, (double *)scratch);
 }
 
 static inline int burst_op_linear(BurstExec *e, int64_t n, int in, int out, int tensors, const BurstAct *x, const BurstAct *w,

@@ -89,7 +89,8 @@ typedef struct Measure {
     MeasureSpan span[MEASURE_SPANS];
     int spans;
     BurstBf16 *a, *b, *out, *w;   /* [N][WIDE], [N][WIDE], [N][WIDE], [WIDE][HIDDEN] */
-    float *dw, *rstd, *scratch;
+    float *dw, *rstd;
+    double *scratch;
     int32_t *position;            /* of the longest case */
     BurstBf16 *q, *k, *v, *d_o, *o;
     float *lse, *delta, *dq, *dk, *dv;
@@ -140,7 +141,7 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
     const size_t longest = measure_most(measure_tokens);
     const size_t q = measure_most(measure_queries), kv = measure_most(measure_keys), rows = measure_most(measure_rows);
     take(&m->a, wide), take(&m->b, wide), take(&m->out, wide), take(&m->w, weights * 2), take(&m->dw, weights * 4);
-    take(&m->rstd, (size_t)MEASURE_N * 4), take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 4);
+    take(&m->rstd, (size_t)MEASURE_N * 4), take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
     take(&m->position, longest * 4), take(&m->table, longest * 4);
     take(&m->q, q * 2), take(&m->d_o, q * 2), take(&m->o, q * 2), take(&m->dq, q * 4);
     take(&m->k, kv * 2), take(&m->v, kv * 2), take(&m->dk, kv * 4), take(&m->dv, kv * 4);

@@ -453,9 +453,10 @@ Step *step_make(Arena *a, const Program *p, const Choice *c, const Partition *pa
     add_scratch(s, "attention_scratch", DIM_ONE, attention, KIND(ATTENTION) | KIND(ATTENTION_BACK) | KIND(ATTENTION_REST));
     add_scratch(s, "attention_keys", DIM_KEY, keys, KIND(ATTENTION) | KIND(ATTENTION_BACK));
     const bool device = p->target->device_memory;
-    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) : burst_loss_floats(s->loss_tile, m->vocab) * 4, KIND(LOSS));
+    add_scratch(s, "loss_scratch", DIM_ONE, device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab) :
+                burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4, KIND(LOSS));
     const int widest_norm = m->head_dim > m->hidden ? m->head_dim : m->hidden;
-    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_floats(widest_norm) * 4 : 0, KIND(NORM_BACK));
+    add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0, KIND(NORM_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4, KIND(EMBED_BACK));
     return s;
 }

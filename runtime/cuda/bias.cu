@@ -29,25 +29,27 @@ int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const 
 /* A block has its columns of all rows, so that sums are taken in one order. */
 static __global__ void __launch_bounds__(LANES * ROWS) bias_back_kernel(int64_t n, int width, const BurstBf16 *dy, float *db)
 {
-    __shared__ float part[ROWS][COLUMNS];
+    __shared__ double part[ROWS][COLUMNS]; /* a thread touches its own columns of its rows only, up to the end */
     const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES, column = (int)blockIdx.x * COLUMNS + VEC * lane;
-    float sum[VEC] = {};
-    for (int64_t i = row; column < width && i < n; i += ROWS) {
-        float f[VEC];
-        load(dy + i * width + column, f);
-        for (int j = 0; j < VEC; j++)
-            sum[j] += f[j];
-    }
     for (int j = 0; j < VEC; j++)
-        part[row][VEC * lane + j] = sum[j];
+        part[row][VEC * lane + j] = 0;
+    for (int64_t i = row; column < width && i < n;) {
+        float sum[VEC] = {}, f[VEC];
+        for (int added = 0; added < IN_FLOATS && i < n; added++, i += ROWS) {
+            load(dy + i * width + column, f);
+            for (int j = 0; j < VEC; j++)
+                sum[j] += f[j];
+        }
+        take_sum(sum, &part[row][VEC * lane]);
+    }
     __syncthreads();
     const int own = (int)threadIdx.x, to = (int)blockIdx.x * COLUMNS + own;
     if (own >= COLUMNS || to >= width)
         return;
-    float all = 0;
+    double all = 0;
     for (int i = 0; i < ROWS; i++)
         all += part[i][own];
-    db[to] += all;
+    db[to] = (float)(db[to] + all);
 }
 
 int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)

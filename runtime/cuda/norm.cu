@@ -5,7 +5,8 @@
 
 /* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at once, as a few
  * blocks behind the others would take as long again. */
-enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS, COLUMNS = 32, ROWS = 16 };
+enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, NARROW_RESIDENT = 2, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS };
+enum { COLUMNS = 32, ROWS = 16 };
 enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP }; /* a warp has NARROW columns at most */
 static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
 
@@ -89,7 +90,7 @@ typedef struct Back {
     const BurstBf16 *x, *w, *dy, *add;
     const float *rstd;
     BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
-    float *partial; /* [BACK_BLOCKS][hidden] */
+    double *partial; /* [BACK_BLOCKS][hidden] */
 } Back;
 
 static __device__ float along_row(const Back &b, int64_t row)
@@ -126,21 +127,35 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float along
     }
 }
 
+/* This thread's columns of sums go to the block's doubles, and begin again. first: nothing has gone there before. */
+static __device__ void add_to_partial(const Back &b, bool first, float *sums)
+{
+    double *to = b.partial + (int64_t)blockIdx.x * b.hidden;
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
+        for (int j = 0; j < VEC; j += 2) {
+            double2 *both = (double2 *)(to + i + j), sum = first ? make_double2(0, 0) : *both;
+            sum.x += sums[i + j], sum.y += sums[i + j + 1];
+            sums[i + j] = sums[i + j + 1] = 0;
+            *both = sum;
+        }
+}
+
 static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
     extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
         for (int j = 0; j < VEC; j++)
             sums[i + j] = 0;
-    for (int64_t row = blockIdx.x; row < b.n; row += gridDim.x) {
-        const float r = b.rstd[row];
-        row_back(b, row, r, along_row(b, row) / (float)b.hidden * r * r, sums);
-    }
-    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
-        float sum[VEC];
-        load(sums + i, sum);
-        store(b.partial + (int64_t)blockIdx.x * b.hidden + i, sum);
-    }
+    int64_t row = blockIdx.x;
+    bool first = true;
+    do {
+        for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += gridDim.x) {
+            const float r = b.rstd[row];
+            row_back(b, row, r, along_row(b, row) / (float)b.hidden * r * r, sums);
+        }
+        add_to_partial(b, first, sums);
+        first = false;
+    } while (row < b.n);
     if (blockIdx.x == 0 && threadIdx.x == 0)
         *beat = number;
 }
@@ -166,19 +181,22 @@ static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t ro
         store(b.dx + row * b.hidden + at, out);
 }
 
-static __global__ void __launch_bounds__(BACK_THREADS) narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
+static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT) narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
 {
-    __shared__ float part[BACK_WARPS][NARROW];
+    __shared__ double part[BACK_WARPS][NARROW]; /* a thread touches its own columns of its warp only, up to the end */
     const int warp = threadIdx.x / WARP, at = VEC * (threadIdx.x % WARP);
     float w[VEC], sum[VEC] = {};
     load_narrow(b.w, b.hidden, w);
-    for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n; row += (int64_t)gridDim.x * BACK_WARPS)
-        narrow_row_back(b, row, w, sum);
     for (int j = 0; j < VEC; j++)
-        part[warp][at + j] = sum[j];
+        part[warp][at + j] = 0;
+    for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n;) {
+        for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += (int64_t)gridDim.x * BACK_WARPS)
+            narrow_row_back(b, row, w, sum);
+        take_sum(sum, &part[warp][at]);
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < b.hidden; i += BACK_THREADS) {
-        float all = 0;
+        double all = 0;
         for (int k = 0; k < BACK_WARPS; k++)
             all += part[k][i];
         b.partial[(int64_t)blockIdx.x * b.hidden + i] = all;
@@ -188,11 +206,11 @@ static __global__ void __launch_bounds__(BACK_THREADS) narrow_back_kernel(Back b
 }
 
 /* dw += the partial sums of all blocks, in a fixed order. */
-static __global__ void add_partials_kernel(int hidden, const float *partial, float *dw)
+static __global__ void add_partials_kernel(int hidden, const double *partial, float *dw)
 {
-    __shared__ float part[ROWS][COLUMNS];
+    __shared__ double part[ROWS][COLUMNS];
     const int column = (int)blockIdx.x * COLUMNS + (int)threadIdx.x;
-    float sum = 0;
+    double sum = 0;
     for (int row = threadIdx.y; column < hidden && row < BACK_BLOCKS; row += ROWS)
         sum += partial[(int64_t)row * hidden + column];
     part[threadIdx.y][threadIdx.x] = sum;
@@ -201,12 +219,12 @@ static __global__ void add_partials_kernel(int hidden, const float *partial, flo
         return;
     for (int i = 1; i < ROWS; i++)
         sum += part[i][threadIdx.x];
-    dw[column] += sum;
+    dw[column] = (float)(dw[column] + sum);
 }
 
 int64_t burst_gpu_rmsnorm_scratch(int hidden)
 {
-    return burst_gpu_norm_floats(hidden);
+    return burst_gpu_norm_doubles(hidden);
 }
 
 static int allow_shared(BurstGpu *g, size_t bytes)
@@ -220,7 +238,7 @@ static int allow_shared(BurstGpu *g, size_t bytes)
 }
 
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
-                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch)
+                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch)
 {
     const size_t shared = (size_t)hidden * sizeof(float);
     BURST_TRY(gpu_aligned(g, "rmsnorm_back", hidden, address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));

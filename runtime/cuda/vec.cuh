@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 enum { VEC = 8, WARP = 32 };
+enum { IN_FLOATS = 64 }; /* rows that one thread sums in fp32 before it adds them up in doubles: their error does not grow with length */
 
 static __device__ __forceinline__ void load(const __nv_bfloat16 *p, float f[VEC])
 {
@@ -42,6 +43,14 @@ static __device__ __forceinline__ void store(float *p, const float f[VEC])
 {
     reinterpret_cast<float4 *>(p)[0] = make_float4(f[0], f[1], f[2], f[3]);
     reinterpret_cast<float4 *>(p)[1] = make_float4(f[4], f[5], f[6], f[7]);
+}
+
+/* all += sum; sum is zero after it. */
+static __device__ __forceinline__ void take_sum(float sum[VEC], double all[VEC])
+{
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+        all[i] += sum[i], sum[i] = 0;
 }
 
 template <typename T> static __device__ __forceinline__ T warp_sum(T x)

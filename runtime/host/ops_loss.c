@@ -6,9 +6,9 @@
 #include "burst_sizes.h"
 #include "vec.h"
 
-int64_t burst_loss_scratch(int64_t tile, int vocab)
+int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab)
 {
-    return burst_loss_floats(tile, vocab);
+    return burst_loss_floats(n, tile, hidden, vocab);
 }
 
 static float greatest(int n, const float *x)
@@ -73,9 +73,25 @@ static bool any_counts(int64_t n, const int32_t *label, const float *weight)
     return false;
 }
 
+/* dw += beside. What the addition rounds off stays in beside: dw's error does not grow with the number of additions. */
+static void add_beside(int64_t count, float *beside, float *dw)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float before = dw[i], sum = before + beside[i], added = sum - before;
+        beside[i] = (before - (sum - added)) + (beside[i] - added);
+        dw[i] = sum;
+    }
+}
+
 void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
                 const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
 {
+    enum { TOGETHER = 64 }; /* tiles that are summed beside dw before they are added to it */
+    const int64_t weights = (int64_t)vocab * hidden;
+    float *beside = burst_loss_beside(n, tile) ? scratch + tile * vocab : NULL;
+    int summed = 0;
+    if (beside)
+        memset(beside, 0, (size_t)weights * sizeof *beside);
     for (int64_t i = 0; i < n; i += tile) {
         int64_t tokens = n - i < tile ? n - i : tile;
         const float *xi = x + i * hidden;
@@ -88,6 +104,10 @@ void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, 
         for (int64_t t = 0; t < tokens; t++)
             *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, scratch + t * vocab);
         burst_linear_dx(tokens, hidden, vocab, scratch, w, dxi, false);
-        burst_linear_dw(tokens, hidden, vocab, scratch, xi, dw);
+        burst_linear_dw(tokens, hidden, vocab, scratch, xi, beside ? beside : dw);
+        if (beside && ++summed % TOGETHER == 0)
+            add_beside(weights, beside, dw);
     }
+    if (beside)
+        add_beside(weights, beside, dw);
 }

@@ -37,6 +37,11 @@ static void norm_row(Norm *m, int row)
     }
 }
 
+static double *norm_scratch(Check *k, int hidden)
+{
+    return (double *)poisoned(k, (size_t)burst_gpu_rmsnorm_scratch(hidden) * sizeof(double));
+}
+
 static void check_norm(Check *k, int n, int hidden)
 {
     Norm m = norm_case(n, hidden);
@@ -45,7 +50,7 @@ static void check_norm(Check *k, int n, int hidden)
         norm_row(&m, row);
     BurstBf16 *x = up_bf16(k, m.x), *w = up_bf16(k, m.w), *y = (BurstBf16 *)poisoned(k, count * sizeof *y), *dx = up_bf16(k, m.add);
     float *rstd = (float *)poisoned(k, (size_t)n * sizeof *rstd), *dw = up(k, m.dw);
-    float *scratch = (float *)poisoned(k, (size_t)burst_gpu_rmsnorm_scratch(hidden) * sizeof *scratch);
+    double *scratch = norm_scratch(k, hidden);
     MUST(k, burst_gpu_rmsnorm(k->g, n, hidden, x, w, norm_eps, y, rstd));
     compare(k, "rmsnorm", down_bf16(k, y, count), m.y, BF16);
     compare(k, "rmsnorm, rstd", down(k, rstd, (size_t)n), m.rstd, FP32);
@@ -74,6 +79,43 @@ static void check_bias(Check *k, int n, int width)
     compare(k, "bias", down_bf16(k, sum, count), y, BF16);
     MUST(k, burst_gpu_bias_back(k->g, n, width, at, gradient));
     compare(k, "bias_back", down(k, gradient, (size_t)width), db, FP32);
+}
+
+/* ---- many rows ---- */
+/* The first row of each chain of fp32 sums is large, and all others are an eighth of its unit in the last place beyond a multiple of that:
+ * a chain that goes on in fp32 loses as much with every row. */
+static Floats chained(size_t n, int width, size_t chains)
+{
+    Floats x(n * width, 0x1.02p-11f);
+    for (size_t i = 0; i < chains * width; i++)
+        x[i] = 256;
+    return x;
+}
+
+static Doubles column_sums(const Floats &x, int width)
+{
+    Doubles sum(width);
+    for (size_t i = 0; i < x.size(); i++)
+        sum[i % width] += x[i];
+    return sum;
+}
+
+/* x is 1, and so is rstd: dw is the sum of dy. */
+static void check_long_norm(Check *k, int64_t n, int hidden, size_t chains)
+{
+    const Floats dy = chained((size_t)n, hidden, chains);
+    BurstBf16 *x = up_bf16(k, Floats(dy.size(), 1)), *w = up_bf16(k, Floats(hidden, 1)), *dx = up_bf16(k, dy);
+    float *rstd = up(k, Floats((size_t)n, 1)), *dw = up(k, Floats(hidden));
+    MUST(k, burst_gpu_rmsnorm_back(k->g, n, hidden, x, w, rstd, dx, NULL, dx, dw, norm_scratch(k, hidden)));
+    compare(k, "rmsnorm_back, dw of many rows", down(k, dw, (size_t)hidden), column_sums(dy, hidden), FP32);
+}
+
+static void check_long_bias(Check *k, int64_t n, int width, size_t chains)
+{
+    const Floats dy = chained((size_t)n, width, chains);
+    float *db = up(k, Floats(width));
+    MUST(k, burst_gpu_bias_back(k->g, n, width, up_bf16(k, dy), db));
+    compare(k, "bias_back of many rows", down(k, db, (size_t)width), column_sums(dy, width), FP32);
 }
 
 /* ---- RoPE ---- */
@@ -207,6 +249,9 @@ void check_layer(Check *k)
     check_norm(k, 700, 256);
     check_norm(k, 1000, 1024); /* more rows than blocks */
     check_norm(k, 5, 16384);   /* more shared memory than is free */
+    check_long_norm(k, 512 << 10, 264, BURST_GPU_NORM_BLOCKS);
+    check_long_norm(k, 4 << 20, 8, BURST_GPU_NORM_BLOCKS * 16); /* a chain a warp */
+    check_long_bias(k, 512 << 10, 72, 64);
     check_rope(k, 64);
     check_rope(k, 128);
     check_swiglu(k);

@@ -72,7 +72,7 @@ static void measure_elementwise(Check *k, const Arrays &a, cudaStream_t s)
     const double one = 2.0 * N * HIDDEN, wide = 2.0 * N * FFN;
     timed(k, "rmsnorm", s, {0, 2 * one}, [&] { return burst_gpu_rmsnorm(k->g, N, HIDDEN, a.x, a.w, 1e-5, a.y, a.rstd); });
     timed(k, "rmsnorm_back", s, {0, 4 * one}, [&] {
-        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw, a.scratch); });
+        return burst_gpu_rmsnorm_back(k->g, N, HIDDEN, a.x, a.w, a.rstd, a.y, a.z, a.z, a.dw, (double *)a.scratch); });
     timed(k, "rope", s, {0, 2 * one}, [&] { return burst_gpu_rope(k->g, N, HEADS, D, 5e5, a.ints, a.y, a.y); });
     timed(k, "rope_back", s, {0, 3 * one}, [&] { return burst_gpu_rope_back(k->g, N, N, HEADS, D, 5e5, a.ints, a.fp32, a.y); });
     timed(k, "swiglu", s, {0, 3 * wide}, [&] { return burst_gpu_swiglu(k->g, N, FFN, a.gu, a.wide); });

@@ -108,7 +108,7 @@ int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, co
 }
 
 int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd, const BurstBf16 *dy,
-                           const BurstBf16 *add, BurstBf16 *dx, float *dw, float *scratch)
+                           const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch)
 {
     return compute(g, [=] {
         for (int i = 0; i < hidden; i++)

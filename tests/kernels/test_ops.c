@@ -383,7 +383,7 @@ static void check_loss(const LossCase *c, double tolerance)
 {
     Random r = {21};
     int64_t nx = c->n * c->hidden, nw = (int64_t)c->vocab * c->hidden;
-    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->tile, c->vocab));
+    float *dx = random_array(&r, nx), *dw = random_array(&r, nw), *scratch = random_array(&r, burst_loss_scratch(c->n, c->tile, c->hidden, c->vocab));
     double *want_dx = zero_doubles(nx), *want_dw = doubles_of(nw, dw, true), got = 1000;
     double want = naive_loss(c, want_dx, want_dw);
     burst_loss(c->n, c->hidden, c->vocab, c->tile, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
@@ -428,6 +428,26 @@ static void loss_of_sharp_logits(void **state)
     random_loss(50, 16, 300, 5, 40, 1e-4);
 }
 
+/* The head's gradient of many tiles: as exact as that of few. All tokens have one label, as padding has: addends of one sign, whose
+ * roundings add up. */
+static void loss_of_many_tiles(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20, TILE = 16, WIDTH = 4, VOCAB = 3 };
+    static float x[N * WIDTH], weight[N];
+    static int32_t label[N];
+    Random r = {5};
+    for (int64_t i = 0; i < N; i++) {
+        weight[i] = 1;
+        for (int j = 0; j < WIDTH; j++)
+            x[i * WIDTH + j] = 1 + (float)j / 3;
+    }
+    float *w = random_array(&r, VOCAB * WIDTH);
+    check_loss(&(LossCase){N, TILE, WIDTH, VOCAB, x, w, weight, label, 0.37}, 1e-6);
+    check_loss(&(LossCase){512 * TILE, TILE, WIDTH, VOCAB, x, w, weight, label, 0.37}, 1e-5); /* the most that go to dw itself */
+    free(w);
+}
+
 static void ignored_labels_leave_nothing(void **state)
 {
     (void)state;
@@ -442,7 +462,7 @@ static void loss_gradient_near_certainty(void **state)
     const int32_t label[1] = {0};
     float dx[1], dw[2] = {0};
     double sum = 0, p = 1 / (1 + exp(-12.0));
-    float *scratch = malloc((size_t)burst_loss_scratch(1, 2) * sizeof *scratch);
+    float *scratch = malloc((size_t)burst_loss_scratch(1, 1, 1, 2) * sizeof *scratch);
     assert_non_null(scratch);
     burst_loss(1, 1, 2, 1, x, w, label, weight, 1, &sum, dx, dw, scratch);
     assert_true(fabs(sum / -log(p) - 1) < 1e-6);
@@ -527,6 +547,7 @@ int main(void)
         cmocka_unit_test(embedding), cmocka_unit_test(frequent_tokens),
         cmocka_unit_test(loss),
         cmocka_unit_test(loss_of_sharp_logits),
+        cmocka_unit_test(loss_of_many_tiles),
         cmocka_unit_test(ignored_labels_leave_nothing),
         cmocka_unit_test(loss_gradient_near_certainty),
         cmocka_unit_test(adamw),
