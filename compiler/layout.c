@@ -119,7 +119,8 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
     return axis || choice_heads(c) <= p->model.heads ? axis
-           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", choice_heads(c), p->model.heads, p->model.heads);
+           : arena_printf(a, "%d ranks share %d head%s; use at most %d rank%s, or a ring", choice_heads(c), p->model.heads,
+                          plural(p->model.heads), p->model.heads, plural(p->model.heads));
 }
 
 /* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */

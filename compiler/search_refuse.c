@@ -83,8 +83,8 @@ void search_refuse(Searcher *s)
         return; /* a single candidate's errors are the user's */
     const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
     const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
-    diag_error(s->diags, at, "no layout works for %d ranks and %lld tokens", s->program->cluster.world / data,
-               (long long)s->program->sequence);
+    diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens", s->program->cluster.world / data,
+               plural(s->program->cluster.world / data), (long long)s->program->sequence);
     note_too_large(s);
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].choice.data == data)
