@@ -57,8 +57,3 @@ const char *head_chunks_text(Arena *a, const Choice *c)
 {
     return c->head_chunks > 1 ? arena_printf(a, "%d", c->head_chunks) : NULL;
 }
-
-const char *head_chunks_frees(const Choice *c)
-{
-    return c->head_chunks > 1 ? NULL : "`head chunks auto` computes attention for some of the heads at a time";
-}

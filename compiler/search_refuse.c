@@ -35,6 +35,7 @@ static void note_too_large(Searcher *s)
                                : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
     if (s->unfit)
         diag_note(s->diags, (Span){0}, "%d more were not tried: even without a schedule's buffers they need more than there is", s->unfit);
+    search_advise(s, near);
     diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
 }
 
