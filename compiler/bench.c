@@ -51,7 +51,7 @@ static bool sizes_of(Diags *d, const BenchOptions *o, Program *p)
     m->kv_heads = o->kv_heads ? (int)o->kv_heads : o->heads && m->heads % m->kv_heads ? m->heads : m->kv_heads;
     m->head_dim = o->head_dim ? (int)o->head_dim : m->head_dim;
     if (m->heads % m->kv_heads)
-        diag_error(d, (Span){0}, "%d heads are not a multiple of %d key heads", m->heads, m->kv_heads);
+        diag_error(d, (Span){0}, "heads %d is not a multiple of kv_heads %d", m->heads, m->kv_heads);
     else if (p->target->device_memory && !kernels_of(p).form)
         diag_error(d, (Span){0}, "the kernels for GPUs have head_dims that are multiples of %d from %d to %d, and not %d",
                    p->target->head_dim.step, p->target->head_dim.least, p->target->head_dim.most, m->head_dim);
@@ -136,8 +136,8 @@ static void print_table(Arena *a, const MeasureJob *j, const Measured *m, const 
     const Program *p = j->program;
     const bool device = p->target->device_memory;
     const double all = (double)p->sequence * (double)p->sequence;
-    text_printf(out, "burst-bench 1\n%s: %lld tokens, %d heads (%d of keys) of %d; a matrix product: %.1f %s\n", m->device, (long long)p->sequence,
-                p->model.heads, p->model.kv_heads, p->model.head_dim, m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
+    text_printf(out, "burst-bench 1\n%s: %lld token%s, %d head%s (%d of keys) of %d; a matrix product: %.1f %s\n", m->device, (long long)p->sequence,
+                plural(p->sequence), p->model.heads, plural(p->model.heads), p->model.kv_heads, p->model.head_dim, m->product * (device ? 1e-12 : 1e-9), device ? "TFLOP/s" : "GFLOP/s, one core");
     for (int i = 0; i < j->cases; i++) {
         text_printf(out, "\n%s: %.0f pairs, %.2f %%\n", is_model(o->what) ? p->masks[i].text : o->what, m->attention[i].pairs, 100 * m->attention[i].pairs / all);
         text_printf(out, "%-9s %10s %9s %11s %10s%s\n", "", "ms", device ? "TFLOP/s" : "GFLOP/s", "of product", "tiles", device ? "  cycles a tile" : "");

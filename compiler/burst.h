@@ -18,6 +18,7 @@
 
 #include "burst_kernels.h"
 #include "burst_range.h"
+#include "plural.h"
 
 #define BURSTC_VERSION "0.1.0"
 #define countof(a) ((int)(sizeof(a) / sizeof(*(a))))

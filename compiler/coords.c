@@ -101,6 +101,6 @@ const char *coords_why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->coords)
         return required(a, c);
-    return arena_printf(a, p->layout.sizes.n || c->schedule->exchanged >= 0 ? "the layout's sizes of context do not multiply to %d ranks"
-                                                                            : "%d ranks do not divide into nodes of equal size", c->ranks);
+    return arena_printf(a, p->layout.sizes.n || c->schedule->exchanged >= 0 ? "the layout's sizes of context do not multiply to %d rank%s"
+                                                                            : "%d rank%s do not divide into nodes of equal size", c->ranks, plural(c->ranks));
 }

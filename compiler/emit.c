@@ -223,7 +223,7 @@ static int emit_pools(Emit *e, const Schedule *s)
     for (int p = 0; p < s->pools; p++) {
         const Pool *pool = &s->pool[p];
         text_printf(e->out, "    PLAN_POOL_%s, /* %s %s, %d slot%s */\n", pool->name, s->backward ? "backward" : "forward", tensor_name(pool->tensor),
-                    pool->slots, pool->slots == 1 ? "" : "s");
+                    pool->slots, plural(pool->slots));
         most = pool->slots > most ? pool->slots : most;
     }
     return most;

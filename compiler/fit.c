@@ -246,8 +246,8 @@ static void print_heading(const Fit *f, Text *out)
 {
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
-    text_printf(out, "burst-fit 1\n%s on %s: %d ranks, %s each; sequences of multiples of %s tokens, within 1 %%\nlayout {", p->model.name, p->cluster.name,
-                p->cluster.world, bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
+    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\nlayout {", p->model.name, p->cluster.name,
+                p->cluster.world, plural(p->cluster.world), bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
     for (int i = 0; i < DIMENSIONS; i++) {
         const char *text = dimensions[i].text(f->arena, &f->base);
         if (text && !varies(f, i))

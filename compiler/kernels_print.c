@@ -59,7 +59,7 @@ void print_kernels(const Draft *d, Text *out)
 {
     const Program *p = d->program;
     const Model *m = &p->model;
-    text_printf(out, "burst-kernels 1\nattention of %d heads (%d of keys), head_dim %d\n", m->heads, m->kv_heads, m->head_dim);
+    text_printf(out, "burst-kernels 1\nattention of %d head%s (%d of keys), head_dim %d\n", m->heads, plural(m->heads), m->kv_heads, m->head_dim);
     if (p->target->device_memory)
         print_forms(p, out);
     else

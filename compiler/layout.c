@@ -119,7 +119,8 @@ static const char *heads_why_not(Arena *a, const Program *p, const Choice *c)
 {
     const char *axis = axis_why_not(a, "heads", &p->layout.heads, &p->layout.context, choice_heads(c));
     return axis || choice_heads(c) <= p->model.heads ? axis
-           : arena_printf(a, "%d ranks share %d heads; use at most %d ranks, or a ring", choice_heads(c), p->model.heads, p->model.heads);
+           : arena_printf(a, "%d ranks share %d head%s; use at most %d rank%s, or a ring", choice_heads(c), p->model.heads,
+                          plural(p->model.heads), p->model.heads, plural(p->model.heads));
 }
 
 /* "16 x 4": the sizes of the coordinates, but for the exchanged one, which `heads` is of. */
@@ -298,14 +299,6 @@ static const char *offload_why_not(Arena *a, const Program *p, const Choice *c)
     return NULL;
 }
 
-static const char *offload_frees(const Choice *c)
-{
-    const bool staged = c->staged || c->offload;
-    return c->optimizer ? (staged ? NULL : "`offload activations, optimizer` keeps what layers save in the host's memory too") :
-           staged ? "`offload activations, optimizer` keeps parameters and moments in the host's memory too" :
-           "`offload activations` keeps what layers save in the host's memory, `offload optimizer` parameters and moments";
-}
-
 /* ---- update: where what lies in the host's memory is updated ---- */
 
 static int count_updates(const Program *p)
@@ -471,20 +464,18 @@ const Dimension dimensions[DIMENSIONS] = {
     {.name = "ffn chunks", .column = 10, .if_several = true, .by_need = true, .count = ffn_chunks_count, .take = ffn_chunks_take,
      .other = ffn_chunks_other, .fits_each = ffn_chunks_open, .text = ffn_chunks_text},
     {.name = "recompute", .column = 9, .by_need = true, .other_way = saving_other_way, .count = saving_count, .take = saving_take,
-     .other = saving_other, .fits_each = always, .why_not = saving_why_not, .text = saving_choice_text, .frees = saving_frees},
+     .other = saving_other, .fits_each = always, .why_not = saving_why_not, .text = saving_choice_text},
     {.name = "offload", .column = 26, .if_several = true, .by_need = true, .need_first = true, .takes_host = true, .count = count_offloads,
-     .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text,
-     .frees = offload_frees},
+     .take = take_offload, .other = other_offload, .fits_each = offload_open, .why_not = offload_why_not, .text = offload_text},
     {.name = "head chunks", .column = 11, .if_several = true, .by_need = true, .count = head_chunks_count, .take = head_chunks_take,
-     .other = head_chunks_other, .fits_each = head_chunks_open, .why_not = head_chunks_why_not, .text = head_chunks_text,
-     .frees = head_chunks_frees},
+     .other = head_chunks_other, .fits_each = head_chunks_open, .why_not = head_chunks_why_not, .text = head_chunks_text},
     {.name = "token chunks", .column = 13, .if_several = true, .by_need = true, .other_way = token_chunks_other_way,
      .other_needs_less = true, .count = token_chunks_count,
-     .take = token_chunks_take, .other = token_chunks_other, .fits_each = token_chunks_open, .why_not = token_chunks_why_not, .text = token_chunks_text, .frees = token_chunks_frees},
+     .take = token_chunks_take, .other = token_chunks_other, .fits_each = token_chunks_open, .why_not = token_chunks_why_not, .text = token_chunks_text},
     {.name = "fetch", .column = 6, .if_several = true, .by_need = true, .count = fetch_count, .take = fetch_take, .other = fetch_other,
      .fits_each = fetch_open, .why_not = fetch_why_not, .text = fetch_text, .frees = fetch_frees},
     {.name = "loss tile", .column = 9, .if_several = true, .by_need = true, .need_first = true, .count = loss_tile_count,
-     .take = loss_tile_take, .other = loss_tile_other, .fits_each = loss_tile_open, .text = loss_tile_text, .frees = loss_tile_frees},
+     .take = loss_tile_take, .other = loss_tile_other, .fits_each = loss_tile_open, .text = loss_tile_text},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
      .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},

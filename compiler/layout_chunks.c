@@ -121,13 +121,6 @@ const char *token_chunks_text(Arena *a, const Choice *c)
     return c->token_chunks > 1 ? arena_printf(a, "%d%s", c->token_chunks, c->chunk_queries ? arena_printf(a, ", %s", chunked_word(c)) : "") : NULL;
 }
 
-const char *token_chunks_frees(const Choice *c)
-{
-    return choice_chunks_keys(c) ? NULL :
-           choice_chunks_queries(c) ? (choice_pieces(c) > 1 ? NULL : "`token chunks auto, keys` has a chunk of keys at a time too, and the others in the host's memory") : c->token_chunks > 1 ? (moves_queries(c) ? NULL : "`token chunks auto, attention` attends for some queries at a time too") :
-           "`token chunks auto` computes all but attention for some of the tokens at a time";
-}
-
 /* ---- fetch: how much of what layers staged comes back at a time ---- */
 
 bool fetch_open(const Program *p)
@@ -212,9 +205,4 @@ bool loss_tile_other(const Program *p, Choice *c, int n)
 const char *loss_tile_text(Arena *a, const Choice *c)
 {
     return c->loss_tile ? arena_printf(a, "%lld", (long long)c->loss_tile) : NULL;
-}
-
-const char *loss_tile_frees(const Choice *c)
-{
-    return c->loss_tile ? NULL : "`loss tile auto` holds the logits of fewer tokens at once";
 }

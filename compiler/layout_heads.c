@@ -47,17 +47,13 @@ const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c)
     if (saving_why_no_chunks(c, true))
         return saving_why_no_chunks(c, true);
     const int ranks = choice_heads(c), queries = p->model.heads / p->model.kv_heads, least = p->model.kv_heads / c->head_chunks * queries;
+    const int most = p->model.kv_heads / ((ranks + queries - 1) / queries);
     return ranks <= least ? NULL
-           : arena_printf(a, "%d ranks share the %d heads of %s of %d chunks; use at most %d chunks of heads", ranks, least,
-                          p->model.kv_heads % c->head_chunks ? "the least" : "each", c->head_chunks, p->model.kv_heads / ((ranks + queries - 1) / queries));
+           : arena_printf(a, "%d ranks share the %d head%s of %s of %d chunks; use at most %d chunk%s of heads", ranks, least, plural(least),
+                          p->model.kv_heads % c->head_chunks ? "the least" : "each", c->head_chunks, most, plural(most));
 }
 
 const char *head_chunks_text(Arena *a, const Choice *c)
 {
     return c->head_chunks > 1 ? arena_printf(a, "%d", c->head_chunks) : NULL;
-}
-
-const char *head_chunks_frees(const Choice *c)
-{
-    return c->head_chunks > 1 ? NULL : "`head chunks auto` computes attention for some of the heads at a time";
 }

@@ -337,7 +337,8 @@ static void emit_shares(const Partition *p, Text *out)
 void partition_emit_c(const Partition *p, Text *out)
 {
     const KindText *k = &kind_text[p->kind == PART_STRIPED && p->before ? PART_BLOCKS : p->kind];
-    text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunks: ", partition_names[p->kind], p->sequence, p->ranks);
+    text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunk%s: ", partition_names[p->kind], p->sequence, p->ranks,
+                plural(p->ranks));
     put_filled(p, k->comment, true, out);
     text_add(out, p->before ? ", in proportion to shares. */\n" : ". */\n");
     if (k->cuts)

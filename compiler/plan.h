@@ -154,7 +154,6 @@ bool saving_take(const Program *p, Choice *c, int n);
 bool saving_other(const Program *p, Choice *c, int n);
 const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
-const char *saving_frees(const Choice *c);
 
 /* ---- layout_chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their functions as in Dimension ---- */
 bool ffn_chunks_open(const Program *p);
@@ -169,7 +168,6 @@ int token_chunks_other_way(const Program *p);
 const char *token_chunks_why_not(Arena *a, const Program *p, const Choice *c);
 bool token_chunks_other(const Program *p, Choice *c, int n);
 const char *token_chunks_text(Arena *a, const Choice *c);
-const char *token_chunks_frees(const Choice *c);
 int fetch_count(const Program *p); /* the row `fetch` */
 bool fetch_take(const Program *p, Choice *c, int n);
 bool fetch_open(const Program *p);
@@ -183,7 +181,6 @@ int loss_tile_count(const Program *p);
 bool loss_tile_take(const Program *p, Choice *c, int n);
 bool loss_tile_other(const Program *p, Choice *c, int n);
 const char *loss_tile_text(Arena *a, const Choice *c);
-const char *loss_tile_frees(const Choice *c);
 
 /* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);
@@ -192,7 +189,6 @@ bool head_chunks_take(const Program *p, Choice *c, int n);
 bool head_chunks_other(const Program *p, Choice *c, int n);
 const char *head_chunks_why_not(Arena *a, const Program *p, const Choice *c);
 const char *head_chunks_text(Arena *a, const Choice *c);
-const char *head_chunks_frees(const Choice *c);
 
 /* ---- placement.c: which rank of the world has a chunk ---- */
 int choice_rank(const Choice *c, int group, int chunk);

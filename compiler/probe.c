@@ -156,7 +156,7 @@ int probe(Text *out, int nodes, int devices)
     const Rate products = matrix_rate(kernel), copies = copy_rate();
     const double product = products.best, copy = copies.best;
     int ranks = nodes * devices, node_cores = cores / nodes > 0 ? cores / nodes : 1;
-    text_printf(out, "# Written by `burstc probe`: %d core%s, one device a rank.\n", cores, cores == 1 ? "" : "s");
+    text_printf(out, "# Written by `burstc probe`: %d core%s, one device a rank.\n", cores, plural(cores));
     if (products.uncertain || copies.uncertain) {
         static const char said[] = "the figures are uncertain: half of the repetitions took more than a fifth longer than the best, which counts; "
                                    "run probe again on an idle machine";

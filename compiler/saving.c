@@ -167,14 +167,3 @@ const char *saving_choice_text(Arena *a, const Choice *c)
 {
     return saving_text(a, saving_of(c));
 }
-
-const char *saving_frees(const Choice *c)
-{
-    static const char *const less[RECOMPUTES + 1] = {
-        [RECOMPUTE_NONE] = "`recompute ffn` saves all but gate and up of each layer, `recompute selective` only the input and "
-                           "attention's output, `recompute full` only the input",
-        [RECOMPUTE_FFN] = "`recompute selective` saves only the input and attention's output of each layer",
-        [RECOMPUTE_SELECTIVE] = "`recompute full` saves only the input of each layer",
-        [RECOMPUTE_TAIL] = "`recompute full` saves only the input of each layer"};
-    return c->spared ? NULL : less[rule_of(saving_of(c))];
-}

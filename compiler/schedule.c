@@ -397,8 +397,9 @@ static bool set_trace(Maker *m)
     const Tracer t = trace_make(m->arena, m->schedule->choice, m->schedule->body);
     m->schedule->trace = (Trace){.n = t.out.n, .at = t.out.at};
     if (t.endless)
-        diag_error(m->diags, stmt_place(t.endless->stmt), "this loop, with those around it, has too many iterations: each of %d ranks has %d pairs to compute",
-                   m->schedule->choice->ranks, choice_chunks(m->schedule->choice));
+        diag_error(m->diags, stmt_place(t.endless->stmt), "this loop, with those around it, has too many iterations: each of %d rank%s has %d pair%s to compute",
+                   m->schedule->choice->ranks, plural(m->schedule->choice->ranks), choice_chunks(m->schedule->choice),
+                   plural(choice_chunks(m->schedule->choice)));
     return !t.endless;
 }
 

@@ -441,6 +441,8 @@ static Candidate *find_best(Searcher *s)
         search_judge(s, s->arena, last, s->diags);
         if (s->all.n > 1)
             diag_note(s->diags, (Span){0}, "that is the least that was tried: %s", choice_text(s->arena, &last->choice));
+        if (last->too_large)
+            search_advise(s, last);
     }
     return best;
 }

@@ -97,6 +97,8 @@ struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 bool search_large_with_any(const Program *p, const Draft *t);
 /* ---- search_refuse.c: why no candidate works ---- */
 void search_refuse(Searcher *s);
+/* ---- search_advise.c: the settings that would fit ---- */
+void search_advise(Searcher *s, const Candidate *near);
 void search_remark_kernels(const Program *p, Text *t);
 
 #endif

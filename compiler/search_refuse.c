@@ -35,6 +35,7 @@ static void note_too_large(Searcher *s)
                                : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
     if (s->unfit)
         diag_note(s->diags, (Span){0}, "%d more were not tried: even without a schedule's buffers they need more than there is", s->unfit);
+    search_advise(s, near);
     diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
 }
 
@@ -83,8 +84,8 @@ void search_refuse(Searcher *s)
         return; /* a single candidate's errors are the user's */
     const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
     const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
-    diag_error(s->diags, at, "no layout works for %d ranks and %lld tokens", s->program->cluster.world / data,
-               (long long)s->program->sequence);
+    diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens", s->program->cluster.world / data,
+               plural(s->program->cluster.world / data), (long long)s->program->sequence);
     note_too_large(s);
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].choice.data == data)

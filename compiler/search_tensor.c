@@ -72,7 +72,7 @@ static void note_equal(Diags *d, const Program *p, const Choice *c)
     while (world % ranks)
         ranks--;
     diag_note(d, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
-              world / ranks, ranks, ranks > 1 ? "s" : "", (long long)BURST_TILE * c->ranks);
+              world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
 }
 
 static void note_shared(Diags *d, const Choice *c, int rank)
@@ -96,7 +96,8 @@ void search_warn(Diags *d, const Program *p, const Choice *c)
     const Span equal = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
     if (c->ranks > 1 && tokens < BURST_TILE) {
         diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
-                  "a rank has %lld tokens of a sequence, and kernels compute whole tiles of %d", (long long)tokens, BURST_TILE);
+                  "a rank has %lld token%s of a sequence, and kernels compute whole tiles of %d", (long long)tokens,
+                  plural(tokens), BURST_TILE);
         if (c->share)
             note_shared(d, c, rank);
         else

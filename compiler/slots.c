@@ -311,10 +311,10 @@ void print_schedule(const Schedule *s, Text *out)
         text_printf(out, " %s", travel_names[s->choice->travel]);
     for (int i = 0; i < s->choice->coords; i++)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
-    text_printf(out, " ranks, %d operations a rank\n", s->trace.n);
+    text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n, plural(s->trace.n));
     for (int p = 0; p < s->pools; p++)
         text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor), s->pool[p].slots,
-                    s->pool[p].slots == 1 ? "" : "s");
+                    plural(s->pool[p].slots));
     print_nodes(a, s, s->body, 0, out);
     arena_free(a);
 }

@@ -79,12 +79,13 @@ static bool check_groups(Diags *d, const Draft *t)
     if (whole && (!c->within || cluster_shards(k, tensor, c->within)))
         return true;
     if (!whole)
-        diag_error(d, t->program->layout.span, "proof %d (%s) fails: %d groups of %d ranks, each of which is %d that split layers, do not make the "
-                   "cluster's %d ranks", PROOF_LINKS, proof_names[PROOF_LINKS], c->data, c->ranks, tensor, k->world);
+        diag_error(d, t->program->layout.span, "proof %d (%s) fails: %d group%s of %d rank%s, each of which is %d that split layers, do not make the "
+                   "cluster's %d rank%s", PROOF_LINKS, proof_names[PROOF_LINKS], c->data, plural(c->data), c->ranks, plural(c->ranks), tensor,
+                   k->world, plural(k->world));
     else
-        diag_error(d, t->program->layout.span, "proof %d (%s) fails: groups of %d ranks that share the weights are neither whole nodes nor parts of "
-                   "one in this cluster of %d ranks, or do not hold whole groups of the %d ranks that split layers", PROOF_LINKS,
-                   proof_names[PROOF_LINKS], c->within, k->world, tensor);
+        diag_error(d, t->program->layout.span, "proof %d (%s) fails: groups of %d rank%s that share the weights are neither whole nodes nor parts of "
+                   "one in this cluster of %d rank%s, or do not hold whole groups of the %d rank%s that split layers", PROOF_LINKS,
+                   proof_names[PROOF_LINKS], c->within, plural(c->within), k->world, plural(k->world), tensor, plural(tensor));
     return false;
 }
 
@@ -157,7 +158,7 @@ static bool check_host(Arena *a, Diags *d, const Draft *t)
         return true;
     const double rest = host_bytes(t) - offloaded_bytes(t), room = c->host_memory / g->gpus - rest;
     diag_error(d, at, "proof %d (%s) fails: %d rank%s of a node need %s of the host's memory, %s of it for what is offloaded, and a host has %s",
-               PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, g->gpus > 1 ? "s" : "", bytes_text(a, host_bytes(t) * g->gpus, 2),
+               PROOF_MEMORY, proof_names[PROOF_MEMORY], g->gpus, plural(g->gpus), bytes_text(a, host_bytes(t) * g->gpus, 2),
                bytes_text(a, offloaded_bytes(t) * g->gpus, 2), bytes_text(a, c->host_memory, 2));
     diag_note(d, c->span, "the memory of a host");
     if (t->program->layout.offload.is_auto)

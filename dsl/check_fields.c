@@ -31,10 +31,20 @@ static bool fail(Cursor *u)
     return false;
 }
 
+/* The setting with the words that lead to a value, as there may be several numbers: `loss tile`, `pcie shared by`. */
+static const char *leading_to(const Cursor *u, const Ast *value)
+{
+    const char *text = u->setting->text;
+    for (const Ast *a = u->setting->args.first; a && a != value; a = a->next)
+        if (a->kind == A_NAME && strcmp(a->text, "x") != 0 && strcmp(a->text, "auto") != 0)
+            text = arena_printf(u->c->arena, "%s %s", text, a->text);
+    return text;
+}
+
 static bool needs(Cursor *u, const char *what)
 {
     if (!u->failed)
-        diag_error(u->c->diags, here(u), "'%s' needs %s", u->setting->text, what);
+        diag_error(u->c->diags, here(u), "'%s' needs %s", leading_to(u, u->at), what);
     return fail(u);
 }
 
@@ -82,13 +92,13 @@ static bool wrong_unit(Cursor *u, const Ast *number, UnitKind unit)
 {
     Arena *a = u->c->arena;
     const Ast *next = number->next;
-    const char *wanted = arena_printf(a, "%s, such as %s", unit_what[unit], unit_examples[unit]);
+    const char *name = leading_to(u, number), *wanted = arena_printf(a, "%s, such as %s", unit_what[unit], unit_examples[unit]);
     if (number->number.unit == UNIT_NONE && next && next->kind == A_NAME)
-        diag_error(u->c->diags, next->span, "unknown unit '%s'; '%s' needs %s", next->text, u->setting->text, wanted);
+        diag_error(u->c->diags, next->span, "unknown unit '%s'; '%s' needs %s", next->text, name, wanted);
     else if (number->number.unit == UNIT_NONE)
-        diag_error(u->c->diags, number->span, "missing unit; '%s' needs %s", u->setting->text, wanted);
+        diag_error(u->c->diags, number->span, "missing unit; '%s' needs %s", name, wanted);
     else
-        diag_error(u->c->diags, number->span, "wrong unit; '%s' needs %s, not %s", u->setting->text, wanted,
+        diag_error(u->c->diags, number->span, "wrong unit; '%s' needs %s, not %s", name, wanted,
                    unit_what[number->number.unit]);
     return fail(u);
 }
@@ -121,11 +131,11 @@ bool cursor_whole(Cursor *u, int64_t lo, int64_t hi, int64_t *out)
     int64_t value = negative ? -n->number.whole : n->number.whole;
     bool huge = number_is_huge(&n->number, INT64_MAX);
     if (!n->number.is_whole && !huge) {
-        diag_error(u->c->diags, n->span, "'%s' needs a whole number", u->setting->text);
+        diag_error(u->c->diags, n->span, "'%s' needs a whole number", leading_to(u, n));
         return fail(u);
     }
     if (huge || value < lo || value > hi) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", u->setting->text, (long long)lo,
+        diag_error(u->c->diags, n->span, "'%s' must be from %lld to %lld", leading_to(u, n), (long long)lo,
                    (long long)hi);
         return fail(u);
     }
@@ -142,7 +152,7 @@ bool cursor_number(Cursor *u, UnitKind unit, double lo, double hi, double *out)
         return false;
     double value = negative ? -n->number.value : n->number.value;
     if (!(value >= lo && value <= hi)) {
-        diag_error(u->c->diags, n->span, "'%s' must be from %g to %g%s", u->setting->text, lo, hi, base[unit]);
+        diag_error(u->c->diags, n->span, "'%s' must be from %g to %g%s", leading_to(u, n), lo, hi, base[unit]);
         return fail(u);
     }
     *out = value;

@@ -342,12 +342,12 @@ static void check_group(Checker *c, const Layout *l, int64_t group)
     if (one->is_auto)
         return;
     if (other->is_auto && group % one->value != 0)
-        diag_error(c->diags, one->span, "%s %lld does not divide the %lld ranks that share a sequence; use %s", name,
-                   (long long)one->value, (long long)group, would_do);
+        diag_error(c->diags, one->span, "%s %lld does not divide the %lld rank%s that share%s a sequence; use %s", name,
+                   (long long)one->value, (long long)group, plural(group), group == 1 ? "s" : "", would_do);
     else if (!other->is_auto && one->value * other->value != group)
         diag_error(c->diags, span_join(one->span, other->span),
-                   "context %lld times heads %lld is not the %lld ranks that share a sequence; use %s",
-                   (long long)context->value, (long long)heads->value, (long long)group, would_do);
+                   "context %lld times heads %lld is not the %lld rank%s that share%s a sequence; use %s",
+                   (long long)context->value, (long long)heads->value, (long long)group, plural(group), group == 1 ? "s" : "", would_do);
 }
 
 /* Where data is open, context or heads may say how many ranks share a sequence: then data follows. */
@@ -366,8 +366,8 @@ static void settle_data(Layout *l, int world)
 /* The factors of the world size: data, tensor, and the group that shares a sequence. */
 static void check_factors(Checker *c, Layout *l, int world)
 {
-    const char *of = l->tensor.value > 1 ? arena_printf(c->arena, "%d groups of `tensor %lld`", world, (long long)l->tensor.value) :
-                                           arena_printf(c->arena, "%d ranks of the cluster", world);
+    const char *of = l->tensor.value > 1 ? arena_printf(c->arena, "%d group%s of `tensor %lld`", world, plural(world), (long long)l->tensor.value) :
+                                           arena_printf(c->arena, "%d rank%s of the cluster", world, plural(world));
     settle_data(l, world);
     if (world % l->data.value != 0)
         diag_error(c->diags, l->data.span, "data %lld does not divide the %s", (long long)l->data.value, of);
@@ -399,15 +399,15 @@ static void check_layout(Checker *c, Layout *l)
     check_factors(c, l, world);
     check_shares(c, l, world);
     if (!l->heads.is_auto && p->model.heads && l->heads.value > p->model.heads)
-        diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d heads; use context for the rest",
-                   (long long)l->heads.value, p->model.heads);
+        diag_error(c->diags, l->heads.span, "heads %lld is more than the model's %d head%s; use context for the rest",
+                   (long long)l->heads.value, p->model.heads, plural(p->model.heads));
     if (!l->data.is_auto)
         check_tokens(c, world / l->data.value * tensor);
     if (l->within.given)
         check_within(c, l);
     if (l->block.given && p->sequence && l->block.value > p->sequence)
-        diag_error(c->diags, l->block.span, "blocks of %lld tokens are longer than the sequence of %lld",
-                   (long long)l->block.value, (long long)p->sequence);
+        diag_error(c->diags, l->block.span, "blocks of %lld token%s are longer than the sequence of %lld",
+                   (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
 }
 
 /* As many sizes as the schedule has coordinates. */
@@ -416,7 +416,7 @@ static bool check_sizes(Checker *c, const Layout *l, const SchedText *t)
     if (!l->sizes.n || l->sizes.n == t->rings)
         return true;
     diag_error(c->diags, l->sizes.span, "context has %d sizes here, and schedule '%s' has %d coordinate%s%s", l->sizes.n, t->name, t->rings,
-               t->rings == 1 ? "" : "s", t->rings < t->coords ? " beside the one of heads" : "");
+               plural(t->rings), t->rings < t->coords ? " beside the one of heads" : "");
     diag_note(c->diags, t->span, "its coordinates");
     return false;
 }
@@ -473,7 +473,8 @@ void finish_layout(Checker *c)
     }
     choose_tensor(c, &l.tensor);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
-        diag_error(c->diags, l.saving_span, "no layer saves it: `save` starts at layer %d and the model has %d layers, numbered from 0", l.saving.from, c->program->model.layers);
+        diag_error(c->diags, l.saving_span, "no layer saves it: `save` starts at layer %d and the model has %d layer%s, numbered from 0", l.saving.from, c->program->model.layers,
+                   plural(c->program->model.layers));
     check_offload(c, &l);
     check_head_chunks(c, &l);
     check_schedule_name(c, &l);

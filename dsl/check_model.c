@@ -125,8 +125,8 @@ static void check_heads(Checker *c, ModelFields *f)
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (m->heads % m->kv_heads != 0) {
-        diag_error(c->diags, m->kv_heads_span, "%d heads cannot share %d kv_heads evenly", m->heads, m->kv_heads);
-        diag_note(c->diags, m->heads_span, "kv_heads must divide the %d heads given here", m->heads);
+        diag_error(c->diags, m->kv_heads_span, "%d head%s cannot share kv_heads %d evenly", m->heads, plural(m->heads), m->kv_heads);
+        diag_note(c->diags, m->heads_span, "kv_heads must divide the %d head%s given here", m->heads, plural(m->heads));
     }
     if (!f->head_dim.src && m->hidden % m->heads != 0)
         diag_error(c->diags, m->heads_span, "hidden %d is not a multiple of heads %d; give head_dim", m->hidden,

@@ -76,9 +76,10 @@ static void check_rank_shares(Checker *c, const Layout *l, int world)
 {
     const int n = l->given_shares.n;
     const int64_t ranks = l->data.is_auto ? n : world / l->data.value;
+    const int64_t of = n == ranks ? world : ranks;
     if (n != ranks || world % n != 0)
-        diag_error(c->diags, l->shares.span, "'shares' has %d shares, and %lld ranks share a sequence; give each rank one, or each device of the cluster",
-                   n, (long long)(n == ranks ? world : ranks));
+        diag_error(c->diags, l->shares.span, "'shares' has %d share%s, and %lld rank%s share%s a sequence; give each rank one, or each device of the cluster",
+                   n, plural(n), (long long)of, plural(of), of == 1 ? "s" : "");
 }
 
 void check_shares(Checker *c, const Layout *l, int world)

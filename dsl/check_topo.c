@@ -404,8 +404,8 @@ static bool fits_inside(Checker *c, const Cluster *k, const Level *l)
     if (k->levels == MAX_LEVELS)
         diag_error(c->diags, l->span, "more than %d levels above the node are not supported", MAX_LEVELS);
     else if (inner && (l->nodes % inner->nodes || l->nodes == inner->nodes))
-        diag_error(c->diags, l->span, "a %s of %d nodes does not hold several whole levels '%s' of %d; levels are listed from the node outwards, "
-                   "and this one may have %d nodes", l->name, l->nodes, inner->name, inner->nodes, (l->nodes / inner->nodes + 1) * inner->nodes);
+        diag_error(c->diags, l->span, "a %s of %d node%s does not hold several whole levels '%s' of %d; levels are listed from the node outwards, "
+                   "and this one may have %d nodes", l->name, l->nodes, plural(l->nodes), inner->name, inner->nodes, (l->nodes / inner->nodes + 1) * inner->nodes);
     else
         return true;
     return false;

@@ -166,8 +166,8 @@ static void check_train(Checker *c, TrainFields *f)
     Train *t = &f->t;
     check_batch(c, f);
     if (t->warmup > t->steps)
-        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld steps of training", (long long)t->warmup,
-                   (long long)t->steps);
+        diag_error(c->diags, f->warmup, "warmup %lld is longer than the %lld step%s of training", (long long)t->warmup,
+                   (long long)t->steps, plural(t->steps));
     else if (t->cosine && t->steps <= (t->warmup > 1 ? t->warmup : 1))
         diag_warn(c->diags, WARN_UNUSED_COSINE, f->cosine, "`cosine` has no effect: the learning rate reaches its peak at the last step, %lld",
                   (long long)t->steps);

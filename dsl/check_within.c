@@ -15,6 +15,6 @@ void check_within(Checker *c, Layout *l)
     }
     if (cluster_shards(k, 1, ranks))
         return;
-    diag_error(c->diags, l->within.span, "groups of %lld ranks are neither parts of a node nor whole nodes of this cluster of %d ranks%s", (long long)ranks,
-               k->world, node ? arena_printf(c->arena, "; use `within node`, which is %d", node) : "");
+    diag_error(c->diags, l->within.span, "groups of %lld rank%s are neither parts of a node nor whole nodes of this cluster of %d rank%s%s", (long long)ranks,
+               plural(ranks), k->world, plural(k->world), node ? arena_printf(c->arena, "; use `within node`, which is %d", node) : "");
 }

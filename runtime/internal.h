@@ -7,6 +7,7 @@
 #define BURST_INTERNAL_H
 
 #include "burst_rt.h"
+#include "plural.h"
 #include "spans.h"
 
 #include <stdatomic.h>

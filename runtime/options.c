@@ -46,8 +46,8 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 void options_help(const BurstPlan *p, const char *program)
 {
-    printf("%s: trains what %s describes, on %d ranks. It starts them itself, or takes its place under mpirun -n %d,\n"
-           "srun -n %d, or torchrun --no-python.\n\n", program, p->source, p->world, p->world, p->world);
+    printf("%s: trains what %s describes, on %d rank%s. It starts them itself, or takes its place under mpirun -n %d,\n"
+           "srun -n %d, or torchrun --no-python.\n\n", program, p->source, p->world, plural(p->world), p->world, p->world);
     for (int i = 0; i < ROWS; i++)
         printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage, 3 no device.\n");

@@ -15,8 +15,8 @@ static double gib(double bytes)
 
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
-    printf("%s: %d ranks = data %d x %d, %d layers, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
-           p->source, p->world, p->data, p->group, p->layers, (long long)p->sequence, (long long)p->train.batch,
+    printf("%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
+           p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers), (long long)p->sequence, (long long)p->train.batch,
            c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
         printf("%.4g s a step predicted\n", p->predicted_seconds);

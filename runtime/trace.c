@@ -5,6 +5,7 @@
  * added, found forwards. A mark is a few runs of the chunk's tiles.
  */
 #include "burst_rt.h"
+#include "plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +178,7 @@ static int solve(BurstCtx *c, Replay z, bool backward)
     const bool done = z.live && marks;
     free(z.live);
     free(marks);
-    return done ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is replayed", z.group);
+    return done ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is replayed", z.group, plural(z.group));
 }
 
 int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int me, bool backward, const uint8_t *pair_live,
@@ -188,10 +189,10 @@ int burst_live_fill(BurstCtx *c, burst_trace_fn trace, int group, int keys, int 
         trace(&t, r);
     int status = BURST_OK;
     if (t.out_of_memory)
-        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d ranks is traced", group);
+        status = burst_fail(c, BURST_E_MEMORY, "out of memory while the schedule of %d rank%s is traced", group, plural(group));
     else if (t.n % group != 0 || t.n / group > out->ops)
-        status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operations for %d ranks, the plan %d a rank", t.n,
-                            group, out->ops);
+        status = burst_fail(c, BURST_E_PLAN, "the schedule's trace has %d operation%s for %d rank%s, the plan %d a rank", t.n,
+                            plural(t.n), group, plural(group), out->ops);
     else
         status = solve(c, (Replay){.group = group, .keys = keys, .ops = t.n / group, .me = me, .op = t.op, .pair = pair_live,
                                    .pair_tiles = pair_tiles, .out = out}, backward);

@@ -195,10 +195,12 @@ static void add_head(const Page *g)
     add(g, "<title>", m->name, ": masks and layouts</title>\n");
     text_printf(g->out, "<style>%s%s</style></head>\n<body>\n", svg_style, page_style);
     add(g, "<h1>", m->name, "</h1>\n");
-    text_printf(g->out, "<p class=\"dim\">%d layers, hidden %d, %d heads of %d (%d for keys); %s tokens", m->layers, m->hidden, program_heads(p) * program_tensor(p),
+    text_printf(g->out, "<p class=\"dim\">%d layer%s, hidden %d, %d head%s of %d (%d for keys); %s tokens", m->layers, plural(m->layers), m->hidden,
+                program_heads(p) * program_tensor(p), plural(program_heads(p) * program_tensor(p)),
                 m->head_dim, program_kv_heads(p) * program_tensor(p) / program_key_copies(p), tokens_text(g->arena, p->sequence));
     if (g->found->plan)
-        add(g, "; cluster ", p->cluster.name, arena_printf(g->arena, ": %d ranks on %d nodes. Times are predicted.</p>\n", p->cluster.world, p->cluster.nodes));
+        add(g, "; cluster ", p->cluster.name, arena_printf(g->arena, ": %d rank%s on %d node%s. Times are predicted.</p>\n", p->cluster.world,
+                                                                plural(p->cluster.world), p->cluster.nodes, plural(p->cluster.nodes)));
     else
         text_add(g->out, ". No cluster was given, so nothing is said of times and memory.</p>\n");
 }

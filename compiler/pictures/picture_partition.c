@@ -21,7 +21,7 @@ Panel *picture_partition(Arena *a, const Partition *p)
     const int per_row = (p->ranks + SVG_CELLS - 1) / SVG_CELLS, rows = (p->ranks + per_row - 1) / per_row;
     const int64_t n = p->sequence, columns = n < COLUMNS ? n : COLUMNS;
     const double height = ROW * fmin(rows, 16);
-    Panel *panel = panel_new(a, arena_printf(a, "partition %s, %d ranks", partition_text(a, p->kind, p->block), p->ranks), WIDTH, TOP + height + 60);
+    Panel *panel = panel_new(a, arena_printf(a, "partition %s, %d rank%s", partition_text(a, p->kind, p->block), p->ranks, plural(p->ranks)), WIDTH, TOP + height + 60);
     double *share = NEW_ARRAY(a, double, rows * columns);
     for (int64_t i = 0; i < rows * columns; i++) {
         const int first = (int)(i / columns) * per_row;

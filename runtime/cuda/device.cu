@@ -30,10 +30,11 @@ static int no_such_device(BurstGpu *g, int count)
     const int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
     if (host_launched(g->ctx))
         return burst_fail(g->ctx, BURST_E_DEVICE,
-                          "rank %d is number %d on its host, and %d CUDA devices are visible to it (--share-gpus lets ranks share)",
-                          g->rank, wanted, count);
+                          "rank %d is number %d on its host, and %d CUDA device%s visible to it (--share-gpus lets ranks share)",
+                          g->rank, wanted, count, count == 1 ? " is" : "s are");
     return burst_fail(g->ctx, BURST_E_DEVICE,
-                      "%d ranks on this host need as many CUDA devices, and it has %d (--share-gpus lets ranks share)", locals, count);
+                      "%d rank%s on this host need%s as many CUDA devices, and it has %d (--share-gpus lets ranks share)", locals,
+                      plural(locals), locals == 1 ? "s" : "", count);
 }
 
 /* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that shows each

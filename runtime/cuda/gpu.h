@@ -5,6 +5,7 @@
 #include "burst_gpu.h"
 #include "burst_sizes.h"
 #include "host_side.h"
+#include "plural.h"
 
 #include <cublasLt.h>
 #include <cudaTypedefs.h>

@@ -96,14 +96,14 @@ static void report(const BurstGpu *g, const Rate *rates)
                            : "NCCL_DEBUG=INFO shows NCCL's way; or correct the .topo");
     }
     if (slow > LINES)
-        fprintf(stderr, "burst: ... and so between %d ranks more\n", slow - LINES);
+        fprintf(stderr, "burst: ... and so between %d pair%s of ranks more\n", slow - LINES, plural(slow - LINES));
 }
 
 static int collect(BurstGpu *g, const Rate *mine)
 {
     Rate *all = (Rate *)calloc((size_t)g->world, sizeof *all);
     int status = all ? host_collect(g->ctx, mine, sizeof *mine, all)
-                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d ranks", g->world);
+                     : burst_fail(g->ctx, BURST_E_MEMORY, "no memory for the rates of %d rank%s", g->world, plural(g->world));
     if (status == BURST_OK && g->rank == 0)
         report(g, all);
     free(all);

@@ -133,11 +133,11 @@ bool identity_world_fits(const Job *job, int started, char *text, size_t size)
     if (started == p->world)
         return true;
     if (launcher == BY_MPI)
-        snprintf(text, size, "the plan (%s) is for %d ranks, and mpirun started %d: use mpirun -n %d, or regenerate", p->source,
-                 p->world, started, p->world);
+        snprintf(text, size, "the plan (%s) is for %d rank%s, and mpirun started %d: use mpirun -n %d, or regenerate", p->source,
+                 p->world, plural(p->world), started, p->world);
     else
-        snprintf(text, size, "%s is %d, and the plan (%s) has %d ranks: start as many (%s%d), or regenerate",
-                 launcher == BY_SLURM ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE", started, p->source, p->world,
+        snprintf(text, size, "%s is %d, and the plan (%s) has %d rank%s: start as many (%s%d), or regenerate",
+                 launcher == BY_SLURM ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE", started, p->source, p->world, plural(p->world),
                  launcher == BY_SLURM ? "srun -n " : "torchrun --nproc-per-node times --nnodes: ", p->world);
     return false;
 }

@@ -39,10 +39,11 @@ static bool plan_fits(const BurstPlan *p)
         fprintf(stderr, "burst: %s was compiled for runtime interface %d, and this is %d: regenerate it with burstc\n",
                 p->source, p->abi, BURST_RT_ABI);
     else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
-        fprintf(stderr, "burst: the plan's %d data groups of %d ranks do not make its world of %d\n", p->data,
-                p->group * plan_tensor(p), p->world);
+        fprintf(stderr, "burst: the plan's %d data group%s of %d rank%s do not make its world of %d\n", p->data,
+                plural(p->data), p->group * plan_tensor(p), plural(p->group * plan_tensor(p)), p->world);
     else if (p->shard_ranks < 0 || (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
-        fprintf(stderr, "burst: groups of %d ranks that share the weights do not make the plan's world of %d\n", p->shard_ranks, p->world);
+        fprintf(stderr, "burst: groups of %d rank%s that share the weights do not make the plan's world of %d\n", p->shard_ranks,
+                plural(p->shard_ranks), p->world);
     else
         return true;
     return false;
@@ -219,7 +220,7 @@ static int run_crew(const Job *job, Region *r)
         status = run_children(job, &crew);
         signals_release(&crew.signals);
     } else {
-        fprintf(stderr, "burst: cannot start %zu ranks: %s\n", world, strerror(errno));
+        fprintf(stderr, "burst: cannot start %zu rank%s: %s\n", world, plural((long long)world), strerror(errno));
     }
     free(crew.child);
     free(crew.local_of);
@@ -233,8 +234,8 @@ static int run_alone(const Job *job)
     size_t machine, bytes = p->arena_bytes * (size_t)p->world;
     Region r;
     if (!memory_suffices(bytes, &machine)) {
-        fprintf(stderr, "burst: %d ranks of %.2f GiB each need %.2f GiB, and this machine has %.2f GiB left\n", p->world,
-                (double)p->arena_bytes / (1 << 30), (double)bytes / (1 << 30), (double)machine / (1 << 30));
+        fprintf(stderr, "burst: %d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left\n", p->world, plural(p->world),
+                (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "", (double)bytes / (1 << 30), (double)machine / (1 << 30));
         return exit_code(BURST_E_MEMORY);
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {

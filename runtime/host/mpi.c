@@ -247,11 +247,11 @@ static int meet(const Job *job, int rank, int size)
             MPI_Ibcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
         if (met && await_all(&request, deadline))
             return free(mine), free(all), status;
-        fprintf(stderr, "burst: rank %d waited in vain for all %d ranks to begin for %.3g s (--timeout sets the limit)\n", rank, size,
+        fprintf(stderr, "burst: rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)\n", rank, size, plural(size),
                 job->timeout);
         status = BURST_E_PEER;
     } else {
-        fprintf(stderr, "burst: rank %d has no memory for a list of %d ranks\n", rank, size);
+        fprintf(stderr, "burst: rank %d has no memory for a list of %d rank%s\n", rank, size, plural(size));
     }
     MPI_Abort(MPI_COMM_WORLD, exit_code(status));
     return status;

@@ -106,7 +106,7 @@ static bool compare_identities(Rendezvous *m)
     if (ok)
         identity_make(mine, m->job);
     else
-        rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d ranks", m->world);
+        rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world));
     ok = ok && (m->rank == 0 ? judge(m, mine, all) : hear_verdict(m, mine));
     free(mine);
     free(all);
@@ -134,7 +134,7 @@ static bool allocate(Rendezvous *m)
     m->all = calloc(n, sizeof *m->all);
     m->shares = calloc(n, 1);
     if (!m->link || !m->mesh || !m->local_of || !m->all || !m->shares)
-        return rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d ranks", m->world);
+        return rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world));
     for (int i = 0; i < m->world; i++)
         m->link[i] = m->mesh[i] = -1;
     permit_files(m->world);

@@ -24,8 +24,8 @@ bool make_region(Rendezvous *m, Region *r, int locals)
 {
     size_t machine, arena = m->job->plan->arena_bytes, bytes = arena * (size_t)locals;
     if (!memory_suffices(bytes, &machine))
-        return rendezvous_fail(m, BURST_E_MEMORY, "%d ranks of %.2f GiB each need %.2f GiB, and %s has %.2f GiB left", locals,
-                               (double)arena / (1 << 30), (double)bytes / (1 << 30), m->all[m->rank].hello.name,
+        return rendezvous_fail(m, BURST_E_MEMORY, "%d rank%s of %.2f GiB each need%s %.2f GiB, and %s has %.2f GiB left", locals, plural(locals),
+                               (double)arena / (1 << 30), locals == 1 ? "s" : "", (double)bytes / (1 << 30), m->all[m->rank].hello.name,
                                (double)machine / (1 << 30));
     return region_make(r, locals, arena) == 0 ||
            rendezvous_fail(m, BURST_E_MEMORY, "cannot make %.2f GiB of shared memory: %s", (double)bytes / (1 << 30),
@@ -86,7 +86,7 @@ bool share_memory(Rendezvous *m, Region *r)
         first++;
     if (m->rank == first && make_region(m, r, locals))
         mine.fd = r->fd;
-    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d ranks", m->world)) &&
+    bool ok = (all || rendezvous_fail(m, BURST_E_MEMORY, "no memory for a list of %d rank%s", m->world, plural(m->world))) &&
               rendezvous_agree(m, &mine, sizeof mine, all) && all_made(m, all) &&
               share_or_not(m, r, m->rank == first || join_region(r, &all[first], locals, m->job->plan->arena_bytes));
     free(all);

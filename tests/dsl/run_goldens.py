@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
-from runner import same  # noqa: E402
+from runner import counts_agree, same  # noqa: E402
 
 KINDS = {"bad": (1, b"error: "), "good": (0, b""), "warned": (0, b"warning: ")}  # exit status, and what is said
 
@@ -34,6 +34,8 @@ def check(program, stock, kind, path, update):
     if update:
         golden.write_bytes(text)
     wanted = golden.read_bytes() if golden.exists() else b""
+    if kind != "good" and not counts_agree(path, "".join(line for line in shown(said).splitlines(True) if ": " in line)):
+        return False
     return wanted == text and bool(text) or same(golden, shown(wanted), shown(text)) and False
 
 

@@ -17,7 +17,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner  # noqa: E402
-from runner import same  # noqa: E402
+from runner import counts_agree, same  # noqa: E402
 
 FORMS = ("ast", "mask", "partition", "schedule", "step", "plan", "cost", "trace", "kernels")
 LONG = 12000 # characters of a form that is not held whole
@@ -89,7 +89,8 @@ def check(name, forms, program, update):
     if update:
         (HELD / f"{name}.forms").write_text(forms)
         (HELD / f"{name}.text").write_text(differences(held_text(base_of(name)), program) if base_of(name) else program)
-    return same(f"{name}.forms", held(HELD / f"{name}.forms"), forms) & same(f"{name}.text", held_text(name), program)
+    return (same(f"{name}.forms", held(HELD / f"{name}.forms"), forms) & same(f"{name}.text", held_text(name), program) &
+            counts_agree(name, forms + program))
 
 
 def main():

@@ -96,6 +96,17 @@ def run_parts(parts):
     return failures
 
 
+COUNTED = "ranks|tokens|layers|heads|devices|nodes|steps|processes|groups|chunks|operations|slots|shares"
+ONE_OF_MANY = re.compile(rf"(?<!rank )\b1 (?:{COUNTED})\b")
+
+
+def counts_agree(name, text):
+    """Whether no noun that follows the count 1 is a plural. `rank 1 tokens 200` counts no tokens."""
+    wrong = [line for line in text.splitlines() if ONE_OF_MANY.search(line)]
+    print("".join(f"{name}: {line}\n" for line in wrong), end="")
+    return not wrong
+
+
 def same(name, wanted, got):
     """Whether two texts are equal; prints how they differ."""
     if wanted != got:
