@@ -117,6 +117,9 @@ void identity_make(Identity *id, const Job *job)
     const BurstPlan *p = job->plan;
     memset(id, 0, sizeof *id);
     identity_add(id, "runtime", "%s", burst_runtime_sources);
+    identity_add(id, "runtime interface", "%d", p->abi);
+    if (p->abi != BURST_RT_ABI) /* the rest lies elsewhere */
+        return;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         add_field(id, &fields[i], p);
     add_masks(id, p);
@@ -126,12 +129,10 @@ void identity_make(Identity *id, const Job *job)
     identity_add(id, "plan", "%016llx", (unsigned long long)p->text_hash);
 }
 
-bool identity_world_fits(const Job *job, int started, char *text, size_t size)
+static int world_differs(const Job *job, int started, char *text, size_t size)
 {
     const BurstPlan *p = job->plan;
     const int launcher = job->place->launcher;
-    if (started == p->world)
-        return true;
     if (launcher == BY_MPI)
         snprintf(text, size, "the plan (%s) is for %d ranks, and mpirun started %d: use mpirun -n %d, or regenerate", p->source,
                  p->world, started, p->world);
@@ -139,7 +140,23 @@ bool identity_world_fits(const Job *job, int started, char *text, size_t size)
         snprintf(text, size, "%s is %d, and the plan (%s) has %d ranks: start as many (%s%d), or regenerate",
                  launcher == BY_SLURM ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE", started, p->source, p->world,
                  launcher == BY_SLURM ? "srun -n " : "torchrun --nproc-per-node times --nnodes: ", p->world);
-    return false;
+    return BURST_E_USAGE;
+}
+
+int identity_plan_fits(const Job *job, int started, char *text, size_t size)
+{
+    const BurstPlan *p = job->plan;
+    if (p->abi != BURST_RT_ABI)
+        snprintf(text, size, "%s was compiled for runtime interface %d, and this is %d: regenerate it with burstc", p->source, p->abi,
+                 BURST_RT_ABI);
+    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
+        snprintf(text, size, "the plan's %d data groups of %d ranks do not make its world of %d", p->data, p->group * plan_tensor(p),
+                 p->world);
+    else if (p->shard_ranks < 0 || (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
+        snprintf(text, size, "groups of %d ranks that share the weights do not make the plan's world of %d", p->shard_ranks, p->world);
+    else
+        return started == p->world ? BURST_OK : world_differs(job, started, text, size);
+    return BURST_E_PLAN;
 }
 
 /* ---- comparing ---- */
