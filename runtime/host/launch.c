@@ -231,7 +231,8 @@ static int run_alone(const Job *job)
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {
         fprintf(stderr, "burst: cannot make %.2f GiB of shared memory: %s\n", (double)bytes / (1 << 30), strerror(errno));
-        return exit_code(BURST_E_MEMORY);
+        fflush(NULL);
+        _exit(exit_code(BURST_E_MEMORY)); /* an exit may wait for OpenBLAS (host.h) */
     }
     int code = run_crew(job, &r);
     region_free(&r);
