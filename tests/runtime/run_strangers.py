@@ -126,15 +126,15 @@ def listening():
 def taken_names():
     """Nobody's way is barred by whoever listens at the name of another secret, user or BURST_PORT of the same job."""
     port = MASTER_PORT + 5
-    for what, secret, settings, other in [("no secret", SECRET, [], {"secret": ""}), ("another secret", SECRET, [], {"secret": SECRET[::-1]}),
-                                          ("another user", SECRET, [], {"user": os.geteuid() + 1}),
-                                          ("no BURST_PORT", SECRET, [f"BURST_PORT={port}"], {}), ("a secret", "", ["BURST_SECRET=-"], {"secret": SECRET})]:
+    for what, secret, own, other in [("no secret", SECRET, 0, {"secret": ""}), ("another secret", SECRET, 0, {"secret": SECRET[::-1]}),
+                                     ("another user", SECRET, 0, {"user": os.geteuid() + 1}), ("no BURST_PORT", SECRET, port, {}),
+                                     ("a secret", "", 0, {"secret": SECRET})]:
+        settings = [f"BURST_SECRET={secret or '-'}", f"BURST_PORT={own or '-'}"]
         job = Job(hosts=1, secret=secret, settings=settings) # begins LATE
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
             s.bind(b"\0" + unix_name(job, **other).encode())
             s.listen()
-            if settings[:1] == [f"BURST_PORT={port}"]:
-                expect("BURST_PORT is part of the Unix socket's name", listens(job, unix_name(job, port=port)))
+            expect(f"the name of {what} is not the job's", listens(job, unix_name(job, port=own)))
             expect_start(f"the name of {what} is taken", job)
 
 def listens(job, name):
