@@ -52,8 +52,8 @@ void identity_add(Identity *id, const char *name, const char *format, ...)
 /* ---- the plan ---- */
 enum { INT, INT64, SIZE, REAL, FLAG };
 typedef struct Field { const char *name; int kind; size_t at; } Field;
-static const Field fields[] = {
 #define PLAN(name, kind, field) {name, kind, offsetof(BurstPlan, field)},
+static const Field fields[] = {
     PLAN("number of ranks", INT, world) PLAN("number of data groups", INT, data) PLAN("number of ranks in a group", INT, group)
     PLAN("number of ranks that share the weights", INT, shard_ranks) PLAN("number of tensor ranks", INT, tensor)
     PLAN("sequence", INT64, sequence) PLAN("layers", INT, layers) PLAN("hidden", INT, hidden) PLAN("heads", INT, heads)
@@ -63,11 +63,13 @@ static const Field fields[] = {
     PLAN("lr", REAL, train.lr) PLAN("last lr", REAL, train.lr_end) PLAN("cosine", INT, train.cosine)
     PLAN("warmup", INT64, train.warmup) PLAN("beta1", REAL, train.beta1) PLAN("beta2", REAL, train.beta2)
     PLAN("eps of AdamW", REAL, train.eps) PLAN("decay", REAL, train.decay) PLAN("clip", REAL, train.clip)
-    PLAN("export dtype", INT, train.export_dtype) PLAN("number of tables", INT, table_count)
-    PLAN("number of channels", INT, channels) PLAN("target (1: CUDA)", FLAG, on_gpu)
-    PLAN("number of tokens of a rank", INT64, max_tokens) PLAN("arena (bytes)", SIZE, arena_bytes)
-#undef PLAN
+    PLAN("export dtype", INT, train.export_dtype) PLAN("target (1: CUDA)", FLAG, on_gpu)
 };
+static const Field sizes[] = { /* follow from other things, which say more where they differ too */
+    PLAN("number of tables", INT, table_count) PLAN("number of channels", INT, channels)
+    PLAN("number of tokens of a rank", INT64, max_tokens) PLAN("arena (bytes)", SIZE, arena_bytes)
+};
+#undef PLAN
 
 static void add_field(Identity *id, const Field *f, const BurstPlan *p)
 {
@@ -88,6 +90,12 @@ static void add_field(Identity *id, const Field *f, const BurstPlan *p)
     default:
         identity_add(id, f->name, "%d", *(const bool *)at);
     }
+}
+
+static void add_fields(Identity *id, const BurstPlan *p, const Field *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        add_field(id, &table[i], p);
 }
 
 /* Of the first layer the text, which most plans have in all of them. */
@@ -120,9 +128,9 @@ void identity_make(Identity *id, const Job *job)
     identity_add(id, "runtime interface", "%d", p->abi);
     if (p->abi != BURST_RT_ABI) /* the rest lies elsewhere */
         return;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        add_field(id, &fields[i], p);
+    add_fields(id, p, fields, sizeof fields / sizeof *fields);
     add_masks(id, p);
+    add_fields(id, p, sizes, sizeof sizes / sizeof *sizes);
     add_environment(id);
     if (job->identify)
         job->identify(id, job->arg);
