@@ -1,5 +1,6 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint.h"
+#include "host/host.h"
 #include "host/place.h"
 #include "options.h"
 #include "output.h"
@@ -278,6 +279,10 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     Options o;
     char text[512];
     const int rank = place_rank();
+    if (!burst_blas_fits(0, text, sizeof text)) {
+        fprintf(stderr, "burst: %s\n", text);
+        _exit(exit_code(BURST_E_MEMORY)); /* an exit would wait for OpenBLAS */
+    }
     int status = options_read(&o, p, argc, argv, text, sizeof text);
     if (status != BURST_OK) {
         fprintf(stderr, "burst: %s\n", text); /* by every rank: mpirun kills the others as soon as one has failed */

@@ -52,8 +52,8 @@ void identity_add(Identity *id, const char *name, const char *format, ...)
 /* ---- the plan ---- */
 enum { INT, INT64, SIZE, REAL, FLAG };
 typedef struct Field { const char *name; int kind; size_t at; } Field;
-static const Field fields[] = {
 #define PLAN(name, kind, field) {name, kind, offsetof(BurstPlan, field)},
+static const Field fields[] = {
     PLAN("number of ranks", INT, world) PLAN("number of data groups", INT, data) PLAN("number of ranks in a group", INT, group)
     PLAN("number of ranks that share the weights", INT, shard_ranks) PLAN("number of tensor ranks", INT, tensor)
     PLAN("sequence", INT64, sequence) PLAN("layers", INT, layers) PLAN("hidden", INT, hidden) PLAN("heads", INT, heads)
@@ -63,11 +63,13 @@ static const Field fields[] = {
     PLAN("lr", REAL, train.lr) PLAN("last lr", REAL, train.lr_end) PLAN("cosine", INT, train.cosine)
     PLAN("warmup", INT64, train.warmup) PLAN("beta1", REAL, train.beta1) PLAN("beta2", REAL, train.beta2)
     PLAN("eps of AdamW", REAL, train.eps) PLAN("decay", REAL, train.decay) PLAN("clip", REAL, train.clip)
-    PLAN("export dtype", INT, train.export_dtype) PLAN("number of tables", INT, table_count)
-    PLAN("number of channels", INT, channels) PLAN("target (1: CUDA)", FLAG, on_gpu)
-    PLAN("number of tokens of a rank", INT64, max_tokens) PLAN("arena (bytes)", SIZE, arena_bytes)
-#undef PLAN
+    PLAN("export dtype", INT, train.export_dtype) PLAN("target (1: CUDA)", FLAG, on_gpu)
 };
+static const Field sizes[] = { /* follow from other things, which say more where they differ too */
+    PLAN("number of tables", INT, table_count) PLAN("number of channels", INT, channels)
+    PLAN("number of tokens of a rank", INT64, max_tokens) PLAN("arena (bytes)", SIZE, arena_bytes)
+};
+#undef PLAN
 
 static void add_field(Identity *id, const Field *f, const BurstPlan *p)
 {
@@ -88,6 +90,12 @@ static void add_field(Identity *id, const Field *f, const BurstPlan *p)
     default:
         identity_add(id, f->name, "%d", *(const bool *)at);
     }
+}
+
+static void add_fields(Identity *id, const BurstPlan *p, const Field *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        add_field(id, &table[i], p);
 }
 
 /* Of the first layer the text, which most plans have in all of them. */
@@ -117,21 +125,22 @@ void identity_make(Identity *id, const Job *job)
     const BurstPlan *p = job->plan;
     memset(id, 0, sizeof *id);
     identity_add(id, "runtime", "%s", burst_runtime_sources);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        add_field(id, &fields[i], p);
+    identity_add(id, "runtime interface", "%d", p->abi);
+    if (p->abi != BURST_RT_ABI) /* the rest lies elsewhere */
+        return;
+    add_fields(id, p, fields, sizeof fields / sizeof *fields);
     add_masks(id, p);
+    add_fields(id, p, sizes, sizeof sizes / sizeof *sizes);
     add_environment(id);
     if (job->identify)
         job->identify(id, job->arg);
     identity_add(id, "plan", "%016llx", (unsigned long long)p->text_hash);
 }
 
-bool identity_world_fits(const Job *job, int started, char *text, size_t size)
+static int world_differs(const Job *job, int started, char *text, size_t size)
 {
     const BurstPlan *p = job->plan;
     const int launcher = job->place->launcher;
-    if (started == p->world)
-        return true;
     if (launcher == BY_MPI)
         snprintf(text, size, "the plan (%s) is for %d rank%s, and mpirun started %d: use mpirun -n %d, or regenerate", p->source,
                  p->world, plural(p->world), started, p->world);
@@ -139,7 +148,24 @@ bool identity_world_fits(const Job *job, int started, char *text, size_t size)
         snprintf(text, size, "%s is %d, and the plan (%s) has %d rank%s: start as many (%s%d), or regenerate",
                  launcher == BY_SLURM ? "the number of the step's tasks (SLURM_NTASKS)" : "WORLD_SIZE", started, p->source, p->world, plural(p->world),
                  launcher == BY_SLURM ? "srun -n " : "torchrun --nproc-per-node times --nnodes: ", p->world);
-    return false;
+    return BURST_E_USAGE;
+}
+
+int identity_plan_fits(const Job *job, int started, char *text, size_t size)
+{
+    const BurstPlan *p = job->plan;
+    if (p->abi != BURST_RT_ABI)
+        snprintf(text, size, "%s was compiled for runtime interface %d, and this is %d: regenerate it with burstc", p->source, p->abi,
+                 BURST_RT_ABI);
+    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
+        snprintf(text, size, "the plan's %d data group%s of %d rank%s do not make its world of %d", p->data, plural(p->data),
+                 p->group * plan_tensor(p), plural(p->group * plan_tensor(p)), p->world);
+    else if (p->shard_ranks < 0 || (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
+        snprintf(text, size, "groups of %d rank%s that share the weights do not make the plan's world of %d", p->shard_ranks,
+                 plural(p->shard_ranks), p->world);
+    else
+        return started == p->world ? BURST_OK : world_differs(job, started, text, size);
+    return BURST_E_PLAN;
 }
 
 /* ---- comparing ---- */

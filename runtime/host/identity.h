@@ -22,8 +22,9 @@ void identity_add_file(Identity *id, const char *name, const char *path);
 void identity_add_folder(Identity *id, const char *name, const char *path);
 /* all: [world][IDENTITY_TEXT]. Whether they are equal; else text names the first difference and the ranks. */
 bool identities_equal(char *all, int world, char *text, size_t size);
-/* Whether the launcher started as many ranks as the plan has; else text says so. */
-bool identity_world_fits(const Job *job, int started, char *text, size_t size);
+/* BURST_OK where the plan can run as it is and the launcher started as many ranks as it has; else text says why not. Ranks of a
+ * launcher ask only once their identities are equal: a rank that ended alone would leave the others waiting for it. */
+int identity_plan_fits(const Job *job, int started, char *text, size_t size);
 
 uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes);
 extern const char burst_runtime_sources[]; /* a hash of them, made by the build */

@@ -1,5 +1,6 @@
 /* launch.c: alone, one process starts all ranks and watches them; the first failure ends the others. */
 #include "host.h"
+#include "identity.h"
 #include "internal.h"
 #include "place.h"
 #include "signals.h"
@@ -31,22 +32,6 @@ static int usage_error(const char *text)
 {
     fprintf(stderr, "burst: %s\n", text);
     return exit_code(BURST_E_USAGE);
-}
-
-static bool plan_fits(const BurstPlan *p)
-{
-    if (p->abi != BURST_RT_ABI)
-        fprintf(stderr, "burst: %s was compiled for runtime interface %d, and this is %d: regenerate it with burstc\n",
-                p->source, p->abi, BURST_RT_ABI);
-    else if (p->world < 1 || p->group < 1 || p->data < 1 || p->data * p->group * plan_tensor(p) != p->world)
-        fprintf(stderr, "burst: the plan's %d data group%s of %d rank%s do not make its world of %d\n", p->data,
-                plural(p->data), p->group * plan_tensor(p), plural(p->group * plan_tensor(p)), p->world);
-    else if (p->shard_ranks < 0 || (p->shard_ranks && (p->world % p->shard_ranks || p->shard_ranks % plan_tensor(p))))
-        fprintf(stderr, "burst: groups of %d rank%s that share the weights do not make the plan's world of %d\n", p->shard_ranks,
-                plural(p->shard_ranks), p->world);
-    else
-        return true;
-    return false;
 }
 
 static bool report(const BurstCtx *c, int status)
@@ -232,7 +217,13 @@ static int run_alone(const Job *job)
 {
     const BurstPlan *p = job->plan;
     size_t machine, bytes = p->arena_bytes * (size_t)p->world;
+    char text[ERROR_TEXT];
     Region r;
+    const int status = identity_plan_fits(job, p->world, text, sizeof text);
+    if (status != BURST_OK) {
+        fprintf(stderr, "burst: %s\n", text);
+        return exit_code(status);
+    }
     if (!memory_suffices(bytes, &machine)) {
         fprintf(stderr, "burst: %d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left\n", p->world, plural(p->world),
                 (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "", (double)bytes / (1 << 30), (double)machine / (1 << 30));
@@ -240,7 +231,8 @@ static int run_alone(const Job *job)
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {
         fprintf(stderr, "burst: cannot make %.2f GiB of shared memory: %s\n", (double)bytes / (1 << 30), strerror(errno));
-        return exit_code(BURST_E_MEMORY);
+        fflush(NULL);
+        _exit(exit_code(BURST_E_MEMORY)); /* an exit may wait for OpenBLAS (host.h) */
     }
     int code = run_crew(job, &r);
     region_free(&r);
@@ -264,8 +256,6 @@ int job_run(const Job *job)
     Job placed = *job;
     keep_standard_descriptors();
     burst_blas_setup();
-    if (!plan_fits(job->plan))
-        return exit_code(BURST_E_PLAN);
     if (place_find(&place, text, sizeof text) != BURST_OK)
         return usage_error(text);
     placed.place = &place;

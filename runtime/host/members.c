@@ -235,8 +235,9 @@ static bool name_missing(Rendezvous *m, const Handshakes *g, double limit)
     for (int i = 1; i < m->world; i++)
         if (m->link[i] < 0 && count++ < 8)
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d", used ? ", " : "", i);
-    if (!identity_world_fits(m->job, m->world, where, sizeof where)) /* why, most likely */
-        return rendezvous_fail(m, BURST_E_USAGE, "%s", where);
+    const int status = identity_plan_fits(m->job, m->world, where, sizeof where);
+    if (status != BURST_OK) /* why, most likely */
+        return rendezvous_fail(m, status, "%s", where);
     describe_place(m->place, where, sizeof where);
     describe_strangers(g, strangers, sizeof strangers);
     return rendezvous_fail(m, BURST_E_PEER, "after %.3g s (--timeout) there is no rank %s%s of the plan's %d; rank 0 waits %s%s",

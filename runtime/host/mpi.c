@@ -224,10 +224,10 @@ static bool await_all(MPI_Request *request, double deadline)
 static int compare_all(const Job *job, char *all, int size)
 {
     char text[ERROR_TEXT];
-    if (identities_equal(all, size, text, sizeof text) && identity_world_fits(job, size, text, sizeof text))
-        return BURST_OK;
-    fprintf(stderr, "burst: %s\n", text);
-    return BURST_E_USAGE;
+    const int status = identities_equal(all, size, text, sizeof text) ? identity_plan_fits(job, size, text, sizeof text) : BURST_E_USAGE;
+    if (status != BURST_OK)
+        fprintf(stderr, "burst: %s\n", text);
+    return status;
 }
 
 /* Whether all ranks run the same. Nothing else has been made yet: what differs may be any size of the plan. */

@@ -3,8 +3,13 @@
 
 #include <cblas.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+static const size_t buffer_bytes = (size_t)128 << 20; /* of a thread: what builds for x86-64 and arm64 ask for at most */
+static const size_t program_bytes = (size_t)64 << 20; /* with its libraries and stack */
 
 /* Only in an OpenBLAS that chooses its kernels at run time; without them there is nothing to choose. */
 void gotoblas_dynamic_init(void) __attribute__((weak));
@@ -49,8 +54,32 @@ static void choose_kernels(void)
     gotoblas_dynamic_init();
 }
 
+/* The threads that its constructor starts, not the one that products then use. */
+static size_t threads_started(void)
+{
+    static size_t threads;
+    if (!threads)
+        threads = (size_t)openblas_get_num_threads();
+    return threads;
+}
+
+bool burst_blas_fits(size_t bytes, char *text, size_t size)
+{
+    static const double mib = 1 << 20;
+    struct rlimit room;
+    const size_t threads = threads_started(), needed = bytes + program_bytes + threads * buffer_bytes;
+    if (getrlimit(RLIMIT_AS, &room) != 0 || room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= needed)
+        return true;
+    snprintf(text, size, "the address space is limited to %.0f MiB (ulimit -v), and %.0f MiB are needed: %.0f MiB of arenas and messages, "
+             "%.0f MiB for each of %zu threads of OpenBLAS, %.0f MiB for the program: raise the limit%s", (double)room.rlim_cur / mib,
+             (double)needed / mib, (double)bytes / mib, (double)buffer_bytes / mib, threads, (double)program_bytes / mib,
+             threads > 1 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
+    return false;
+}
+
 void burst_blas_setup(void)
 {
+    (void)threads_started(); /* before their number changes */
     choose_kernels();
     if (!getenv("OPENBLAS_NUM_THREADS"))
         openblas_set_num_threads(1);

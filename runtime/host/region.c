@@ -1,4 +1,5 @@
 /* region.c: the shared memory of one host's ranks, and the futexes in it. */
+#include "host.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -28,6 +29,12 @@ static void lay_out(Region *r, int locals, size_t arena_bytes)
 
 static int map(Region *r)
 {
+    char text[ERROR_TEXT];
+    if (!burst_blas_fits(r->bytes, text, sizeof text)) {
+        fprintf(stderr, "burst: %s\n", text);
+        errno = ENOMEM;
+        return -1;
+    }
     void *at = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     if (at == MAP_FAILED)
         return -1;

@@ -59,13 +59,12 @@ bool rendezvous_agree(Rendezvous *m, const void *mine, size_t bytes, void *all)
 /* ---- what all must have alike ---- */
 typedef struct Verdict { int32_t status; char text[ERROR_TEXT]; } Verdict;
 
-static bool world_fits(Rendezvous *m)
+static bool plan_fits(Rendezvous *m)
 {
     char text[ERROR_TEXT];
-    if (identity_world_fits(m->job, m->world, text, sizeof text))
-        return true;
-    m->told = true; /* all ranks know it */
-    return rendezvous_fail(m, BURST_E_USAGE, "%s", text);
+    const int status = identity_plan_fits(m->job, m->world, text, sizeof text);
+    m->told = status != BURST_OK; /* all ranks know it */
+    return status == BURST_OK || rendezvous_fail(m, status, "%s", text);
 }
 
 /* Rank 0 compares, says what differs, and tells the others. */
@@ -110,7 +109,7 @@ static bool compare_identities(Rendezvous *m)
     ok = ok && (m->rank == 0 ? judge(m, mine, all) : hear_verdict(m, mine));
     free(mine);
     free(all);
-    return ok && world_fits(m);
+    return ok && plan_fits(m);
 }
 
 /* ---- all ---- */
@@ -144,7 +143,7 @@ static bool allocate(Rendezvous *m)
 static bool rendezvous(Rendezvous *m, Region *r)
 {
     if (m->world == 1) {
-        if (!world_fits(m))
+        if (!plan_fits(m))
             return false;
         member_introduce(m, &m->all[0].hello);
         m->local_of[0] = 0;

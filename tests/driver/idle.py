@@ -34,7 +34,7 @@ IDLE = [  # layout, setting, what is said, layers
     (ALONE, "placement data", "fewer than two axes have several ranks; remove it"),
 ]
 ACTS = [RING + setting for setting in (
-    "travel queries;", "ranges yes;", "partition zigzag;", "ffn chunks 2;", "shares 3, 3, 1, 1;", "overlap no;", "head chunks 1;",
+    "travel queries;", "ranges yes;", "partition zigzag;", "ffn chunks 2;", "shares 3, 3, 2, 2;", "overlap no;", "head chunks 1;",
     "token chunks 1;", "offload none;", "offload activations; fetch layers;", "offload optimizer; update host;", "offload activations, layers 1;",
     "token chunks auto; ffn chunks 2;")] + ["data 2; context 2; schedule ring; placement data, context;", "tensor 2; overlap yes;", "", "data 4;"]
 

@@ -21,7 +21,7 @@ expect() { # expect CODE TEXT COMMAND...
 expect 3 "no CUDA device on this machine" env CUDA_VISIBLE_DEVICES= "$program" open 1
 expect 3 "no CUDA device on this machine" "$ranks" --set CUDA_VISIBLE_DEVICES= 2 "$program" open 2
 expect 2 "BURST_SHARE_GPUS is 'yes', and must be 0 or 1" "$ranks" --set BURST_SHARE_GPUS=yes 2 "$program" open 2
-expect 2 "BURST_SHARE_GPUS is 1 at 1 of 2 ranks" "$ranks" --set BURST_SHARE_GPUS=0,1 2 "$program" open 2
+expect 2 "rank 1 runs with another BURST_SHARE_GPUS: 1, rank 0 has 0" "$ranks" --set BURST_SHARE_GPUS=0,1 2 "$program" open 2
 devices=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
 [ "$devices" -ge 1 ] || { echo "no device: the rest is left out"; exit 0; }
 

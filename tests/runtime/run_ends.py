@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from minirun import children, main, require
+from minirun import children, main, read_checkpoint, require
 
 LONG = "4 1 0 4 1000000 -1"
 CK = ["--quiet", "--metrics", "m", "--checkpoint", "ck", "--every", 10]
@@ -108,6 +108,71 @@ def full_disk(mini, args):
     require(not list(mini.folder.glob("big*")), "an unfinished trace is left")
 
 
+def limits(mini, args):
+    """ulimit -v: OpenBLAS would wait for ever for memory, in each start, fork and exit."""
+    if b"__asan_init" in pathlib.Path(mini.program).read_bytes():
+        return print("not under AddressSanitizer, which needs the address space")
+
+    def run(code, text, mib, *options, mini_shape="2 1 0 4 3 -1", **setting):
+        script = f'ulimit -v {mib << 10}; exec "$0" "$@"'
+        done = subprocess.run(["sh", "-c", script, mini.program, *options], cwd=mini.folder, capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, MINI=mini_shape, **setting))
+        require(done.returncode == code and text in done.stderr, f"{mib} MiB: {done.returncode}: {done.stderr}")
+
+    too_few = "burst: the address space is limited to 150 MiB (ulimit -v), and "
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29440"}
+    for setting in ({}, alone, {"OPENBLAS_NUM_THREADS": "1"}):
+        for options in ([], ["--help"], ["--steps", "x"]):
+            run(1, too_few, 150, *options, mini_shape=f"{1 if setting is alone else 2} 1 0 4 3 -1", **setting)
+        run(0, "", 1024, "--quiet", mini_shape=f"{1 if setting is alone else 2} 1 0 4 3 -1", **setting)
+    run(1, "1024 MiB of arenas and messages", 1024, MINI_SET=f"arena {512 << 20}", OPENBLAS_NUM_THREADS="1")
+    run(0, "", 2048, "--quiet", MINI_SET=f"arena {512 << 20}", OPENBLAS_NUM_THREADS="1")
+
+
+def suspended(mini, args):
+    """All processes at once, for longer than the time-out, as docker pause and Slurm's preemption do it: the run goes on."""
+    run = running(mini, "--quiet", "--metrics", "m", "--timeout", 1, start_new_session=True)
+    os.kill(children(run)[2], signal.SIGSTOP)
+    time.sleep(0.3)  # the others wait for it, and count
+    os.killpg(run.pid, signal.SIGSTOP)
+    time.sleep(2)
+    before = (mini.folder / "m").read_text().count("\n")
+    os.killpg(run.pid, signal.SIGCONT)
+    mini.wait_for_lines(run, "m", before + 100)
+    time.sleep(1.5)  # no rank waits in vain for another
+    require(run.poll() is None, "the run has ended")
+    os.kill(run.pid, signal.SIGTERM)
+    said = run.communicate(timeout=600)[1]
+    require(run.returncode == -signal.SIGTERM and "stuck" not in said, said)
+
+
+def closed_descriptors(mini, args):
+    """0 to 2 closed by the caller: no file and no memory takes their place, and no text goes into one."""
+    def run(name, closed, *more):
+        options = [*more, "--steps", "12", "--metrics", f"m{name}", "--checkpoint", f"c{name}", "--every", "4", "--keep", "9", "--trace", f"t{name}"]
+        script = f'exec "$0" "$@" {closed}'
+        return subprocess.run(["sh", "-c", script, mini.program, *options], cwd=mini.folder, env=dict(os.environ, MINI="2 1 0 4 12 -1"),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600).returncode
+
+    def losses(name):
+        return [{k: v for k, v in json.loads(line).items() if k in ("step", "loss")} for line in (mini.folder / f"m{name}").read_text().splitlines()]
+
+    require(run("open", "") == 0, "with all open")
+    for name, closed in (("1", "1>&-"), ("012", "0<&- 1>&- 2>&-")):
+        require(run(name, closed) == 1, f"{closed}: progress goes to a closed output, and nobody is told")
+        lines = [json.loads(line) for line in (mini.folder / f"m{name}").read_text().splitlines()] if (mini.folder / f"m{name}").exists() else []
+        require(len(lines) <= 1, f"{closed}: trained: {lines}")
+    for name, closed, quiet in (("0", "0<&-", []), ("2", "2>&-", []), ("02", "0<&- 2>&-", []), ("q1", "1>&-", ["--quiet"]),
+                                ("q012", "0<&- 1>&- 2>&-", ["--quiet"])):
+        code = run(name, closed, *quiet)
+        require(code == 0, f"{closed}: code {code}")
+        require(len(losses(name)) == 12 and losses(name) == losses("open"), f"{closed}: {losses(name)}")
+        for step in (4, 8, 12):
+            path = mini.folder / f"c{name}" / f"step-{step:08d}.burst"
+            read_checkpoint(path)
+        require((mini.folder / f"c{name}" / ".lock").read_text().count("\n") == 1, "text in the lock")
+
+
 # ---- outputs ----
 
 def reads(path, into):
@@ -186,4 +251,4 @@ def exports(mini, args):
 
 
 if __name__ == "__main__":
-    main([signals, launched, stopped_launcher, cut_data, full_disk, outputs, exports], __doc__)
+    main([signals, launched, stopped_launcher, suspended, limits, closed_descriptors, cut_data, full_disk, outputs, exports], __doc__)

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import stat
 import subprocess
 import time
 
@@ -118,6 +119,18 @@ def leftovers(mini, args):
     os.mkfifo(folder / ".lock")
     mini.run(1, "ck/.lock is not a regular file", *OPTIONS, "--resume", "--steps", 13)
     require(victim.read_bytes() == b"precious", "the lock's link was followed")
+
+
+def lock_mode(mini, args):
+    """Who may not write the lock cannot open it: a file that is open for reading could be locked too."""
+    lock = train(mini) / ".lock"
+    require(stat.S_IMODE(lock.stat().st_mode) == 0o600, f"a new lock: {lock.stat().st_mode:o}")
+    for step, (before, after) in enumerate([(0o644, 0o600), (0o666, 0o666), (0o664, 0o660), (0o200, 0o600)], 11):
+        lock.chmod(before)
+        inode = lock.stat().st_ino
+        mini.run(0, "", *OPTIONS, "--resume", "--steps", step)
+        now = lock.stat()
+        require(stat.S_IMODE(now.st_mode) == after and now.st_ino == inode, f"a lock of mode {before:o}: {now.st_mode:o}")
 
 
 def replaced(mini, args):
@@ -270,4 +283,4 @@ def add_options(parser):
 
 
 if __name__ == "__main__":
-    main([two_runs, killed, leftovers, replaced, earlier_runs, other_values, rates, headers, names, unusable], __doc__, add_options)
+    main([two_runs, killed, leftovers, lock_mode, replaced, earlier_runs, other_values, rates, headers, names, unusable], __doc__, add_options)

@@ -48,7 +48,7 @@ def write(path, data):
 def differ_plan(draw, base, odd, folder):
     field = draw.choice(list(PLAN))
     value = draw.choice([2, 3, 5]) if field not in ("arena", "text") else draw.randrange(1 << 22, 1 << 24)
-    odd.environment["MINI_SET"] = f"{field} {1 if field == 'shard_ranks' else value}" # what no world can have each rank refuses alone
+    odd.environment["MINI_SET"] = f"{field} {value}" # shard_ranks: also some that no world of this size can have
     return PLAN[field]
 
 
@@ -167,9 +167,18 @@ def expected(world, which, name):
     return rf"burst: ranks {ranks} run with another {name}: rank 1 has .+, rank 0 has .+"
 
 
-def one_pair(draw, launcher, program, number):
+def impossible(draw, base, odd, folder):
+    """What rank 1 of 2 would refuse alone, by itself."""
+    odd.environment["MINI_SET"] = "shard_ranks 3"
+    return PLAN["shard_ranks"]
+
+
+def random_pair(draw, launcher, program, number):
     world = draw.randrange(2, 5)
-    which, differ = draw.randrange(world), draw.choice(KINDS)
+    one_pair(draw, launcher, program, number, world, draw.randrange(world), draw.choice(KINDS))
+
+
+def one_pair(draw, launcher, program, number, world, which, differ):
     base, odd = One(program, world), One(program, world)
     with tempfile.TemporaryDirectory() as folder:
         name = differ(draw, base, odd, pathlib.Path(folder))
@@ -191,10 +200,13 @@ def main():
     differ_runtime.other = options.other
     failures = []
     names = list(launchers())
-    for number in range(options.count):
+    for number in range(-len(names), options.count):
         draw = random.Random(f"{options.seed} {number}")
         try:
-            one_pair(draw, names[number % len(names)], options.mini, number)
+            if number < 0:
+                one_pair(draw, names[number], options.mini, number, 2, 1, impossible)
+            else:
+                random_pair(draw, names[number % len(names)], options.mini, number)
         except Failed as failure:
             failures.append(failure)
             print("FAILED:", failure, flush=True)

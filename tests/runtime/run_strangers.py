@@ -99,9 +99,10 @@ def listeners_of(session):
                 found.add(all_[inode[1]])
     return found
 
-def unix_name(job):
-    """BURST_SECRET is part of it, and the user."""
-    name = strangers.mac(job_key(job.secret, job.port), b"burst name\0", struct.pack("<ii", os.geteuid(), 0))
+def unix_name(job, secret=None, user=None, port=0):
+    """BURST_SECRET is part of it, the user, and BURST_PORT."""
+    key = job_key(job.secret if secret is None else secret, job.port)
+    name = strangers.mac(key, b"burst name\0", struct.pack("<ii", os.geteuid() if user is None else user, port))
     return f"burst-{struct.unpack_from('<Q', name)[0] | 1:016x}-1"
 
 def first_listeners(job):
@@ -121,6 +122,26 @@ def listening():
     with attacked(b"\0" + unix_name(job).encode()):
         expect_start("one host, strangers on its Unix socket", job)
     expect("ranks of one host listen on no TCP port", not there, there)
+
+def taken_names():
+    """Nobody's way is barred by whoever listens at the name of another secret, user or BURST_PORT of the same job."""
+    port = MASTER_PORT + 5
+    for what, secret, own, other in [("no secret", SECRET, 0, {"secret": ""}), ("another secret", SECRET, 0, {"secret": SECRET[::-1]}),
+                                     ("another user", SECRET, 0, {"user": os.geteuid() + 1}), ("no BURST_PORT", SECRET, port, {}),
+                                     ("a secret", "", 0, {"secret": SECRET})]:
+        settings = [f"BURST_SECRET={secret or '-'}", f"BURST_PORT={own or '-'}"]
+        job = Job(hosts=1, secret=secret, settings=settings) # begins LATE
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+            s.bind(b"\0" + unix_name(job, **other).encode())
+            s.listen()
+            expect(f"the name of {what} is not the job's", listens(job, unix_name(job, port=own)))
+            expect_start(f"the name of {what} is taken", job)
+
+def listens(job, name):
+    while job.process.poll() is None:
+        if name in open("/proc/net/unix").read():
+            return True
+    return False
 
 def another_user():
     if os.geteuid() != 0:
@@ -285,6 +306,7 @@ def weak_secret():
     expect_failure("a secret that is too short", Job(world=2, only=0, secret="short"), 2, "BURST_SECRET has 5 characters, and at least 16")
 
 listening()
+taken_names()
 another_user()
 while_attacked()
 patience()
