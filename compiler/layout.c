@@ -262,6 +262,7 @@ static bool other_offload(const Program *p, Choice *c, int n)
     c->staged = n % ways ? MOST_STAGED : 0;
     c->offload = NULL;
     c->staged_layers = 0;
+    c->fetch_chunks = c->fetch_chunks && c->staged;
     c->optimizer = n / ways == 0 ? OPTIMIZER_ON_DEVICE : c->optimizer ? c->optimizer : OPTIMIZER_ON_HOST;
     return n < 2 * ways;
 }

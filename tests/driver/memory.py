@@ -78,6 +78,7 @@ def with_choice(layout, choice):
     kept += [] if "offload" in layout + choice else ["offload none"]
     if "offload" in choice:  # where it updates goes with the optimizer, and is the host where the row does not say
         kept = [s for s in kept if "update" not in s or "optimizer" in choice]
+        kept = [s for s in kept if "fetch" not in s or "activations" in choice]
         kept += ["update host"] if "optimizer" in choice and "update" not in layout else []
     return "layout {" + ";".join(kept) + f"; {choice}; }}"
 
