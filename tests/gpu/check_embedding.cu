@@ -55,7 +55,8 @@ static void check_wide(Check *k)
     const BurstBf16 *one = up_bf16(k, dx);
     char *all = (char *)poisoned(k, TOKENS / OWN * bytes);
     for (size_t i = 0; i < TOKENS / OWN; i++)
-        expect(k, "copies", cudaMemcpy(all + i * bytes, one, bytes, cudaMemcpyDeviceToDevice) == cudaSuccess);
+        expect(k, "copies", cudaMemcpyAsync(all + i * bytes, one, bytes, cudaMemcpyDeviceToDevice,
+                                              burst_gpu_compute(k->g)) == cudaSuccess);
     float *table = up(k, Floats(ROWS * HIDDEN));
     MUST(k, burst_gpu_embed_back(k->g, TOKENS, HIDDEN, up(k, token), (BurstBf16 *)all, table));
     compare(k, "embed_back of many columns", down(k, table, want.size()), want, FP32);
