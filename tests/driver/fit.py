@@ -73,7 +73,7 @@ def check(case):
     pathlib.Path("m.burst").write_text(MODEL.format(**{**PLAIN, **case}))
     lines = burstc("fit", "c.topo", "m.burst").splitlines()
     assert lines[0] == "burst-fit 1" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
-    world, step = re.search(r": (\d+) ranks, .* multiples of (\S+) tokens", lines[1]).groups()
+    world, step = re.search(r": (\d+) ranks?, .* multiples of (\S+) tokens", lines[1]).groups()
     kept = re.fullmatch(r"layout \{ (.*)\}, with", lines[2]).group(1)
     names = [n for n in ("ffn chunks", "recompute", "offload", "weights") if n in lines[3]]
     matmul = 693e12 if case.get("device") == "h200" else 50e9

@@ -34,7 +34,7 @@ IDLE = [  # layout, setting, what is said, layers
     (ALONE, "placement data", "fewer than two axes have several ranks; remove it"),
 ]
 ACTS = [RING + setting for setting in (
-    "travel queries;", "ranges yes;", "partition zigzag;", "ffn chunks 2;", "shares 3, 3, 2, 2;", "overlap no;", "head chunks 1;",
+    "travel queries;", "ranges yes;", "partition zigzag;", "ffn chunks 2;", "shares 3, 3, 1, 1;", "overlap no;", "head chunks 1;",
     "token chunks 1;", "offload none;", "offload activations; fetch layers;", "offload optimizer; update host;", "offload activations, layers 1;",
     "token chunks auto; ffn chunks 2;")] + ["data 2; context 2; schedule ring; placement data, context;", "tensor 2; overlap yes;", "", "data 4;"]
 
@@ -44,7 +44,7 @@ def compiled(layout, layers=2):
     if layers == 1:
         model = re.sub(r"^attention.*$", "attention { default causal; }", model, flags=re.M)
     pathlib.Path("m.burst").write_text(f"{model}layout {{ {layout} }}\n")
-    done = subprocess.run([burstc, topo, "m.burst", "--emit=plan"], capture_output=True, text=True)
+    done = subprocess.run([burstc, topo, "m.burst", "--emit=plan", "-Wno-few-tokens"], capture_output=True, text=True)
     assert done.returncode == 0, (layout, done.stderr)
     return re.findall(r"warning: (.*)", done.stderr), done.stdout
 
