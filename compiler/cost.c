@@ -23,6 +23,12 @@ static const char *class_name(Arena *a, const Cluster *c, int class)
     return class < COST_UPLINK ? name[class] : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
 }
 
+/* Where transfers hide, what little is waited for is no answer. */
+const char *cost_waits_text(const Cost *c)
+{
+    return c->hidden ? "compute: transfers hide behind it" : c->critical;
+}
+
 /* What ranks wait for most: on the critical path, or, where others compute more, for those. */
 static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
 {

@@ -125,7 +125,7 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
 static void print_sums(Arena *a, const Cluster *cluster, const Cost *c, Text *out)
 {
     text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step), ms(c->compute),
-                ms(c->exposed), c->hidden ? "compute: transfers hide behind it" : c->critical);
+                ms(c->exposed), cost_waits_text(c));
     text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link), size_text(a, c->bytes_nic));
     for (int l = 0; l < cluster->levels; l++)
         text_printf(out, ", %s out of a %s", size_text(a, c->bytes_uplink[l]), cluster->level[l].name);

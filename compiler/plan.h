@@ -458,6 +458,7 @@ bool cost_is_of_program(const Program *p);
 typedef struct Bound { double step, any_weights; } Bound;
 Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
+const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */

@@ -121,7 +121,8 @@ Panel *picture_step(Arena *a, const Cost *c)
 #undef X
     };
     Panel *p = panel_new(a, arena_printf(a, "step %.3f ms", 1e3 * c->step), WIDTH, 0);
-    svg_text(p, 0, 34, "s d", "compute %.3f ms, exposed %.3f ms; most waited for: %s", 1e3 * c->compute, 1e3 * c->exposed, c->critical);
+    svg_text(p, 0, 34, "s d", "compute %.3f ms, exposed %.3f ms; most waited for: %s", 1e3 * c->compute, 1e3 * c->exposed,
+             cost_waits_text(c));
     double y = TOP + 10, most = c->step;
     for (int i = 0; i < BURST_ROW_COUNT; i++)
         most = fmax(most, c->rows[i]);
