@@ -252,6 +252,7 @@ typedef struct Mask {
     const char *text; /* as written with arguments, e.g. "mine(32768, 4)": for comments and tables */
     const Expr *expr; /* boolean over q, k */
     Span span;
+    int *keys; /* [2] mask_keys of forward and backward once asked, -1 before; NULL: found each time */
 } Mask;
 
 /* A value of the layout: chosen by the user or left to the search. */
@@ -545,10 +546,8 @@ void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only 
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */
 void mask_emit_cuda(const Program *p, int mask, Text *out);
-/* mask_keys.c: BURST_KEYS_*: which key tiles forward takes where the predicate has 32 bits; whether hashes decide by blocks of an odd
- * number of 64 tokens. */
-int mask_keys(const Program *p, int mask);
-bool mask_in_blocks(const Program *p, int mask);
+/* mask_keys.c: BURST_KEYS_*: which key tiles attention takes where the predicate has 32 bits. */
+int mask_keys(const Program *p, int mask, bool backward);
 bool program_reads(const Program *p, const char *path); /* whether the path leads to one of its inputs */
 
 /* Input text made safe: inside a C comment, and as a C string literal with its quotes. */

@@ -104,11 +104,11 @@ static int64_t key_tiles(int64_t tokens, int pieces, int tile)
     return pieces * tiles((tokens + pieces - 1) / pieces, tile);
 }
 
-/* The kind of key tiles that makes the longest lists: that of blocks, if a mask is of them. */
-static int shortest_keys(const Program *p)
+/* The kind of key tiles that makes the longest lists: that of blocks, if a mask takes them. */
+static int shortest_keys(const Program *p, int form, bool backward)
 {
-    for (int i = 0; i < p->mask_count; i++)
-        if (mask_in_blocks(p, i))
+    for (int i = 0; i < p->mask_count && form == 90; i++)
+        if (mask_keys(p, i, backward) == BURST_KEYS_BLOCKS)
             return BURST_KEYS_BLOCKS;
     return BURST_KEYS_USUAL;
 }
@@ -117,10 +117,12 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
 {
     const Kernels k = kernels_of(p);
     const BurstTileSizes *t = &k.tile;
-    const int keys = shortest_keys(p);
-    const int64_t parts[2] = {burst_tile_parts(k.form, keys, t->forward_q), burst_tile_parts(k.form, keys, t->backward_k)};
+    const int keys[2] = {shortest_keys(p, k.form, false), shortest_keys(p, k.form, true)};
+    const int64_t parts[2] = {burst_tile_parts(k.form, keys[0], t->forward_q),
+                              burst_tile_parts(k.form, keys[1], t->backward_k)};
     const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
-    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys]), key_tiles(tokens, pieces, t->backward_k)};
+    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys[0]]),
+                           key_tiles(tokens, pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0]), backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
     const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
     return (KernelLists){.ints = forward > backward ? forward : backward,

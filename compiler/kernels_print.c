@@ -21,8 +21,8 @@ static void print_forms(const Program *p, Text *out)
 {
     KernelForm form[KERNEL_FORMS];
     const int n = kernels_forms(p, form), chosen = kernels_of(p).form;
-    text_printf(out, "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where hashes draw blocks of %d), backward (stages of queries)\n",
-                BURST_LONG_KEYS, BURST_90_PART);
+    text_printf(out, "forms, tiles of queries x keys: forward (keys where rows have %d or more, and where halves of tiles are empty), backward (stages of queries)\n",
+                BURST_LONG_KEYS);
     for (int i = 0; i < n; i++)
         print_tiles(&form[i], form[i].unfit ? "refused" : form[i].form == chosen ? "chosen" : "fits", out);
 }

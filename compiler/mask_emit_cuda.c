@@ -84,8 +84,9 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
                 mask, integer, integer);
     mask_emit_exact(p, mask, &spelling, out);
     text_printf(out, "struct PlanMask%d {\n"
-                     "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d }; /* bit t: table t is read; ALL: no pair is masked; KEYS: forward's key tiles */\n",
-                mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask) : BURST_KEYS_USUAL);
+                     "    enum { TABLES = 0x%x, ALL = %d, KEYS = %d, KEYS_BACKWARD = %d }; /* templates/cuda_attention.cuh */\n",
+                mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask, false) : BURST_KEYS_USUAL,
+                narrow ? mask_keys(p, mask, true) : BURST_KEYS_USUAL);
     text_printf(out, "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return plan_mask%d_tile(q, k); }\n"
                      "    static __device__ int keep(int32_t q, int32_t k, const int32_t *tq, const int32_t *tk)\n"
                      "    {\n        return plan_mask%d_keep(q, k, tq, tk);\n    }\n};\n\n", mask, mask);

@@ -1,11 +1,14 @@
-/* mask_keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in runtime/burst_kernels.h).
+/* mask_keys.c: which of a form's key tiles attention takes for a mask (BURST_KEYS_* in runtime/burst_kernels.h).
  *
- * Long tiles save what each tile costs beside its products, short ones the products of what a tile has masked. A tile that lies in one
- * block of a mask of blocks is full or empty, and takes no predicate.
+ * Long tiles save what each tile costs beside its products; short ones save products of masked pairs, and the
+ * predicate where a long tile is partial and its halves are full and empty. So tiles of the whole sequence are
+ * counted at both lengths, and the times of both kinds are estimated from that.
  */
 #include "mask.h"
 
 #include "burst_kernels.h"
+
+#include <math.h>
 
 unsigned mask_tables(const Expr *e)
 {
@@ -24,27 +27,50 @@ int64_t mask_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* What an argument of a hash divides positions by: 0 where it is the same at all of them, 1 where it may differ between neighbours. */
-static int64_t divisor_of(const Expr *e)
+/* ---- blocks or not, by counted tiles ---- */
+enum { SIDES = 2 }; /* of tiles: one part, two parts */
+typedef struct TileCount { double live, partial; } TileCount;
+/* [whether of two parts of queries][of keys] */
+typedef struct TileCounts { TileCount of[SIDES][SIDES]; } TileCounts;
+
+/* Of the work that counting one mask may take in a search (mask_effort.c). */
+static const double COUNT_PART = 1.0 / 32;
+
+static TileCounts count_tiles(const Program *p, int mask)
 {
-    if (e->op == E_CONST)
-        return 0;
-    return e->op == E_DIV && (e->a->op == E_Q || e->a->op == E_K) ? e->b->value : 1;
+    Arena *scratch = arena_new();
+    const MaskMap *m = mask_map(scratch, p, mask, BURST_90_PART, BURST_90_PART);
+    MaskEffort effort = mask_effort(p->sequence, COUNT_PART);
+    Piece piece;
+    const PosSet all = pos_run(&piece, 0, p->sequence);
+    TileCounts t;
+    for (int q = 0; q < SIDES; q++)
+        for (int k = 0; k < SIDES; k++) {
+            const MaskCount n = mask_counter_count(mask_counter_new(scratch, m->sampled, &effort),
+                                                   mask_range_make(&all, BURST_90_PART << q, 0, all.tokens),
+                                                   mask_range_make(&all, BURST_90_PART << k, 0, all.tokens), 1.0 / (SIDES * SIDES));
+            t.of[q][k] = (TileCount){(double)(n.full + n.partial), (double)n.partial};
+        }
+    arena_free(scratch);
+    return t;
 }
 
-/* Tokens of the blocks that hashes draw; 0: the mask has no hash. */
-static int64_t drawn_blocks(const Expr *e)
+/* Times of tiles in that of a full usual one (forward 128 x 128, backward 64 queries x 128 keys), measured as
+ * docs/cost.md says. partial: what the predicate adds. Of BURST_KEYS_BLOCKS: a tile that both warpgroups compute,
+ * one that one of them computes, and what the predicate adds in 64 x 64. */
+typedef struct TileTimes { double partial, both, one, part; } TileTimes;
+static const TileTimes tile_times[2] = {{0.6, 0.62, 0.4, 0.15}, {0.4, 1.04, 1.15, 0.2}};
+
+static bool takes_blocks(const Program *p, int mask, bool backward)
 {
-    if (!e)
-        return 0;
-    return e->op == E_HASH ? mask_divisor(divisor_of(e->a), divisor_of(e->b)) : mask_divisor(drawn_blocks(e->a), drawn_blocks(e->b));
+    const TileCounts n = count_tiles(p, mask);
+    const TileTimes *t = &tile_times[backward];
+    const TileCount usual = n.of[!backward][1], tiles = backward ? n.of[0][1] : n.of[1][0], parts = n.of[0][0];
+    const double one = fmin(fmax(2 * tiles.live - parts.live, 0), tiles.live), both = tiles.live - one;
+    return both * t->both + one * t->one + parts.partial * t->part < usual.live + usual.partial * t->partial;
 }
 
-bool mask_in_blocks(const Program *p, int mask)
-{
-    return drawn_blocks(p->masks[mask].expr) % (2 * BURST_90_PART) == BURST_90_PART;
-}
-
+/* ---- long or not ---- */
 static bool draws(const Expr *e)
 {
     return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
@@ -64,7 +90,19 @@ static bool is_long(const Expr *e, int64_t sequence)
     return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
 }
 
-int mask_keys(const Program *p, int mask)
+static int find_keys(const Program *p, int mask, bool backward)
 {
-    return mask_in_blocks(p, mask) ? BURST_KEYS_BLOCKS : is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
+    if (takes_blocks(p, mask, backward))
+        return BURST_KEYS_BLOCKS;
+    return !backward && is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
+}
+
+int mask_keys(const Program *p, int mask, bool backward)
+{
+    int *const known = p->masks[mask].keys;
+    if (!known)
+        return find_keys(p, mask, backward);
+    if (known[backward] < 0)
+        known[backward] = find_keys(p, mask, backward);
+    return known[backward];
 }

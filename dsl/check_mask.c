@@ -527,6 +527,8 @@ int use_mask(Checker *c, const Ast *call)
     int *index = NEW(c->arena, int);
     *index = c->used_masks.n;
     name_add(c->arena, &c->used_mask_names, text, index);
-    *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span};
+    int *keys = NEW_ARRAY(c->arena, int, 2);
+    keys[0] = keys[1] = -1;
+    *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span, .keys = keys};
     return *index;
 }

@@ -15,8 +15,9 @@
 /* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
-/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask_keys.c). LONG: lists of tiles are long; BLOCKS: the
- * mask decides by blocks of an odd number of 64 tokens, and tiles of 64 keys are in one of them. */
+/* Which of its form's key tiles a mask takes (mask_keys in compiler/mask_keys.c). LONG, forward alone: lists of
+ * tiles are long. BLOCKS: forward tiles have 64 keys, and in both directions a consumer leaves out tiles of which
+ * its BURST_90_PART tokens see nothing. */
 enum { BURST_KEYS_USUAL, BURST_KEYS_LONG, BURST_KEYS_BLOCKS, BURST_KEYS_KINDS };
 /* A list is long from so many keys a query on, on average over the sequence. */
 enum { BURST_LONG_KEYS = 12288 };

@@ -34,7 +34,7 @@ static bool measure_machine(void) { return MEASURE_MACHINE; }
 
 /* ---- attention ---- */
 typedef struct MeasureKernels {
-    int d, tokens, heads, kv_heads, tile[4], keys; /* queries and keys, forward and backward; keys: BURST_KEYS_* */
+    int d, tokens, heads, kv_heads, tile[4], keys[2]; /* tile: queries and keys, forward and backward; keys: BURST_KEYS_* of both */
     unsigned tables;
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
     cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, int, int, bool, BurstSide *, BurstTileLists, cudaStream_t);
@@ -68,7 +68,7 @@ template <class MASK> static void measure_pairs(BurstTokens t, unsigned long lon
 
 #define MEASURE_KERNELS(D, MASK, n, h, hk)                                                                                  \
     {D, n, h, hk, {BurstTiles<D, MASK>::FORWARD_Q, BurstTiles<D, MASK>::FORWARD_K, BurstTiles<D, MASK>::BACKWARD_Q,         \
-     BurstTiles<D, MASK>::BACKWARD_K}, MASK::KEYS, MASK::TABLES, burst_forward_setup<D, MASK>, burst_backward_setup<D, MASK>,           \
+     BurstTiles<D, MASK>::BACKWARD_K}, {MASK::KEYS, MASK::KEYS_BACKWARD}, MASK::TABLES, burst_forward_setup<D, MASK>, burst_backward_setup<D, MASK>, \
      burst_make_lists<MASK>, burst_forward<D, MASK>, burst_backward<D, MASK>, burst_delta<D>, burst_finish_dq<D>, measure_pairs<MASK>},
 static const MeasureKernels measure_cases[] = {MEASURE_CASES(MEASURE_KERNELS)};
 enum { MEASURE_CASE_COUNT = sizeof measure_cases / sizeof measure_cases[0] };
@@ -128,8 +128,8 @@ static size_t measure_list(const MeasureKernels *k)
 static size_t measure_sides(const MeasureKernels *k)
 {
     const int *t = k->tile, n = k->tokens;
-    const int f = burst_lists_sides(burst_tiles(n, t[0]), k->keys, t[0], burst_tiles(n, t[1]));
-    const int b = burst_lists_sides(burst_tiles(n, t[3]), k->keys, t[3], burst_tiles(n, t[2]));
+    const int f = burst_lists_sides(burst_tiles(n, t[0]), k->keys[0], t[0], burst_tiles(n, t[1]));
+    const int b = burst_lists_sides(burst_tiles(n, t[3]), k->keys[1], t[3], burst_tiles(n, t[2]));
     return (size_t)(f > b ? f : b);
 }
 

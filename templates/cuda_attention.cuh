@@ -56,7 +56,8 @@ typedef struct BurstTileLists {
     int32_t *turn, *added;
 } BurstTileLists;
 
-/* Tokens of a tile of form BURST_FORM (burst_kernels.h); MASK::KEYS: which tiles of keys. */
+/* Tokens of a tile of form BURST_FORM (burst_kernels.h). Of a MASK: bit t of TABLES: table t is read; ALL: no pair is
+ * masked; KEYS, KEYS_BACKWARD: BURST_KEYS_* of both directions. */
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
@@ -76,7 +77,8 @@ template <int D, class MASK> struct BurstTiles {
     using Shape = BurstTileShape<BURST_FORM, D>;
     static constexpr int FORWARD_Q = Shape::FORWARD_Q, FORWARD_K = Shape::SIZES.forward_k[MASK::KEYS];
     static constexpr int BACKWARD_Q = Shape::BACKWARD_Q, BACKWARD_K = Shape::BACKWARD_K;
-    static constexpr bool BLOCKS = BURST_FORM == 90 && MASK::KEYS == BURST_KEYS_BLOCKS;
+    static constexpr bool FORWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS == BURST_KEYS_BLOCKS;
+    static constexpr bool BACKWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS_BACKWARD == BURST_KEYS_BLOCKS;
 };
 
 /* ---- what the kernels take ---- */

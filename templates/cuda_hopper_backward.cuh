@@ -60,15 +60,28 @@ template <int D, int BM> static __device__ __forceinline__ void backward_sum(flo
     products_end();
 }
 
-/* Asks for a block of dQ = dS K: 64 queries by 64 columns, over the tile's 128 keys. */
-static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t ds, uint32_t k)
+/* Asks for a block of dQ = dS K: 64 queries by 64 columns, over so many keys. */
+template <int KEYS> static __device__ __forceinline__ void backward_dq_over(float (&dq)[32], uint32_t ds, uint32_t k)
 {
     const uint64_t a = descriptor(ds, 16), b = descriptor(k, 16);
     products_begin();
 #pragma unroll
-    for (int t = 0; t < 8; t++)
+    for (int t = 0; t < KEYS / 16; t++)
         Wgmma<64>::template shared<1, 1>(dq, a + inner_rows(t), b + inner_rows(t), t > 0);
     products_end();
+}
+
+/* The same over the tile's keys that are seen: all, or the 64 of one warpgroup. */
+template <class L>
+static __device__ __forceinline__ void backward_dq(float (&dq)[32], uint32_t base, const BackwardConsumer &c, int stage,
+                                                   int entry)
+{
+    const uint32_t ds = base + L::DS + stage * L::DS_BYTES + (L::WIDE == 64 ? c.me * 16384 : 0);
+    const uint32_t k = base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384);
+    if (!L::BLOCKS || (entry_seen(entry, 0) && entry_seen(entry, 1)))
+        backward_dq_over<L::BN>(dq, ds, k);
+    else
+        backward_dq_over<64>(dq, ds + entry_seen(entry, 1) * 8192, k + entry_seen(entry, 1) * 8192);
 }
 
 /* Scores to probabilities, and these as the left side of dV. */
@@ -164,20 +177,13 @@ static __device__ __forceinline__ void backward_give_dq(float (&dq)[32], uint32_
     named_arrive(DQ_FULL + c.me, 160);
 }
 
-/* dQ of a query tile of which the warpgroup's keys are seen by none: its half of dS is 0. */
+/* dQ of a query tile of which the warpgroup's keys are seen by none: of the other's dS alone. */
 template <class L>
-static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c, const Stage<L::STAGES> &s)
+static __device__ __forceinline__ void backward_tile_unseen(uint32_t base, const BackwardConsumer &c, const Stage<L::STAGES> &s, int entry)
 {
-    const uint32_t ds = base + L::DS + s.at * L::DS_BYTES;
-    const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
-    const uint32_t none[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int t = 0; t < L::BM / 16; t++)
-        store_block(block_at<L::BN>(store, 0, 0, t * 16), none);
-    stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
-    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
+    backward_dq<L>(dq, base, c, s.at, entry);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
     warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     products_wait<0>();
@@ -196,7 +202,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
     barrier_wait(base + L::Q_FULL + s.at * 8, s.parity);
     const int entry = ((const volatile int32_t *)(shared + L::ENTRY))[s.at];
     if (L::BLOCKS && !entry_seen(entry, c.me)) {
-        backward_tile_unseen<L>(base, c, s);
+        backward_tile_unseen<L>(base, c, s, entry);
         return;
     }
     backward_probabilities<L, MASK>(w, a, shared, c, s, keys, entry);
@@ -207,7 +213,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, L::BM> &w,
     stored_for_engines();
     named_sync(DS_FULL, 256);
     float dq[32];
-    backward_dq(dq, ds + (L::WIDE == 64 ? c.me * 16384 : 0), base + L::K + (L::WIDE == 64 ? 0 : c.me * 16384));
+    backward_dq<L>(dq, base, c, s.at, entry);
     products_wait<1>();
     warp_arrive(base + L::DO_EMPTY + s.at * 8, c.lane);
     backward_sum<D, L::BM>(w.dk, w.ds, base + L::Q + s.at * L::Q_BYTES);

@@ -31,7 +31,7 @@ template <int D, class MASK> struct BurstBackwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::BACKWARD_Q, BN = BurstTiles<D, MASK>::BACKWARD_K, STAGES = 2, THREADS = 384;
     static constexpr int COLUMNS = D, WIDE = (D + 63) / 64 * 64; /* in shared memory */
     static constexpr bool APART = D > 128; /* dK and dV are of different warpgroups */
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which their keys are seen by none */
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BACKWARD_BLOCKS; /* warpgroups leave out tiles of which their keys are seen by none */
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128), "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
     /* lse and delta are read before products are asked for: loads queue behind those. */

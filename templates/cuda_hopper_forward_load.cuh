@@ -25,7 +25,7 @@ typedef struct BurstForwardLaunch {
 /* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (docs/performance.md). */
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K;
-    static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which they see nothing */
+    static constexpr bool BLOCKS = BurstTiles<D, MASK>::FORWARD_BLOCKS; /* warpgroups leave out tiles of which they see nothing */
     static constexpr int STAGES = BLOCKS && D <= 128 ? 4 : 2;
     static constexpr int CONSUMERS = BM / 64, THREADS = 128 * (1 + CONSUMERS);
     static constexpr bool TURNS = D <= 64;

@@ -178,7 +178,7 @@ static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const Bur
                                     bool rows_are_q, BurstSide *sides, BurstTileLists lists, cudaStream_t stream)
 {
     const BurstTiled side_q = burst_tiled(q, queries, tile_q, rows_are_q ? burst_tile_parts(BURST_FORM, MASK::KEYS, tile_q) : 1);
-    const BurstTiled side_k = burst_tiled(k, keys, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS, tile_k));
+    const BurstTiled side_k = burst_tiled(k, keys, tile_k, rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS_BACKWARD, tile_k));
     const int tiles_q = side_q.begin[queries], parts = burst_parts(side_q) + burst_parts(side_k);
     BurstSide *const of_k = sides + burst_parts(side_q);
     if (!lists.rows)
