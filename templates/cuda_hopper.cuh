@@ -126,7 +126,10 @@ template <int PENDING> static __device__ __forceinline__ void adds_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-static __device__ __forceinline__ void adds_made() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+template <int PENDING> static __device__ __forceinline__ void adds_made()
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 /* Asks for memory that is read soon to be brought to the L2 cache; at and bytes: multiples of 16. */
 static __device__ __forceinline__ void bring_near(const void *at, uint32_t bytes)

@@ -255,60 +255,90 @@ static __device__ __forceinline__ void backward_load_tokens(const BurstBackwardL
 }
 
 /* ---- the warp that adds dQ ---- */
-/* With turns: waits until all rows that come before this one have added to the query tile; lets the next one add. First lane. */
-static __device__ __forceinline__ void backward_await_turn(const BurstTileLists &lists, const BackwardWork &w, int head, int tile)
+static __device__ __forceinline__ int32_t *backward_added(const BurstTileLists &lists, int head, int tile)
 {
-    const int32_t turn = __ldg(lists.turn + (int64_t)w.row * lists.stride + tile), *const added = lists.added + (int64_t)head * lists.stride + tile;
-    int32_t now;
-    do
+    return lists.added + (int64_t)head * lists.stride + tile;
+}
+
+/* Between additions by the copy engine and ordinary accesses of the counters. */
+static __device__ __forceinline__ void backward_order_adds() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+/* With turns, of the first lane: the next query tile's turn, and how many rows had added to it when it was looked at. */
+struct BackwardTurn { int32_t turn, seen; };
+
+static __device__ __forceinline__ BackwardTurn backward_look(const BurstTileLists &lists, const BackwardWork &w, int head, int tile)
+{
+    BackwardTurn t = {__ldg(lists.turn + (int64_t)w.row * lists.stride + tile), 0};
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(t.seen) : "l"(backward_added(lists, head, tile)) : "memory");
+    return t;
+}
+
+/* Waits until all rows that come before this one have added to the query tile. */
+static __device__ __forceinline__ void backward_await_turn(const BackwardTurn &t, const int32_t *added)
+{
+    int32_t now = t.seen;
+    while (now != t.turn)
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(added) : "memory");
-    while (now != turn);
-    asm volatile("fence.proxy.async.global;" ::: "memory");
+    backward_order_adds();
 }
 
-static __device__ __forceinline__ void backward_end_turn(const BurstTileLists &lists, int head, int tile)
+/* Lets the next row add to a query tile, once this one's additions are made. The fence also orders what was looked at before. */
+static __device__ __forceinline__ void backward_end_turn(int32_t *added)
 {
-    adds_made();
-    asm volatile("fence.proxy.async.global;" ::: "memory");
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(lists.added + (int64_t)head * lists.stride + tile) : "memory");
+    adds_made<0>();
+    backward_order_adds();
+    asm volatile("fence.acq_rel.gpu;\n red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(added) : "memory");
 }
 
-/* Up to head_dim 64 the warpgroups' blocks are rows 0 and 64, else columns 0 and 64 (panels of 32); columns that a head does not
- * have are left out. */
+/* Adds a query tile's dQ as the warpgroups hand it over. Up to head_dim 64 their blocks are rows 0 and 64, else
+ * columns 0 and 64 (panels of 32); columns that a head does not have are left out. */
+template <class L>
+static __device__ __forceinline__ void backward_add_tile(const BurstBackwardQueries &of, uint32_t base, int row, int head, bool first)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        named_sync(DQ_FULL + half, 160);
+        if (first)
+            tensor_add(&of.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2, head);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (first) {
+            if (half)
+                adds_read<0>();
+            else
+                adds_read<1>();
+        }
+        __syncwarp();
+        named_arrive(DQ_EMPTY + half, 160);
+    }
+}
+
 template <class L>
 static __device__ __forceinline__ void backward_add_dq(const BurstBackwardLaunch &a, uint32_t base, const BackwardWork &w)
 {
     const bool first = threadIdx.x % 32 == 0;
-    const int32_t *const list = a.p.lists.list + (int64_t)w.row * a.p.lists.stride;
-    for (int head = w.head; head < w.head_end; head++)
-        for (int i = 0; i < w.count; i++) {
-            const int entry = i ? __ldg(list + i) : w.first, row = entry_tile(entry) * L::BM;
-            const BurstBackwardQueries &of = a.queries[entry_chunk(entry)];
-            const int tile = of.first + entry_tile(entry); /* of all chunks */
-            if (PLAN_DETERMINISTIC && first)
-                backward_await_turn(a.p.lists, w, head, tile);
-            __syncwarp();
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                named_sync(DQ_FULL + half, 160);
-                if (first)
-                    tensor_add(&of.dq, base + L::DQ + half * L::DQ_BYTES, row + (L::WIDE == 64 ? half * 64 : 0), L::WIDE == 64 ? 0 : half * 2,
-                               head);
-            }
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                if (first) {
-                    if (half)
-                        adds_read<0>();
-                    else
-                        adds_read<1>();
-                }
-                __syncwarp();
-                named_arrive(DQ_EMPTY + half, 160);
-            }
-            if (PLAN_DETERMINISTIC && first)
-                backward_end_turn(a.p.lists, head, tile);
+    const BurstTileLists &lists = a.p.lists;
+    const int32_t *const list = lists.list + (int64_t)w.row * lists.stride;
+    BackwardTurn turn = {};
+    int entry = w.first, head = w.head, tile = a.queries[entry_chunk(entry)].first + entry_tile(entry); /* of all chunks */
+    if (PLAN_DETERMINISTIC && first)
+        turn = backward_look(lists, w, head, tile), turn.seen = -1; /* to be looked at again, in order */
+    for (int left = w.count * (w.head_end - w.head), i = 0; left > 0; left--) {
+        int32_t *const added = PLAN_DETERMINISTIC ? backward_added(lists, head, tile) : NULL;
+        if (PLAN_DETERMINISTIC && first)
+            backward_await_turn(turn, added);
+        __syncwarp();
+        backward_add_tile<L>(a.queries[entry_chunk(entry)], base, entry_tile(entry) * L::BM, head, first);
+        if (++i == w.count)
+            i = 0, head++;
+        entry = i ? __ldg(list + i) : w.first, tile = a.queries[entry_chunk(entry)].first + entry_tile(entry);
+        if (PLAN_DETERMINISTIC && first) {
+            if (left > 1) /* while the additions are made: one after the other would take longer than a tile */
+                turn = backward_look(lists, w, head, tile);
+            backward_end_turn(added);
         }
+    }
 }
 
 /* The next work is asked for with the last query tile: asked earlier, a block would hold a long one while others are free. */
@@ -351,7 +381,7 @@ static __device__ __forceinline__ void backward_produce(const BurstBackwardLaunc
         named_arrive(DQ_EMPTY, 160), named_arrive(DQ_EMPTY + 1, 160);
         backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &, uint32_t) { backward_add_dq<L>(a, base, w); });
         if (first)
-            adds_made();
+            adds_made<0>();
     } else if (warp == 2) {
         backward_follow<L>(shared, [&](const BackwardWork &w, Stage<L::STAGES> &s, uint32_t) { backward_load_rows<L>(a, shared, w, s); });
     } else if (warp == 3) {
