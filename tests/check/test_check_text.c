@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "burst.h"
+#include "ir/burst.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "measure.h"
+#include "tools/measure.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -158,7 +158,7 @@ def function(text, name):
 
 def header(root, name):
     """A header of programs without its own includes."""
-    return re.sub(r'^#include "burst_.*\n', "", (root / "templates" / name).read_text(), flags=re.M)
+    return re.sub(r'^#include "burst_.*\n', "", next((root / "templates").rglob(name)).read_text(), flags=re.M)
 
 
 def whole(text, root):
@@ -168,7 +168,7 @@ def whole(text, root):
 
 def program(text, root):
     """What ranks.cc includes: types, sizes and every function between attention of a layer and the runtime."""
-    kernels = (root / "templates/cuda_attention.cuh").read_text()
+    kernels = (root / "templates/kernels/cuda_attention.cuh").read_text()
     text = whole(text, root)
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     if sum("PLAN_PIECES " in part for part in parts) > 1:
@@ -210,7 +210,7 @@ def run(command):
 
 def compile_(args, what):
     run([args.cxx, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", *args.flags, f"-I{HERE}",
-         f"-I{HERE}/fake", f"-I{args.root}/runtime", *what])
+         f"-I{HERE}/fake", f"-I{args.root}/runtime", f"-I{args.root}/runtime/include", *what])
 
 
 def emit(args, name, topo, burst, *options):

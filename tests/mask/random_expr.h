@@ -5,7 +5,7 @@
 #ifndef RANDOM_EXPR_H
 #define RANDOM_EXPR_H
 
-#include "burst.h"
+#include "ir/burst.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* test_safetensors.c: the file format on files made by hand, good and malformed; folders on a plan of a few tensors, whose
  * elements are a formula, for every number of ranks. */
 #include "check.h"
-#include "safetensors.h"
+#include "safetensors/safetensors.h"
 
 #include <float.h>
 #include <math.h>

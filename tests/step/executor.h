@@ -2,7 +2,7 @@
 #ifndef STEP_EXECUTOR_H
 #define STEP_EXECUTOR_H
 
-#include "plan/step.h"
+#include "step/step.h"
 
 typedef struct Run {
     const Flow *flow;

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "cases.h"
-#include "plan/step.h"
+#include "step/step.h"
 
 #include <string.h>
 

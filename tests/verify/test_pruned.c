@@ -9,7 +9,7 @@
 
 #include "cases.h"
 #include "executor.h"
-#include "verify.h"
+#include "proof/verify.h"
 
 #include <string.h>
 

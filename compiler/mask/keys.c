@@ -1,0 +1,70 @@
+/* mask_keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in runtime/burst_kernels.h).
+ *
+ * Long tiles save what each tile costs beside its products, short ones the products of what a tile has masked. A tile that lies in one
+ * block of a mask of blocks is full or empty, and takes no predicate.
+ */
+#include "mask/mask.h"
+
+#include "burst_kernels.h"
+
+unsigned mask_tables(const Expr *e)
+{
+    if (!e)
+        return 0;
+    const unsigned own = e->op == E_TABLE_Q || e->op == E_TABLE_K ? 1u << e->value : 0;
+    return own | mask_tables(e->a) | mask_tables(e->b);
+}
+
+int64_t mask_divisor(int64_t a, int64_t b)
+{
+    for (a = burst_abs(a), b = burst_abs(b); b;) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* What an argument of a hash divides positions by: 0 where it is the same at all of them, 1 where it may differ between neighbours. */
+static int64_t divisor_of(const Expr *e)
+{
+    if (e->op == E_CONST)
+        return 0;
+    return e->op == E_DIV && (e->a->op == E_Q || e->a->op == E_K) ? e->b->value : 1;
+}
+
+/* Tokens of the blocks that hashes draw; 0: the mask has no hash. */
+static int64_t drawn_blocks(const Expr *e)
+{
+    if (!e)
+        return 0;
+    return e->op == E_HASH ? mask_divisor(divisor_of(e->a), divisor_of(e->b)) : mask_divisor(drawn_blocks(e->a), drawn_blocks(e->b));
+}
+
+bool mask_in_blocks(const Program *p, int mask)
+{
+    return drawn_blocks(p->masks[mask].expr) % (2 * BURST_90_PART) == BURST_90_PART;
+}
+
+static bool draws(const Expr *e)
+{
+    return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
+}
+
+/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables decide, whose
+ * values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty. */
+static bool is_long(const Expr *e, int64_t sequence)
+{
+    enum { SIDE = 128 };
+    int64_t kept = 0;
+    if (mask_tables(e) || draws(e))
+        return false;
+    for (int64_t i = 0; i < SIDE; i++)
+        for (int64_t j = 0; j < SIDE; j++)
+            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
+    return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
+}
+
+int mask_keys(const Program *p, int mask)
+{
+    return mask_in_blocks(p, mask) ? BURST_KEYS_BLOCKS : is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
+}
