@@ -2,7 +2,7 @@
  *
  * Computing goes where the pair has no unmasked tile. A copy travels on only where a rank further along its path computes
  * with it: found backwards in time. A partial sum travels only where something was added to it: found forwards. Every rank
- * runs the same rule on the same mask (the emitted program through runtime/trace.c), so both ends of a transfer agree
+ * runs the same rule on the same mask (the emitted program through runtime/timeline/trace.c), so both ends of a transfer agree
  * without talking. A mark is a few runs of the chunk's tiles: those that are read further along, or were added to.
  */
 #include "ir/burst.h"

@@ -2,7 +2,7 @@
  *
  * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
  * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
- * pairs here: that none is added twice is shown on the whole trace (verify.c). Where transfers carry ranges of tiles, of each chunk that
+ * pairs here: that none is added twice is shown on the whole trace (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that
  * is here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for others
  * is asked of the mask anew: nothing is left of it outside of them.
  */

@@ -1,4 +1,4 @@
-/* cost_attention.c: one direction of one layer's attention as tasks of the simulation.
+/* cost/attention.c: one direction of one layer's attention as tasks of the simulation.
  *
  * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its chunks, a pass
  * for its chunk and, where it is a sum, for what adds to it, an arrival for its slot. Devices overlap transfers with

@@ -1,4 +1,4 @@
-/* step_auto.c: what layers save where not all fits: what spares most time a byte first.
+/* cost/choose_saved.c: what layers save where not all fits: what spares most time a byte first.
  *
  * From `full` on, the outputs of one operation of forward after the other join what a layer saves: of those that `none` saves, the
  * ones whose recomputation takes most seconds a byte. So many bytes as there are for it go to whole stages in all layers, and what is

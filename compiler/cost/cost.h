@@ -27,7 +27,7 @@ typedef enum CostClass {
     COST_CLASS_COUNT = COST_UPLINK + MAX_LEVELS
 } CostClass;
 
-/* ---- cost_sim.c: tasks with dependencies; transfers share resources ---- */
+/* ---- cost/sim.c: tasks with dependencies; transfers share resources ---- */
 enum { TASK_RESOURCES = 4 + 2 * MAX_LEVELS };
 typedef struct Task {
     CostClass class;
@@ -56,7 +56,7 @@ typedef struct Ring { int ranks, stride, rounds; } Ring;
  * on each rank's link, on the NICs of each node, and on the uplinks of each level. */
 typedef struct Collective { double bytes, seconds, link, nic, uplink[MAX_LEVELS]; } Collective;
 
-/* ---- cost_attention.c: one direction of one layer's attention ---- */
+/* ---- cost/attention.c: one direction of one layer's attention ---- */
 typedef struct AttentionInput {
     const Cluster *cluster;
     const Schedule *schedule;
@@ -94,7 +94,7 @@ AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
 double attention_transfers(const AttentionTime *t, int rank); /* seconds of transfers that come to a simulated rank */
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
 
-/* ---- cost_links.c: links and NICs of the simulated ranks as resources ---- */
+/* ---- cost/links.c: links and NICs of the simulated ranks as resources ---- */
 int links_rank(const AttentionInput *in, int rank); /* in the world, of a simulated rank */
 const NodeGroup *links_group(const AttentionInput *in, int rank); /* of a simulated rank */
 Sim *links_sim(Arena *a, const AttentionInput *in);
@@ -111,11 +111,11 @@ Collective collective_of(const Cluster *c, Ring r, double bytes);
 double collective_moving(const Cluster *c, Collective x); /* seconds of its bytes alone, without latency */
 int links_collective(Sim *s, const AttentionInput *in, Collective c, int after); /* the task with which it ends */
 
-/* ---- cost_live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
+/* ---- cost/live.c: what empty pairs leave: the rule of prune.c on the simulated ranks ---- */
 /* seconds and tiles are given; live[trace.n][ranks]: which tiles the transfer brings the rank, if any. */
 BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 
-/* ---- cost_load.c: work and bytes of a draft ---- */
+/* ---- cost/load.c: work and bytes of a draft ---- */
 /* The simulated ranks, with their loads under one mask in one direction. pairs, where not NULL: [ranks] unmasked pairs
  * that each computes (of all heads together, in units of one sequence's pairs: a rank with a share of heads counts that
  * share of every pair). */
@@ -127,7 +127,7 @@ double cost_ranges_save(Arena *a, const Draft *d);
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */
 double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
 
-/* ---- cost_work.c: what operations take on ranks that are alike ---- */
+/* ---- cost/work.c: what operations take on ranks that are alike ---- */
 typedef struct Work { double flops, bytes, norms; /* a token; norms: bytes at the rate of norms and rotation */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 Collective tensor_collective(const Step *s, const Op *o); /* of a gather or scatter of tensor ranks, for which computing waits */
@@ -136,7 +136,7 @@ RankKind rank_kind_of(const Cluster *c, int rank, double tokens);
 bool rank_kinds_equal(RankKind x, RankKind y);
 double work_seconds(RankKind k, Work w);
 
-/* ---- cost_step.c: a step, in parts that add up to it ---- */
+/* ---- cost/step.c: a step, in parts that add up to it ---- */
 /* The operations of a step with what each takes. */
 typedef struct StepModel {
     const Program *program; /* for the cluster's devices, whatever it is written for */
@@ -179,7 +179,7 @@ typedef struct StepParts {
     double *speed, mean_speed; /* [ranks] of attention, in that of the group's first rank; of all ranks */
     double flops;         /* of the step, all ranks */
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
-    /* a step, from cost_stream.c */
+    /* a step, from cost/stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
     double tensor;        /* what tensor ranks do among them */
     double copies; /* waits for copies to and from the host's memory */
@@ -189,7 +189,7 @@ typedef struct StepParts {
     double *rows;         /* [BURST_ROW_COUNT] of the rank that computes most; those of computing and waits add up to the step */
 } StepParts;
 typedef struct Recorder Recorder;
-StepParts cost_attended(Arena *a, const Draft *d); /* attention alone: nothing that cost_stream.c fills */
+StepParts cost_attended(Arena *a, const Draft *d); /* attention alone: nothing that cost/stream.c fills */
 StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: of a step that is longer in any case, what sharing the wire adds is left out. */
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);
@@ -198,11 +198,11 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
 double parts_compute(const StepParts *p);                    /* a step: busy seconds of the rank that computes most */
 double cost_imbalance(const StepParts *p); /* pairs of the rank with the most / mean */
 
-/* ---- cost_stream.c: the operations in time ---- */
+/* ---- cost/stream.c: the operations in time ---- */
 /* Into p's figures of a step, which are 0. shared false: as if collectives had a wire of their own, which takes less. */
 void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record);
 
-/* ---- cost_forecast.c: the timeline, for --trace and --emit=trace ---- */
+/* ---- cost/forecast.c: the timeline, for --trace and --emit=trace ---- */
 void record_sequences(Recorder *r, int times);    /* what follows is one of so many sequences that are alike */
 void record_visit(Recorder *r, double now, bool begins); /* the last one has ended; whether another begins. Seconds since the sequence began */
 void record_span(Recorder *r, BurstSpan s);       /* collectives: a: of the embedding, b: the visit whose unit it is */
@@ -212,7 +212,7 @@ void record_stretch(Recorder *r, double now);     /* one ends, another begins */
 enum { ALL_SPANS = INT32_MAX };
 const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans);
 
-/* ---- cost.c, cost_print.c: of drafts that are not verified yet ---- */
+/* ---- cost.c, tools/print_cost.c: of drafts that are not verified yet ---- */
 Cost cost_draft(Arena *a, const Draft *d, double enough);
 const char *size_text(Arena *a, double bytes); /* "190.16 kB" */
 void print_cost_draft(const Draft *d, const Cost *c, Text *out);

@@ -1,4 +1,4 @@
-/* cost_forecast.c: the timeline of the simulated step, in the form that runtime/forecast.c lays out: the spans of each visit of a
+/* cost/forecast.c: the timeline of the simulated step, in the form that runtime/timeline/forecast.c lays out: the spans of each visit of a
  * unit's weights, once for all visits that are alike. So it does not grow with layers.
  */
 #include "cost/cost.h"
@@ -90,7 +90,7 @@ static void close_visit(Recorder *r, double now)
     r->visit = (BurstVisit){0};
 }
 
-/* ---- what cost_stream.c tells ---- */
+/* ---- what cost/stream.c tells ---- */
 
 void record_sequences(Recorder *r, int times)
 {

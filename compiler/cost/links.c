@@ -1,4 +1,4 @@
-/* cost_links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges, ring collectives. */
+/* cost/links.c: links and NICs as resources of the simulation, and what moves over them: hops, exchanges, ring collectives. */
 #include "cost/cost.h"
 
 #include <math.h>

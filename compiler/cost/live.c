@@ -1,4 +1,4 @@
-/* cost_live.c: which transfers of the simulated ranks carry something, where the mask leaves pairs empty.
+/* cost/live.c: which transfers of the simulated ranks carry something, where the mask leaves pairs empty.
  *
  * The rule is prune.c's: a copy travels on where somebody further along computes with it, a partial sum where something
  * was added to it. There it runs on all ranks of a group; here on the simulated ones, in relative chunks, so that the time

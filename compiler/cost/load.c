@@ -1,4 +1,4 @@
-/* cost_load.c: which ranks are simulated, how long each computes and how many bytes come to it.
+/* cost/load.c: which ranks are simulated, how long each computes and how many bytes come to it.
  *
  * Groups of up to EXACT_RANKS are simulated whole. Of larger ones, whole nodes are, evenly spaced from the first to the
  * last, so many that the simulation has about CELLS operations. Each does all its own steps with its own loads; its

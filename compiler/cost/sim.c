@@ -1,4 +1,4 @@
-/* cost_sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
+/* cost/sim.c: an event simulation of tasks that wait for each other, and of transfers that share resources.
  *
  * A task begins when all it waits for has ended, and takes its own seconds; a transfer then moves its bytes. Transfers
  * share each resource equally while they use it, one that stands for several having as many shares: the rate of one is the

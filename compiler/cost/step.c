@@ -1,5 +1,5 @@
-/* cost_step.c: one training step in parts: attention of each mask as simulated alone, and the step's own list of operations with
- * what each takes, which cost_stream.c then runs.
+/* cost/step.c: one training step in parts: attention of each mask as simulated alone, and the step's own list of operations with
+ * what each takes, which cost/stream.c then runs.
  */
 #include "cost/cost.h"
 

@@ -1,9 +1,9 @@
-/* cost_stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
+/* cost/stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
  * gradients one after the other beside it, copies to and from the host's memory and what tensor ranks do among them likewise, and
  * attention as its own simulation has it.
  *
  * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
- * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost_links.c); such an
+ * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost/links.c); such an
  * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
  * the bus to the host alone; those that go back on a stream of their own move beside the others, where both share the host's memory. On a
  * target that copies when it waits, collectives and copies take the rank's own time.

@@ -1,4 +1,4 @@
-/* cost_work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
+/* cost/work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
  *
  * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows
  * CLEAR       bytes of what it writes
@@ -86,7 +86,7 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
 }
 
 /* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile
- * (runtime/cuda/loss.cu). */
+ * (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
 {
     const Model *m = &s->program->model;

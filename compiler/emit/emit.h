@@ -19,7 +19,7 @@ void emit_line(Emit *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *base_name(const char *path);
 void emit_coordinates(Emit *e);                 /* their sizes */
 void emit_attentions(Emit *e);                  /* plan_forward and plan_backward; of each attention, where layers have several */
-void emit_traces(Emit *e);                      /* their operations, for runtime/trace.c; by chunks only */
+void emit_traces(Emit *e);                      /* their operations, for runtime/timeline/trace.c; by chunks only */
 void emit_tensors(Emit *e);                     /* where tensors lie in their units */
 void emit_places(Emit *e);                      /* where the step's values lie in the arena */
 bool emit_scratch_moves(const Emit *e);         /* attention's scratch has a place for each layer */

@@ -20,7 +20,7 @@ typedef struct Printer {
     bool tensor_waits; /* there was such a wait */
 } Printer;
 
-/* ---- emit_step.c: operands as text ---- */
+/* ---- emit/step.c: operands as text ---- */
 const char *type_of(const Value *v);
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
@@ -29,13 +29,13 @@ const Operand *find_weight(const Printer *p, const Op *o); /* NULL: it reads non
 /* begin, then items with commas, broken where a line is full. */
 void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end);
 
-/* ---- emit_heads.c: widths, and chunks of heads ---- */
+/* ---- emit/heads.c: widths, and chunks of heads ---- */
 const char *all_text(const Printer *p); /* "n": how many tokens loops over chunks are of, and attention has */
 const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads);
 const char *heads_begin_text(const Printer *p, const Value *v); /* the loop's chunk, in a value of all heads */
 const char *heads_weight_text(const Printer *p, const UnitTensor *t); /* and in a tensor of weights */
 
-/* ---- emit_streams.c: operations of streams beside computing, waits for them, and of whole units ---- */
+/* ---- emit/streams.c: operations of streams beside computing, waits for them, and of whole units ---- */
 bool emit_stream_op(Printer *p, const Op *o); /* false: it is none of them */
 void emit_arrival(Printer *p, const Op *o);
 void emit_fetched(Printer *p, const Op *o);

@@ -1,4 +1,4 @@
-/* emit_heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk begins: burst_head_chunks.h has them.
+/* emit/heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk begins: burst_head_chunks.h has them.
  */
 #include "emit/emit_step.h"
 

@@ -1,4 +1,4 @@
-/* emit_places.c: constants of the emitted program that say where the step's values lie in a rank's arena (step_pack) and where
+/* emit/places.c: constants of the emitted program that say where the step's values lie in a rank's arena (step_pack) and where
  * tensors lie in their units.
  */
 #include "emit/emit.h"

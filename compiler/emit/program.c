@@ -1,4 +1,4 @@
-/* emit.c: the program as text: constants, the plan, then masks, partition and what the runtime reads.
+/* emit/program.c: the program as text: constants, the plan, then masks, partition and what the runtime reads.
  *
  * What no plan changes is in headers beside the runtime's (templates/), which the program includes.
  */

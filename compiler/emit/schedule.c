@@ -1,7 +1,7 @@
-/* emit_schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's coordinates.
+/* emit/schedule.c: one direction of a schedule as C. Loops stay loops; ranks are arithmetic on the rank's coordinates.
  *
  * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what the mask
- * leaves (runtime/trace.c). Both name one operation a leaf, in the same order.
+ * leaves (runtime/timeline/trace.c). Both name one operation a leaf, in the same order.
  */
 #include "emit/emit.h"
 

@@ -1,4 +1,4 @@
-/* emit_streams.c: the step's operations of the streams of weights and of copies as calls, those of whole units, and what computing waits
+/* emit/streams.c: the step's operations of the streams of weights and of copies as calls, those of whole units, and what computing waits
  * for.
  */
 #include "emit/emit_step.h"

@@ -1,4 +1,4 @@
-/* emit_watching.c: what --trace of an emitted program shows beside what it measures: names of streams, the predicted step. */
+/* emit/tracing.c: what --trace of an emitted program shows beside what it measures: names of streams, the predicted step. */
 #include "emit/emit.h"
 
 #include "burst_rt.h"

@@ -285,8 +285,8 @@ typedef enum Sharding {
 } Sharding;
 extern const char *const partition_names[PART_KINDS]; /* partition.c */
 extern const char *const travel_names[TRAVELS];       /* schedule.c */
-extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2]; /* choices.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
-extern const char *const recompute_names[RECOMPUTES]; /* saving.c, and what follows up to saving_text */
+extern const char *const yes_no[2], *const gradient_names[2], *const fetch_names[2], *const update_names[2]; /* ir/program.c: of `ranges` and `overlap`, `gradients`, `fetch`, `update` */
+extern const char *const recompute_names[RECOMPUTES]; /* layout/recompute.c, and what follows up to saving_text */
 const char *saved_most(void);  /* by `none` */
 const char *saved_least(void); /* by `full` */
 bool saves(const char *set, const char *name); /* whether a set of names has this one */
@@ -295,7 +295,7 @@ bool saves(const char *set, const char *name); /* whether a set of names has thi
 typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
 Saving saving_by(Recompute rule, double tail); /* in all layers */
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
-extern const char *const sharding_names[SHARDINGS];   /* choices.c */
+extern const char *const sharding_names[SHARDINGS];   /* ir/program.c */
 enum { LEAST_LOSS_TILE = 16, MOST_LOSS_TILE = 65536 }; /* tokens */
 enum { MAX_COORDS = 8 };
 typedef struct Sizes { int n; int64_t at[MAX_COORDS]; /* 0: open */ Span span; } Sizes;
@@ -531,7 +531,7 @@ double attention_rate(const Device *d, bool backward, int head_dim, AttentionWor
  * own form. */
 double attention_columns(const Program *p, const Device *d, bool backward);
 
-/* mask_cell.c: of the pairs of a cell, those that the mask keeps. With tile 1 the share is 0 only where none is kept and 1 only where
+/* mask/cell.c: of the pairs of a cell, those that the mask keeps. With tile 1 the share is 0 only where none is kept and 1 only where
  * all are; with larger tiles 0 only where none is computed and 1 only where all are full. Where it is not sure, either may be so. */
 typedef struct MaskShare { double share; bool sure; } MaskShare;
 MaskShare mask_share(MaskMap *m, const PosSet *q, const PosSet *k, int64_t tile);
@@ -545,7 +545,7 @@ void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only 
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */
 void mask_emit_cuda(const Program *p, int mask, Text *out);
-/* mask_keys.c: BURST_KEYS_*: which key tiles forward takes where the predicate has 32 bits; whether hashes decide by blocks of an odd
+/* mask/keys.c: BURST_KEYS_*: which key tiles forward takes where the predicate has 32 bits; whether hashes decide by blocks of an odd
  * number of 64 tokens. */
 int mask_keys(const Program *p, int mask);
 bool mask_in_blocks(const Program *p, int mask);

@@ -42,7 +42,7 @@ typedef struct Choice {
     int ffn_chunks; /* of the tokens; below 2: none */
     int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
     bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
-    bool chunk_keys; /* ... with a chunk of keys at a time, which wait in the host's memory: see plan/step_keys.c */
+    bool chunk_keys; /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */
     int head_chunks; /* of each layer's heads; below 2: none */
     int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
     Saving saving; /* upper NULL: all that `none` saves */
@@ -52,14 +52,14 @@ typedef struct Choice {
     int staged_layers; /* of the first so many; 0: of all but the last */
     bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
     OptimizerPlace optimizer;
-    bool overlap;  /* what tensor ranks do among them is beside products: step_overlap.c */
+    bool overlap;  /* what tensor ranks do among them is beside products: step/passes/overlap.c */
     bool bf16_gradients; /* of weights, kept rounded */
     bool whole;    /* the layout says `ranges no` */
     bool ranges;   /* attention's transfers carry the tiles that somebody further along reads, or added to */
 } Choice;
 
 const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
-/* ---- choice_moves.c ---- */
+/* ---- ir/choice.c ---- */
 bool choice_moves_queries(const Choice *c, bool backward); /* or outputs, or their gradients, to another rank */
 bool choice_chunks_queries(const Choice *c);
 bool choice_chunks_keys(const Choice *c);
@@ -95,7 +95,7 @@ int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for
  * different places of the exchanged coordinate 0. The same table where it does not exchange. */
 const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
 
-/* ---- layout.c: what a layout decides, a row each ---- */
+/* ---- layout/table.c: what a layout decides, a row each ---- */
 enum { DIMENSIONS = 21 };
 typedef struct Dimension {
     const char *name;  /* as in the layout, and of its column in --explain */
@@ -130,7 +130,7 @@ bool sharding_take(const Program *p, Choice *c, int n);
 const char *partition_text(Arena *a, PartitionKind kind, int64_t block); /* "blocks(4Ki)" */
 const char *choice_text(Arena *a, const Choice *c); /* "layout { data 1; context 4; ... }", as a model may have it */
 
-/* ---- layout_layers.c: what differs between layers ---- */
+/* ---- layout/layers.c: what differs between layers ---- */
 int travel_count(const Program *p); /* the row `travel`, its functions as in Dimension */
 bool travel_take(const Program *p, Choice *c, int n);
 bool travel_other(const Program *p, Choice *c, int n);
@@ -143,7 +143,7 @@ const char *layers_why_not(Arena *a, const Program *p, const Choice *c);
 bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
 bool sizes_equal(const Choice *x, const Choice *y);
 
-/* ---- saving.c: the row of what layers save, its functions as in Dimension ---- */
+/* ---- layout/recompute.c: the row of what layers save, its functions as in Dimension ---- */
 const char *saving_why_no_chunks(const Choice *c, bool heads); /* why attention can't go through chunks of queries, or of heads; NULL: it can */
 const char *saving_fewer(void);                                /* advice: "save fewer values with ..." */
 const char *saving_again_text(Arena *a, const char *block);    /* a row of costs: what the block computes again */
@@ -155,7 +155,7 @@ bool saving_other(const Program *p, Choice *c, int n);
 const char *saving_why_not(Arena *a, const Program *p, const Choice *c);
 const char *saving_choice_text(Arena *a, const Choice *c);
 
-/* ---- layout_chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their functions as in Dimension ---- */
+/* ---- layout/chunks.c: the rows `ffn chunks`, `token chunks`, `fetch` and `loss tile`, their functions as in Dimension ---- */
 bool ffn_chunks_open(const Program *p);
 int ffn_chunks_count(const Program *p);
 bool ffn_chunks_take(const Program *p, Choice *c, int n);
@@ -182,7 +182,7 @@ bool loss_tile_take(const Program *p, Choice *c, int n);
 bool loss_tile_other(const Program *p, Choice *c, int n);
 const char *loss_tile_text(Arena *a, const Choice *c);
 
-/* ---- layout_heads.c: the row `head chunks`, its functions as in Dimension ---- */
+/* ---- layout/heads.c: the row `head chunks`, its functions as in Dimension ---- */
 bool head_chunks_open(const Program *p);
 int head_chunks_count(const Program *p);
 bool head_chunks_take(const Program *p, Choice *c, int n);
@@ -211,7 +211,7 @@ typedef enum NodeKind {
     NODES(X)
 #undef X
 } NodeKind;
-/* What an operation waits for before it touches memory. Found by slots.c, checked by verify.c, printed by the emitters:
+/* What an operation waits for before it touches memory. Found by slots.c, checked by proof/proofs.c, printed by the emitters:
  * a receive or a stream wait each. */
 #define WAITS(X) /* id, name, what it guards */ \
     X(ARRIVED_Q, "arrived-q", "the Q chunk it reads has arrived") \
@@ -346,7 +346,7 @@ typedef struct KernelLists { int64_t ints, sides; } KernelLists;
 KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns);
 void print_kernels(const struct Draft *d, Text *out); /* --emit=kernels */
 
-/* ---- memory.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */
+/* ---- step/memory/buffers.c: what a rank has beside the values of its step, and attention's buffers in their scratch ---- */
 struct Flow;
 typedef struct Buffer {
     const char *name;  /* field of the emitted state */
@@ -365,7 +365,7 @@ typedef struct Buffer {
  * staged: of the host's memory, what the step's values take there beside all that; of a program for CPUs inside host too.
  * scratch: bytes of attention's. flow: the step's values with their places, which total and host count. */
 typedef struct Memory { int n; const Buffer *at; size_t total, host, beside, staged; int64_t scratch, keys; const struct Flow *flow; } Memory;
-/* ---- plan/step_model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
+/* ---- step/passes/model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
 typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
 /* What a tensor rank has of it: all; so many of its rows, or of its columns. */
 typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
@@ -374,10 +374,10 @@ typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, sha
 /* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
 Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
-/* ---- plan/step_auto.c: what layers save, by time and bytes ---- */
+/* ---- cost/choose_saved.c: what layers save, by time and bytes ---- */
 /* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
 Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
-/* ---- plan/step_space.c: values in the host's memory ---- */
+/* ---- step/passes/offload.c: values in the host's memory ---- */
 enum { MOST_STAGED = 16 }; /* more than a layer saves */
 const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values); /* as names; layers: that stage, as Choice has it */
 /* Bytes a token of what a pass of t sends of so many heads. */
@@ -472,7 +472,7 @@ bool shares_differ(const Program *p, const Choice *c); /* ranks that share a seq
 void shares_take(Arena *a, const Program *p, Speeds *s, Choice *c); /* decides share and shares_text */
 const char *shares_why_not(Arena *a, const Program *p, const Choice *c);
 
-void print_trace(Arena *a, const Plan *p, Text *out); /* emit_watching.c: the predicted step, for Perfetto */
+void print_trace(Arena *a, const Plan *p, Text *out); /* emit/tracing.c: the predicted step, for Perfetto */
 
 /* ---- search.c: decides what the layout leaves open ---- */
 /* A candidate of the table that --explain prints; why_not NULL: it works. */
@@ -499,38 +499,38 @@ Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
  * other: seconds of a step that another program takes, INFINITY: there is none; what is left out then need not take less. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
-/* ---- search_tensor.c ---- */
+/* ---- search/tensor.c ---- */
 /* The same where it may be open over how many ranks layers are split, and what lies in the host's memory: in is what p was made of. The
  * plan's program then says both. */
 Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
 const char *search_table(Arena *a, const Found *f); /* for --explain */
-void layout_warn_idle(Diags *d, const Program *p, const Choice *c); /* layout_idle.c: of settings that have nothing to act on */
+void layout_warn_idle(Diags *d, const Program *p, const Choice *c); /* layout/idle.c: of settings that have nothing to act on */
 bool travel_is_idle(const Choice *c); /* one backward serves both */
 void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
-/* ---- search_layers.c ---- */
+/* ---- search/layers.c ---- */
 /* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.
  * NULL, or what does not work. */
 const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
 /* ---- search.c ---- */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 
-/* ---- others.c: other choices than the search's, compiled ---- */
+/* ---- search/alternatives.c: other choices than the search's, compiled ---- */
 /* cost: also of what does not fit, but not where why_not says what else does not work. */
 typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
 Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts); /* counts: of its partition; NULL: none yet */
 typedef struct Other { const char *what; /* "weights zero2" */ size_t needs; double step; bool fits; const char *why_not; } Other;
-int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout.c decided otherwise, in their order; how many */
+int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout/table.c decided otherwise, in their order; how many */
 const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
 const char *schedule_text(Arena *a, const Choice *c); /* "ring", "near for local, ring" */
 
-/* ---- memory_print.c: --emit=memory ---- */
+/* ---- tools/print_memory.c: --emit=memory ---- */
 void print_memory(const Plan *p, const Cost *c, Text *out);
 
 /* ---- fit.c: the longest sequences that fit ---- */
 /* A table of them; false after errors. */
 bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
 
-/* ---- emit.c: text of the program ---- */
+/* ---- emit/program.c: text of the program ---- */
 void emit_program(Arena *a, const Found *f, const char *command, Text *out); /* C or CUDA; command: as typed, for its first comment */
 
 /* ---- check_text.c: the emitted text, read again by libclang ---- */

@@ -1,4 +1,4 @@
-/* choices.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
+/* ir/program.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
 #include "ir/burst.h"
 #include "burst_sizes.h"
 

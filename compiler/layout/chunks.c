@@ -1,4 +1,4 @@
-/* layout_chunks.c: the rows `ffn chunks` and `token chunks` of layout.c: 1, 2, 4, ... of at least so many tokens. Chunks of the tokens
+/* layout/chunks.c: the rows `ffn chunks` and `token chunks` of layout/table.c: 1, 2, 4, ... of at least so many tokens. Chunks of the tokens
  * cut the feed-forward network too, which then has none of its own. The row `loss tile`: tokens whose logits are there at once.
  */
 #include "ir/burst.h"

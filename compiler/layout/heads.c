@@ -1,4 +1,4 @@
-/* layout_heads.c: the row `head chunks` of layout.c: 1, 2, ... of whole key heads and their queries, of which some may have one less. */
+/* layout/heads.c: the row `head chunks` of layout/table.c: 1, 2, ... of whole key heads and their queries, of which some may have one less. */
 #include "ir/burst.h"
 
 bool head_chunks_open(const Program *p)

@@ -1,4 +1,4 @@
-/* layout_idle.c: settings that the layout gives and that have nothing to act on in the chosen plan: a warning for each.
+/* layout/idle.c: settings that the layout gives and that have nothing to act on in the chosen plan: a warning for each.
  *
  * An idle setting is never an error and never silent; an error is what cannot be done. Values that say what holds anyway (`overlap no`,
  * `head chunks 1`) are not idle, and neither is what the search chose itself.

@@ -1,4 +1,4 @@
-/* layout_layers.c: the row `travel` of layout.c; and of choices whose layers do not all attend alike the texts of rows, and what can't
+/* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike the texts of rows, and what can't
  * stand beside each other.
  */
 #include "ir/burst.h"

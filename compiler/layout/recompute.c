@@ -1,4 +1,4 @@
-/* saving.c: what layers save from forward for backward, and the row `recompute` of layout.c.
+/* layout/recompute.c: what layers save from forward for backward, and the row `recompute` of layout/table.c.
  *
  * A rule of recomputation is a set of values by their names. What a layout says, and what the search decides, are sets too.
  */

@@ -1,4 +1,4 @@
-/* layout.c: what a layout decides, a row each: which values there are to try, why one does not work, how it is written.
+/* layout/table.c: what a layout decides, a row each: which values there are to try, why one does not work, how it is written.
  *
  * The search goes through the rows in their order; --explain, the emitted header, the forms and the notes of a refusal print
  * them. A new choice is a field of Choice and a row here.

@@ -1,4 +1,4 @@
-/* mask_affine.c: expressions that are affine in q and k. */
+/* mask/affine.c: expressions that are affine in q and k. */
 #include "mask/mask.h"
 
 static bool affine_product(const Expr *e, int64_t s, BurstForm *f)

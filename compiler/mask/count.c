@@ -1,8 +1,8 @@
-/* mask_count.c: how many tiles (or, with tiles of one token, pairs) of two PosSets a mask keeps.
+/* mask/count.c: how many tiles (or, with tiles of one token, pairs) of two PosSets a mask keeps.
  *
  * Boxes that the mask decides are counted at once, others are halved. What stays open in a box is named by a key
- * (mask_walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs O(log N). Masks that
- * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell. What would take too long is sampled (mask_sample.c).
+ * (mask/walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs O(log N). Masks that
+ * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell. What would take too long is sampled (mask/sample.c).
  */
 #include "mask/mask.h"
 

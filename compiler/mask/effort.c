@@ -1,4 +1,4 @@
-/* mask_effort.c: how long to look at a mask before its counts become estimates.
+/* mask/effort.c: how long to look at a mask before its counts become estimates.
  *
  * All that asks for counts of one mask, whatever the number of partitions that are tried, draws on one amount of work, and takes
  * no more than a part of what is left: so it never ends, and the time of a compile is bounded. Counting that is given up is lost

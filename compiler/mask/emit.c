@@ -1,4 +1,4 @@
-/* mask_emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one query against
+/* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one query against
  * keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last line.
  */
 #include "mask/mask.h"

@@ -1,6 +1,6 @@
 /* kernels.c: the registry of CUDA attention kernels: which form runs on a cluster's devices, its headers and its tiles.
  *
- * Tiles are those of runtime/burst_kernels.h, which the kernels read too. A program is compiled for one architecture, so a
+ * Tiles are those of runtime/include/burst_kernels.h, which the kernels read too. A program is compiled for one architecture, so a
  * cluster of several takes the form that runs on all of them.
  */
 #include "ir/burst.h"
@@ -92,7 +92,7 @@ static int64_t tiles(int64_t tokens, int tile)
     return (tokens + tile - 1) / tile;
 }
 
-/* As burst_lists_ints in templates/cuda_attention.cuh. */
+/* As burst_lists_ints in templates/kernels/cuda_attention.cuh. */
 static int64_t ints(int64_t own, int64_t other)
 {
     return own * (other + 5) + 2;

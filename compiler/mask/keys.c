@@ -1,4 +1,4 @@
-/* mask_keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in runtime/burst_kernels.h).
+/* mask/keys.c: which of a form's key tiles forward takes for a mask (BURST_KEYS_* in runtime/include/burst_kernels.h).
  *
  * Long tiles save what each tile costs beside its products, short ones the products of what a tile has masked. A tile that lies in one
  * block of a mask of blocks is full or empty, and takes no predicate.

@@ -1,4 +1,4 @@
-/* mask_line.c: tiles on either side of a straight line, without recursion: what most boxes come down to. */
+/* mask/line.c: tiles on either side of a straight line, without recursion: what most boxes come down to. */
 #include "mask/mask.h"
 
 /* The range's tiles as first positions 0, step, 2 step, ... (from the range's first position), each `width` wide. */

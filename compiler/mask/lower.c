@@ -1,4 +1,4 @@
-/* mask_lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and `x == 0`, for
+/* mask/lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and `x == 0`, for
  * the many evaluations that counting needs. Verdicts are those of emitted programs.
  */
 #include "mask/mask.h"

@@ -1,4 +1,4 @@
-/* mask_map.c: the work of (query chunk, key chunk) pairs under one mask. */
+/* mask/map.c: the work of (query chunk, key chunk) pairs under one mask. */
 #include "mask/mask.h"
 
 #include <math.h>

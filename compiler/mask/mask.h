@@ -9,12 +9,12 @@
 
 #include "burst_mask.h"
 
-/* ---- mask_text.c ---- */
+/* ---- mask/text.c ---- */
 /* text as the inside of a C comment; as a C string literal. */
 void mask_comment(const char *text, Text *out);
 void mask_quote(const char *text, Text *out);
 
-/* ---- mask_emit.c: its parts, for mask_emit_cuda.c ---- */
+/* ---- mask/emit.c: its parts, for mask/emit_cuda.c ---- */
 /* How the exact predicate names things. one: a function of one q and one k that returns the verdict, not a row of keys.
  * table_q, table_k: the value of a table, its number where %d stands. suffix: of burst_floor_div and the like. */
 typedef struct MaskSpelling { const char *key, *table_q, *table_k, *suffix; bool one; } MaskSpelling;
@@ -23,21 +23,21 @@ void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *ou
 /* The body of the exact predicate after its "{", and its "}". */
 void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out);
 
-/* ---- mask_keys.c ---- */
+/* ---- mask/keys.c ---- */
 unsigned mask_tables(const Expr *e); /* bit t: it reads table t */
 /* The greatest common divisor; 0 is divided by everything. */
 int64_t mask_divisor(int64_t a, int64_t b);
 
-/* ---- mask_lower.c ---- */
+/* ---- mask/lower.c ---- */
 /* A side without tables: their values may be anything. */
 BurstSide mask_side(int64_t lo, int64_t last);
 bool mask_is_comparison(ExprOp op);
 
-/* ---- mask_affine.c ---- */
+/* ---- mask/affine.c ---- */
 /* f += s * e where e is affine in q and k; false (and f unspecified) where it is not. */
 bool mask_affine(const Expr *e, int64_t s, BurstForm *f);
 
-/* ---- mask_lower.c: masks with affine parts folded ---- */
+/* ---- mask/lower.c: masks with affine parts folded ---- */
 /* Values of a table with a length distribution, drawn once: documents one after another. */
 typedef struct MaskDocuments { int64_t count; const int64_t *begin; const int32_t *hint; } MaskDocuments;
 typedef enum MaskNodeOp {
@@ -69,11 +69,11 @@ int mask_node_cover(const MaskNode *n, const BurstSide *q, const BurstSide *k);
 typedef struct MaskSpare { MaskNode *node; int used, size; } MaskSpare;
 int mask_node_within(MaskSpare *spare, const MaskNode **n, const BurstSide *q, const BurstSide *k);
 
-/* ---- mask_point.c ---- */
+/* ---- mask/point.c ---- */
 /* Whether the mask keeps a pair; not for masks that are open. */
 bool mask_node_at(const MaskNode *n, int64_t q, int64_t k);
 
-/* ---- mask_walk.c: a verdict with a name for what it leaves open ---- */
+/* ---- mask/walk.c: a verdict with a name for what it leaves open ---- */
 enum { WALK_UNITS = 6, DEPENDS_Q = 1, DEPENDS_K = 2 };
 /* Where to cut a range: at multiples of the units, so that the key stays the same; better still at `end`, if not 0. */
 typedef struct MaskUnits { int n; int64_t of[WALK_UNITS]; int64_t end; } MaskUnits;
@@ -91,7 +91,7 @@ typedef struct MaskOpen { int cover; bool same; int depends; } MaskOpen;
  * the same verdict tile by tile. Nothing is appended where the verdict is decided or the same for every tile. */
 MaskOpen mask_walk(MaskWalk *w, const MaskNode *n);
 
-/* ---- mask_range.c: ranges of tiles of a PosSet ---- */
+/* ---- mask/range.c: ranges of tiles of a PosSet ---- */
 typedef struct MaskRange {
     const PosSet *set;
     int64_t tile;          /* tokens of a tile; first is a multiple of it */
@@ -105,7 +105,7 @@ MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_
 MaskRange mask_range_part(const MaskRange *r, int64_t first, int64_t tokens); /* first: from the range's */
 int64_t mask_range_tiles(const MaskRange *r);
 /* Of one tile: what lies at either side of its widest gap, the first of equal ones, where that is wider than a tile; or all of it. How many
- * parts that is. As sides_apart in runtime/host/attend_sides.c. */
+ * parts that is. As sides_apart in runtime/host/ops/attend_sides.c. */
 int mask_range_apart(const MaskRange *r, MaskRange part[2]);
 int mask_box_cover(const MaskNode *n, const MaskRange *q, const MaskRange *k); /* verdict on the hulls */
 int64_t mask_range_width(const MaskRange *r);
@@ -119,7 +119,7 @@ void mask_range_split(const MaskRange *r, const MaskUnits *units, MaskRange *lef
 /* Of two ranges of which one has two tiles or more: whether to cut q before k. */
 bool mask_range_first(const MaskRange *q, const MaskRange *k);
 
-/* ---- mask_memory.c ---- */
+/* ---- mask/memory.c ---- */
 typedef struct MaskCount { int64_t full, partial; double error; bool estimated; } MaskCount; /* error: of full, and of full + partial */
 typedef struct MaskEntry { uint64_t hash; int key, words; MaskCount count; } MaskEntry; /* words 0: free */
 typedef struct MaskMemory {
@@ -134,7 +134,7 @@ int mask_pair_key(const PosSet *q, const PosSet *k, int64_t key[PAIR_WORDS]);
 const MaskCount *mask_memory_find(const MaskMemory *m, const int64_t *key, int words); /* NULL: not known */
 void mask_memory_add(MaskMemory *m, const int64_t *key, int words, MaskCount n);
 
-/* ---- mask_effort.c: how long to look at a mask ---- */
+/* ---- mask/effort.c: how long to look at a mask ---- */
 /* What all who look at one mask may take together, in work of MaskNodes. */
 typedef struct MaskEffort {
     double left, later; /* for this partition; for those after it */
@@ -150,15 +150,15 @@ int64_t mask_effort_for(const MaskEffort *e, double share, double trust);
 bool mask_effort_spend(MaskEffort *e, double *trust, int64_t allowed, int64_t unspent);
 int mask_effort_draws(MaskEffort *e, double share, int64_t work); /* that it may make now; work: of one draw */
 
-/* ---- mask_sample.c ---- */
+/* ---- mask/sample.c ---- */
 typedef struct MaskBox MaskBox;
 /* An estimate from its share of draws, or a count where tiles are not more than those; without any, that nothing is known. ring: working memory, kept by the
  * caller from call to call; NULL at first. */
 MaskCount mask_sample(Arena *a, MaskBox **ring, const MaskNode *mask, MaskRange q, MaskRange k, MaskEffort *e, double share);
 
-/* ---- mask_count.c ---- */
+/* ---- mask/count.c ---- */
 typedef struct MaskCounter MaskCounter;
-/* mask_line.c: where the key is one comparison of an affine value and the ranges are progressions, the closed form. */
+/* mask/line.c: where the key is one comparison of an affine value and the ranges are progressions, the closed form. */
 bool mask_count_line(const int64_t *key, int words, const MaskRange *q, const MaskRange *k, MaskCount *n);
 /* Counts tiles by verdict; remembers what it has counted. An estimate where exact counting takes too long. */
 MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask, MaskEffort *effort);

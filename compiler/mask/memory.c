@@ -1,4 +1,4 @@
-/* mask_memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a full memory
+/* mask/memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a full memory
  * starts over; what repeats is soon there again.
  */
 #include "mask/mask.h"

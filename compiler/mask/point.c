@@ -1,4 +1,4 @@
-/* mask_point.c: a mask at one query and one key, by plain arithmetic. It gives the verdict that intervals give for a box of one pair,
+/* mask/point.c: a mask at one query and one key, by plain arithmetic. It gives the verdict that intervals give for a box of one pair,
  * in a tenth of the time; what is drawn and what is counted pair by pair comes here.
  */
 #include "mask/mask.h"

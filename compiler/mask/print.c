@@ -1,4 +1,4 @@
-/* mask_print.c: --emit=mask: what a mask keeps, in numbers and as a picture. */
+/* mask/print.c: --emit=mask: what a mask keeps, in numbers and as a picture. */
 #include "mask/mask.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* mask_sample.c: an estimate of the tiles that a mask keeps of a box, where counting them takes too long.
+/* mask/sample.c: an estimate of the tiles that a mask keeps of a box, where counting them takes too long.
  *
  * The box is cut into smaller ones for a while, largest first; those that the mask decides are counted. Of what stays open,
  * tiles are drawn evenly: one from each of n parts of equal size, so that the error is at most that of n independent draws,

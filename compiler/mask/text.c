@@ -1,4 +1,4 @@
-/* mask_text.c: expressions printed as .burst text, and texts made safe for C. */
+/* mask/text.c: expressions printed as .burst text, and texts made safe for C. */
 #include "mask/mask.h"
 
 /* Binding strength, weakest first, as in the language: or, and, not, comparisons, sums, products, the rest. */

@@ -1,4 +1,4 @@
-/* mask_walk.c: interval evaluation that also names what it leaves open.
+/* mask/walk.c: interval evaluation that also names what it leaves open.
  *
  * The key is the residual mask in postfix order, relative to the corner of the box: decided comparisons and choices are
  * gone, affine parts are rebased to the corner, constants under / and mod are reduced. So every box on the diagonal of

@@ -1,4 +1,4 @@
-/* mask_warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
+/* mask/warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
  * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
  * needs more verdicts than the budget, nothing is. */
 #include "mask/mask.h"

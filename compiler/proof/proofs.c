@@ -1,4 +1,4 @@
-/* verify.c: proves a draft correct; the only maker of a Plan.
+/* proof/proofs.c: proves a draft correct; the only maker of a Plan.
  *
  * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for every rank of up to
  * PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the cluster.
@@ -69,7 +69,7 @@ static bool check_links(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     return true;
 }
 
-/* What a program checks of its ranks before it starts them (plan_fits of runtime/host/launch.c). */
+/* What a program checks of its ranks before it starts them (plan_fits of runtime/host/launch/launch.c). */
 static bool check_groups(Diags *d, const Draft *t)
 {
     const Choice *c = &t->choice;

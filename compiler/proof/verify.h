@@ -1,4 +1,4 @@
-/* verify.h: between verify.c and verify_pruned.c, and what the tests of the verifier reach into. */
+/* verify.h: between proof/proofs.c and verify_pruned.c, and what the tests of the verifier reach into. */
 #ifndef VERIFY_H
 #define VERIFY_H
 

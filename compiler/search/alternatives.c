@@ -1,4 +1,4 @@
-/* others.c: what another choice than the search's needs and takes. It goes through the same passes; nothing is estimated. */
+/* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same passes; nothing is estimated. */
 #include "cost/cost.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* search_layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided for the rest.
+/* search/layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided for the rest.
  *
  * Layers attend one after the other, so what is best for those of one mask does not depend on the others: the least time of forward and
  * backward, simulated alone, with the positions of the choice.

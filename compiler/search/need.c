@@ -1,4 +1,4 @@
-/* search_need.c: the rows of layout.c that are decided by need: where memory is too small, one row after the other goes on to values that
+/* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row after the other goes on to values that
  * need less and take longer. And what that says of candidates before they are tried: what they take at least.
  */
 #include "search/search.h"

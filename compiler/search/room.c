@@ -1,4 +1,4 @@
-/* search_room.c: what candidates have in common: partitions with their counted pairs, and the places of values; of candidates that are judged and
+/* search/room.c: what candidates have in common: partitions with their counted pairs, and the places of values; of candidates that are judged and
  * freed again, what they take alone, found once for all that have the same step. */
 #include "search/search.h"
 

@@ -42,7 +42,7 @@ static Speeds *speeds_of(Searcher *s)
     return s->speeds;
 }
 
-/* ---- the candidates: every combination of what the rows of layout.c have to try ---- */
+/* ---- the candidates: every combination of what the rows of layout/table.c have to try ---- */
 
 enum { DATA = 0 };
 

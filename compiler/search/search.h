@@ -66,7 +66,7 @@ bool search_works(const Candidate *x);
 bool search_take(const Searcher *s, Candidate *x, int row, int value); /* false: the row has no such value here */
 int search_values(const Searcher *s, int row);
 double search_to_win(const Searcher *s); /* seconds that a step may take to win */
-/* ---- search_need.c ---- */
+/* ---- search/need.c ---- */
 /* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
 void search_by_need(Searcher *s, Candidate x);
 /* The same with the number of layers that stage by which a step takes least, where the layout leaves it open; itself, if that is all. */
@@ -77,7 +77,7 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* What the candidate, which has the first values of rows that are decided by need, takes at least with whatever it needs of these, and any
  * value of weights. */
 double search_least(Searcher *s, const Candidate *x);
-/* ---- search_room.c ---- */
+/* ---- search/room.c ---- */
 /* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated before; the memory that it takes. */
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
@@ -95,9 +95,9 @@ void search_forget(Searcher *s); /* what search_attended has found */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
 /* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
-/* ---- search_refuse.c: why no candidate works ---- */
+/* ---- search/refuse.c: why no candidate works ---- */
 void search_refuse(Searcher *s);
-/* ---- search_advise.c: the settings that would fit ---- */
+/* ---- search/advise.c: the settings that would fit ---- */
 void search_advise(Searcher *s, const Candidate *near);
 void search_remark_kernels(const Program *p, Text *t);
 

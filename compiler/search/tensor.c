@@ -1,4 +1,4 @@
-/* search_tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried; and
+/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried; and
  * whether anything lies in the host's memory, where the layout does not say it.
  *
  * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So each number is a program of its

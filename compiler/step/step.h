@@ -56,7 +56,7 @@ typedef struct Value {
 } Value;
 
 /* ---- operations ---- */
-#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost_work.c); those of forward first, up to the loss */ \
+#define STEP_OPS(X) /* id, printed name, part of --trace, stream, work (cost/work.c); those of forward first, up to the loss */ \
     X(EMBED, "embed", EMBED, COMPUTE, MEMORY) \
     X(NORM, "rmsnorm", NORM, COMPUTE, MEMORY) \
     X(LINEAR, "linear", PROJECT, COMPUTE, PRODUCT) \
@@ -144,7 +144,7 @@ typedef struct Step {
     int chunks;     /* 1: none */
     bool by_tokens; /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
-    bool by_keys;   /* and a chunk of keys at a time, which wait in the host's memory: step_keys.c */
+    bool by_keys;   /* and a chunk of keys at a time, which wait in the host's memory: step/passes/tile_kv.c */
     const uint64_t *pairs; /* [masks][chunks] by_keys: with which chunks of keys a chunk of queries is attended, a bit each; NULL: with all */
     bool by_fetches; /* and of what layers staged, of which a loop of backward fetches a chunk at a time */
     int head_chunks; /* of a layer's heads, of which the program's model has the largest; 1: none */
@@ -163,11 +163,11 @@ typedef struct Step {
 /* ---- passes ---- */
 /* Forward of embedding, layer and head. */
 Step *step_model(Arena *a, const Program *p, const Partition *part, Units units);
-/* Splits layers over tensor ranks: see step_tensor.c. */
+/* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
-/* Where attention goes through chunks of queries: queries have a norm of their own and are made after keys. See step_queries.c. */
+/* Where attention goes through chunks of queries: queries have a norm of their own and are made after keys. See step/passes/tile_queries.c. */
 void step_queries(Step *s);
-/* Backward of every operation of forward, by the rules of step_backward.c. */
+/* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of what is kept of the last
  * tokens alone, values and the operation that keeps it. */
@@ -183,7 +183,7 @@ void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o)
 void step_chunks(Step *s, int chunks);
 /* Attention in the loops over chunks of queries becomes a loop over chunks of keys, between their copies to and from the host's memory. */
 void step_keys(Step *s);
-/* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step_overlap.c. */
+/* Of layers that ranks split, backward in an order in which what these ranks do among them is beside products: see step/passes/overlap.c. */
 void step_overlap(Step *s);
 /* The values of `set` lie in the host's memory from forward to backward, of the layers that save them; NULL: none. */
 void step_space(Step *s, const char *set);
@@ -314,7 +314,7 @@ void step_place_by_layer(Step *s, bool by_layer);
 /* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have places where they are surely too large. */
 Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
 
-/* ---- step_alive.c: what is alive ---- */
+/* ---- step/memory/report.c: what is alive ---- */
 /* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
 typedef struct Alive { int value, count; int64_t bytes; } Alive;
 int step_alive(const Flow *f, Alive *alive);

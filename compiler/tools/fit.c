@@ -1,7 +1,7 @@
 /* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and what its step takes.
  *
  * The layout is the search's for the sequence as written, or for the longest half of it that fits. With it, a row for each
- * combination of values of the rows of layout.c that say so. Memory grows almost linearly with the tokens: lengths are tried
+ * combination of values of the rows of layout/table.c that say so. Memory grows almost linearly with the tokens: lengths are tried
  * where a line between one that fits and one that does not meets the devices' memory, until a single step lies between them.
  * Every length that is tried goes through the front end and all passes up to the packing.
  */
@@ -135,7 +135,7 @@ static const char *largest_text(Arena *a, const Flow *f)
     return arena_printf(a, "%s%s %s", f->step->values.at[alive[0].value].name, times, bytes_text(a, (double)alive[0].bytes, 2));
 }
 
-/* How many rows of layout.c differ; *last: the last of them. */
+/* How many rows of layout/table.c differ; *last: the last of them. */
 static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
 {
     int rows = 0;

@@ -1,4 +1,4 @@
-/* cost_print.c: --emit=cost: the simulated step as a table, bytes, and a timeline of one attention. */
+/* tools/print_cost.c: --emit=cost: the simulated step as a table, bytes, and a timeline of one attention. */
 #include "cost/cost.h"
 
 #include <string.h>

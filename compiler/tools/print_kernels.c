@@ -1,4 +1,4 @@
-/* kernels_print.c: --emit=kernels: the forms of the attention kernels, which of them the program has and why, and the rates that
+/* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which of them the program has and why, and the rates that
  * the simulation takes for its masks. */
 #include "cost/cost.h"
 

@@ -1,4 +1,4 @@
-/* memory_print.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive where they are most, and what
+/* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive where they are most, and what
  * other choices would take.
  */
 #include "ir/burst.h"

@@ -1,4 +1,4 @@
-/* checkpoint_file.c: what is in a checkpoint file, and where. */
+/* checkpoint/file.c: what is in a checkpoint file, and where. */
 #include "checkpoint/checkpoint.h"
 #include "safetensors/safetensors.h"
 

@@ -1,4 +1,4 @@
-/* checkpoint_folder.c: a run's folder: names, what earlier runs have left in it, and whether it can be written at all. */
+/* checkpoint/folder.c: a run's folder: names, what earlier runs have left in it, and whether it can be written at all. */
 #include "checkpoint/checkpoint.h"
 
 #include <dirent.h>

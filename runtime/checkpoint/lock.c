@@ -1,4 +1,4 @@
-/* checkpoint_lock.c: one run a folder. Rank 0 locks the folder's .lock, which also says who holds it. The kernel (or the
+/* checkpoint/lock.c: one run a folder. Rank 0 locks the folder's .lock, which also says who holds it. The kernel (or the
  * server of a network file system) lets go when the process ends, however it ends; the file stays. */
 #include "checkpoint/checkpoint.h"
 

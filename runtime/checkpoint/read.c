@@ -1,4 +1,4 @@
-/* checkpoint_read.c: verifies checkpoints and reads this rank's slices, whatever the world size that wrote them. */
+/* checkpoint/read.c: verifies checkpoints and reads this rank's slices, whatever the world size that wrote them. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>

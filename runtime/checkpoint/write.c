@@ -1,4 +1,4 @@
-/* checkpoint_write.c: every rank writes its slices into one file, which gets its name when it is whole. */
+/* checkpoint/write.c: every rank writes its slices into one file, which gets its name when it is whole. */
 #include "checkpoint/checkpoint.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles, for the compiler (compiler/kernels.c) and for the
- * kernels themselves (templates/cuda_attention.cuh), where these functions give constants.
+/* burst_kernels.h: the forms of the CUDA attention kernels and their tiles, for the compiler (compiler/mask/kernels.c) and for the
+ * kernels themselves (templates/kernels/cuda_attention.cuh), where these functions give constants.
  *
  * A form is named by the oldest architecture that runs it: 80 (mma.sync), 90 (wgmma and TMA: sm_90a alone).
  */
@@ -15,7 +15,7 @@
 /* head_dims that a form of the kernels can be made for: multiples of BURST_HEAD_DIM_STEP. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };
 
-/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask_keys.c). LONG: lists of tiles are long; BLOCKS: the
+/* Which of its form's key tiles forward takes, by the mask (mask_keys in compiler/mask/keys.c). LONG: lists of tiles are long; BLOCKS: the
  * mask decides by blocks of an odd number of 64 tokens, and tiles of 64 keys are in one of them. */
 enum { BURST_KEYS_USUAL, BURST_KEYS_LONG, BURST_KEYS_BLOCKS, BURST_KEYS_KINDS };
 /* A list is long from so many keys a query on, on average over the sequence. */

@@ -80,7 +80,7 @@ typedef struct BurstSpan {
     int16_t part, lane;
 } BurstSpan;
 
-/* The predicted step of one rank, for laying out (runtime/forecast.c): sequences of visits, each of a unit's weights (embedding,
+/* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each of a unit's weights (embedding,
  * layers, head, layers backwards, embedding; at last the optimizer), and a visit of stretches. Those that are alike are there once. */
 typedef struct BurstStretch {
     double seconds;

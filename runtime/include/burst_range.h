@@ -1,4 +1,4 @@
-/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler (compiler/prune.c) and by the runtime
+/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler (compiler/attention/prune.c) and by the runtime
  * (trace.c) by one rule.
  */
 #ifndef BURST_RANGE_H

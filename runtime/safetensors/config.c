@@ -1,5 +1,5 @@
-/* safetensors_config.c: config.json of a Llama or its like: one table of fields is both what is compared with
- * the plan and what is written. safetensors_fields.c has the other fields. */
+/* safetensors/config.c: config.json of a Llama or its like: one table of fields is both what is compared with
+ * the plan and what is written. safetensors/fields.c has the other fields. */
 #include "safetensors/safetensors.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* safetensors_fields.c: the fields of config.json that no plan has a value for, in two tables. A field in neither is refused: what it
+/* safetensors/fields.c: the fields of config.json that no plan has a value for, in two tables. A field in neither is refused: what it
  * says of the computation is unknown. */
 #include "safetensors/safetensors.h"
 

@@ -1,4 +1,4 @@
-/* safetensors_file.c: opens safetensors files, checks every number of their headers, and reads elements as fp32. */
+/* safetensors/file.c: opens safetensors files, checks every number of their headers, and reads elements as fp32. */
 #include "safetensors/safetensors.h"
 
 #include "checkpoint/checkpoint.h"

@@ -1,4 +1,4 @@
-/* safetensors_json.c: JSON from files that may be anybody's, text of any bytes as JSON, and the list of what
+/* safetensors/json.c: JSON from files that may be anybody's, text of any bytes as JSON, and the list of what
  * does not fit a plan. */
 #include "safetensors/safetensors.h"
 

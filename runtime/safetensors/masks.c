@@ -1,4 +1,4 @@
-/* safetensors_masks.c: which mask each layer has by a folder's config.json, beside the plan's. Masks are no
+/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Masks are no
  * part of the weights, and training may go on with others: that is said, and no error. */
 #include "safetensors/safetensors.h"
 

@@ -1,4 +1,4 @@
-/* safetensors_read.c: a Hugging Face folder's tensors into this rank's shards, whatever the world size: each rank reads
+/* safetensors/read.c: a Hugging Face folder's tensors into this rank's shards, whatever the world size: each rank reads
  * the bytes that it holds. */
 #include "safetensors/safetensors.h"
 

@@ -1,4 +1,4 @@
-/* safetensors_write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files that rank 0 has
+/* safetensors/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files that rank 0 has
  * made, and the folder gets its name when all of them are whole. */
 #include "safetensors/safetensors.h"
 

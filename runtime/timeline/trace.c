@@ -1,4 +1,4 @@
-/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of compiler/prune.c, in absolute chunks).
+/* trace.c: which operations of a schedule a mask leaves, at run time (the rule of compiler/attention/prune.c, in absolute chunks).
  *
  * The emitted trace function names the operations of any rank; all ranks replay all ranks, so both ends of a transfer
  * decide alike without talking. Copies: needed further along their path, found backwards in time. Sums: something was

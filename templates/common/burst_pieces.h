@@ -31,7 +31,7 @@ static inline int plan_most_heads(int tensor)
 #define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */
 #endif
 
-/* The first token of a piece of so many, as compiler/partition.c has it. */
+/* The first token of a piece of so many, as compiler/shard/partition.c has it. */
 static inline int64_t plan_piece_begin(int64_t tokens, int piece)
 {
     return tokens * piece / PLAN_PIECES;

@@ -1,13 +1,13 @@
 /* burst_measure_cuda.cuh: what a machine's GPUs reach, for `burstc probe` and `burstc bench`.
  *
- * The text that includes this (compiler/measure.c) has included the kernels and defined
+ * The text that includes this (compiler/tools/measure.c) has included the kernels and defined
  *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention to be timed
  *   MEASURE_MACHINE    1: memory, passes, PCIe and links as well
  *   MEASURE_SECONDS    that the rounds take
  * All that computes is timed in turns, round by round, on random numbers: a chip that is held by its power gives each of them
  * less than alone, and a training step has all of them. Attention takes what a step's does: the lists of tiles, forward; delta,
  * zeroing, lists, backward, finishing dQ. Every rank computes; rank 0 prints medians, one figure a line, in seconds, bytes/s and
- * FLOP/s, which compiler/measure.c reads.
+ * FLOP/s, which compiler/tools/measure.c reads.
  */
 #include "burst_gpu.h"
 

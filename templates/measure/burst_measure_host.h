@@ -1,10 +1,10 @@
 /* burst_measure_host.h: what one core of this machine reaches, for `burstc bench`.
  *
- * The text that includes this (compiler/measure.c) has the masks and has defined
+ * The text that includes this (compiler/tools/measure.c) has the masks and has defined
  *   MEASURE_CASES(X)   X(head_dim, mask, tokens, heads, kv_heads): attention of one chunk with itself
  *   MEASURE_SECONDS    that the rounds take
  * The yardstick is cblas_sgemm of 2048 x 2048 x 2048 in the same run. Backward is without delta. Medians, printed one figure a line,
- * in seconds and FLOP/s, which compiler/measure.c reads.
+ * in seconds and FLOP/s, which compiler/tools/measure.c reads.
  */
 #include <math.h>
 #include <stdio.h>

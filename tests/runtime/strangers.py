@@ -2,7 +2,7 @@
 """strangers.py HOST PORT SECONDS: what does not belong to a job and calls its rank 0 all the same, for so long: 660
 connections that say nothing, a flood of random bytes, calls that come byte by byte, and calls whose proof is wrong.
 
-Also the handshake and the frames of runtime/host/handshake.c, members.c and tcp.c written a second time, with Python's own
+Also the handshake and the frames of runtime/host/net/handshake.c, members.c and tcp.c written a second time, with Python's own
 hmac, so that tests can be a rank with the right secret that then misbehaves."""
 import contextlib, hashlib, hmac, os, random, select, socket, struct, sys, threading, time
 

@@ -1,4 +1,4 @@
-/* memory.c: what a rank has beside the step's arena, and what attention has inside it.
+/* step/memory/buffers.c: what a rank has beside the step's arena, and what attention has inside it.
  *
  * The step's values have their places from step_pack. What is here lives as long as the program, or is attention's scratch:
  * slots of travelling chunks, shares of heads, tile lists; a value of the step, whose buffers lie in it as their rows say.
@@ -165,7 +165,7 @@ static size_t mirror_bytes(const Units *units, bool optimizer)
     return bytes;
 }
 
-/* Groups that a rank moves weights and tokens in, as runtime/cuda/open.cu makes communicators: those that share the weights, those that share
+/* Groups that a rank moves weights and tokens in, as runtime/cuda/device/open.cu makes communicators: those that share the weights, those that share
  * what tensor ranks split, those that have replicas, tensor ranks, and those of them that have the same key heads. */
 static int rank_groups(const Program *p, const Choice *c)
 {

@@ -1,4 +1,4 @@
-/* memory_gpu.c: what a rank has on its device beside the step's values, and what a token of a travelling chunk weighs on either
+/* step/memory/buffers_gpu.c: what a rank has on its device beside the step's values, and what a token of a travelling chunk weighs on either
  * backend.
  *
  * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are fp32.

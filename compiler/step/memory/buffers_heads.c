@@ -1,7 +1,7 @@
-/* memory_heads.c: head parallelism: which heads each rank attends, and what a rank has for it.
+/* step/memory/buffers_heads.c: head parallelism: which heads each rank attends, and what a rank has for it.
  *
  * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device, blocks of it lie in rows
- * apart at one end of an exchange; NCCL moves them through packing memory. templates/burst_heads_cuda.cuh says where each array lies.
+ * apart at one end of an exchange; NCCL moves them through packing memory. templates/cuda/burst_heads_cuda.cuh says where each array lies.
  */
 #include "step/memory/memory.h"
 

@@ -1,4 +1,4 @@
-/* step_flow.c: the step unrolled, and when each value is in use.
+/* step/memory/liveness.c: the step unrolled, and when each value is in use.
  *
  * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
  * forward does not save have one place for all layers, or one each (Step.by_layer); a saved one, a gathered unit and a sum of gradients have one each.

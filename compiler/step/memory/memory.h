@@ -1,4 +1,4 @@
-/* memory.h: between memory.c, memory_gpu.c and memory_heads.c. */
+/* memory.h: between step/memory/buffers.c, step/memory/buffers_gpu.c and step/memory/buffers_heads.c. */
 #ifndef MEMORY_H
 #define MEMORY_H
 

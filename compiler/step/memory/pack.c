@@ -1,4 +1,4 @@
-/* step_pack.c: places of all items in the arena of their memory, so that no two that are in use at once overlap.
+/* step/memory/pack.c: places of all items in the arena of their memory, so that no two that are in use at once overlap.
  *
  * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The order decides how
  * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the

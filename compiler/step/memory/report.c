@@ -1,4 +1,4 @@
-/* step_alive.c: what is alive in a step's memory, operation by operation, and why it is there: --emit=memory, and what a step that
+/* step/memory/report.c: what is alive in a step's memory, operation by operation, and why it is there: --emit=memory, and what a step that
  * does not fit is told.
  */
 #include "step/step.h"

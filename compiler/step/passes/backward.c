@@ -1,4 +1,4 @@
-/* step_backward.c: backward of the step's operations, by a rule for each kind of operation.
+/* step/passes/backward.c: backward of the step's operations, by a rule for each kind of operation.
  *
  * A value's gradient is one value; where several operations read the value, the first backward writes it and the others add.
  * What a residual sum adds shares the sum's gradient. Of the operations whose outputs' gradients are complete, backward takes

@@ -1,4 +1,4 @@
-/* step_model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A model with a bias or another
+/* step/passes/model.c: a Llama's tensors, and forward of its layer, its embedding and its head, as rows. A model with a bias or another
  * norm is other rows; everything after this pass follows from them.
  *
  * Rows of a part that a model may have name the member of Model that says so. Where an operation's operand depends on the parts

@@ -1,4 +1,4 @@
-/* step_space.c: activations that wait for backward in the host's memory (as FPDT's chunks do, arXiv 2408.16978).
+/* step/passes/offload.c: activations that wait for backward in the host's memory (as FPDT's chunks do, arXiv 2408.16978).
  *
  * A value that is staged has a copy in the host's memory for each layer. Forward of a layer begins with the stage of the layer before; that has
  * arrived before the layer writes the next one's, or at its end. Backward begins with the fetch of the layer that follows it there. Both run

@@ -1,4 +1,4 @@
-/* step_optimizer.c: parameters and moments in the host's memory (ZeRO-Offload, arXiv 2101.06840).
+/* step/passes/offload_optimizer.c: parameters and moments in the host's memory (ZeRO-Offload, arXiv 2101.06840).
  *
  * With `update host` the host's cores update them. A unit's gradients are downloaded when they are complete, in the step's last
  * sequence, while the unit after it computes: no more than two units' are on the device then. When all are there, since clipping needs

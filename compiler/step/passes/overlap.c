@@ -1,4 +1,4 @@
-/* step_overlap.c: what tensor ranks do among them beside products of backward that do not need it (Megatron-LM, arXiv 2205.05198, section 4.3).
+/* step/passes/overlap.c: what tensor ranks do among them beside products of backward that do not need it (Megatron-LM, arXiv 2205.05198, section 4.3).
  *
  * A layer's operations stay the same, in another order. Products with the gradients of weights can come late: nothing but the reduction
  * reads them. A scatter of a gradient's parts takes those of the same gradients beside it, a gather one that is left over; and what is

@@ -1,4 +1,4 @@
-/* step_save.c: what forward saves for backward, and what backward makes again.
+/* step/passes/recompute.c: what forward saves for backward, and what backward makes again.
  *
  * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made again just before
  * the operation that reads it: the operation of forward that wrote it, and before that what it reads in turn. So a rule of

@@ -1,9 +1,9 @@
-/* step_tensor.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM, arXiv 1909.08053; 2205.05198, section 4.2).
+/* step/passes/tensor_parallel.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM, arXiv 1909.08053; 2205.05198, section 4.2).
  *
  * Ranks that have a chunk together each have some of the heads and of ffn, so of each product's weights rows, or columns. What is as
  * wide as they are has all tokens of the chunk; what is as wide as hidden has the rank's own. A product that makes the former reads what
  * a gather brings together; one that makes the latter from the former has a part of every sum, and a scatter adds these up. Backward of
- * either is the other, by the rules of step_backward.c.
+ * either is the other, by the rules of step/passes/backward.c.
  */
 #include "step/step.h"
 

@@ -1,4 +1,4 @@
-/* step_heads.c: attention of a layer over chunks of its heads, one after the other (headwise chunking, as UPipe does around an
+/* step/passes/tile_heads.c: attention of a layer over chunks of its heads, one after the other (headwise chunking, as UPipe does around an
  * all-to-all: Untied Ulysses, arXiv 2602.21196).
  *
  * The model of such a step has the heads of one chunk. Operations on values as wide as heads become a loop over chunks: projections

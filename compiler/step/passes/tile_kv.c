@@ -1,4 +1,4 @@
-/* step_keys.c: keys and values of chunks of the tokens wait in the host's memory, and with them the sums of their gradients (FPDT: arXiv
+/* step/passes/tile_kv.c: keys and values of chunks of the tokens wait in the host's memory, and with them the sums of their gradients (FPDT: arXiv
  * 2408.16978, section 3).
  *
  * The loop that makes keys stages each chunk of them. In the loop over chunks of queries attention becomes a loop over chunks of keys, those

@@ -1,4 +1,4 @@
-/* step_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a time, with all keys (FPDT's forward goes through
+/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a time, with all keys (FPDT's forward goes through
  * its sequence so: arXiv 2408.16978, section 3).
  *
  * Keys and values are made in a loop of their own before it, and backward of them comes in one after it. In between, queries, attention's

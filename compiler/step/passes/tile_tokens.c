@@ -1,4 +1,4 @@
-/* step_chunks.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
+/* step/passes/tile_tokens.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
  * feed-forward network alone, or all of them, and those of the head (FPDT: arXiv 2408.16978, section 3).
  *
  * They become loops over chunks, between what needs all tokens, as attention does. What is made and read within one loop, and no layer

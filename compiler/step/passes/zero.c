@@ -1,4 +1,4 @@
-/* step_weights.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054), and the optimizer.
+/* step/passes/zero.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054), and the optimizer.
  *
  * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather of the next one's
  * weights; one that makes gradients zeroes their sum just before and reduces it last. The embedding's own gradients come after the

@@ -1,4 +1,4 @@
-/* step_verify_why.c: a refusal in words. */
+/* step/verify/explain.c: a refusal in words. */
 #include "step/verify/step_verify.h"
 
 static const char *const proof_names[] = {

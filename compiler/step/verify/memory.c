@@ -1,4 +1,4 @@
-/* step_verify_memory.c: the packed memories as stretches, places, and what the streams beside compute may be using. The host's memory
+/* step/verify/memory.c: the packed memories as stretches, places, and what the streams beside compute may be using. The host's memory
  * has addresses of its own, behind those of the device. */
 #include "step/verify/step_verify.h"
 

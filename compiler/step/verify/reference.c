@@ -1,4 +1,4 @@
-/* step_verify_forward.c: what the forward blocks say is to be computed, as numbers. */
+/* step/verify/reference.c: what the forward blocks say is to be computed, as numbers. */
 #include "step/verify/step_verify.h"
 
 #include <string.h>

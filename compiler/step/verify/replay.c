@@ -1,4 +1,4 @@
-/* step_verify.c: proofs 7 to 10 of the unrolled step, from its forward blocks alone.
+/* step/verify/replay.c: proofs 7 to 10 of the unrolled step, from its forward blocks alone.
  *
  * The forward blocks say what is to be computed: each operation's outputs have a number (a hash of its kind, tensor, unit and
  * operands' numbers), and an output's gradient has the sum of the numbers of its parts, one for each operation that reads the
@@ -13,7 +13,7 @@
  * the second adds to the shards. The executor of tests/step sees none of that: it knows two orders of the streams and one sequence,
  * copies operands out, and keeps no state of the optimizer.
  *
- * Where tensor ranks split layers, the forward blocks are checked themselves first (step_verify_tensor.c), as all else follows from them.
+ * Where tensor ranks split layers, the forward blocks are checked themselves first (step/verify/tensor_parallel.c), as all else follows from them.
  *
  * Taken as given: that compute's own operations run in order, that a queued operation starts after all that compute was given
  * before it, what is inside an operation (attention's has proofs of its own), and that all ranks run this list, so that their

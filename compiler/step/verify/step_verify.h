@@ -1,4 +1,4 @@
-/* step_verify.h: between the files of the step's verifier, which step_verify.c explains. */
+/* step_verify.h: between the files of the step's verifier, which step/verify/replay.c explains. */
 #ifndef STEP_VERIFY_H
 #define STEP_VERIFY_H
 
@@ -69,7 +69,7 @@ typedef struct Doing {
     Data data[MOST], weight;    /* operands of the rule; the unit's weights, value -1: none */
 } Doing;
 
-/* ---- step_verify_forward.c ---- */
+/* ---- step/verify/reference.c ---- */
 uint64_t number(uint64_t kind, uint64_t a, uint64_t b); /* a hash */
 uint64_t input_number(const Machine *m, int value);
 uint64_t state_number(int value, int unit, bool after);
@@ -90,7 +90,7 @@ const Rule *rule_of(OpKind k); /* NULL: none */
 /* What the sequence's forward is, and the gradients that it asks for. */
 void read_forward(Machine *m);
 
-/* ---- step_verify_memory.c ---- */
+/* ---- step/verify/memory.c ---- */
 bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end);
 /* What the whole place holds as one; NULL with *other, what is in its way: NULL where nothing is there. */
 const Record *held(const Machine *m, const Item *i, const Record **other);
@@ -108,11 +108,11 @@ void check_places(Machine *m);
 void wait_for(Machine *m, Place p);
 void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an operation */
 
-/* ---- step_verify_tensor.c ---- */
+/* ---- step/verify/tensor_parallel.c ---- */
 /* That each operation of forward has all tokens where it needs them, and sums whose parts other ranks have are added up once. */
 void check_tensor_ranks(Machine *m);
 
-/* ---- step_verify_why.c ---- */
+/* ---- step/verify/explain.c ---- */
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...);
 const char *name_of(const Machine *m, int value);
 const char *op_text(const Machine *m, int t);

@@ -1,4 +1,4 @@
-/* step_verify_tensor.c: forward of a layer that tensor ranks split, as what each rank has of a value: its own tokens or all of them,
+/* step/verify/tensor_parallel.c: forward of a layer that tensor ranks split, as what each rank has of a value: its own tokens or all of them,
  * and the whole or a part of a sum that the ranks have together.
  *
  * A product with some rows of a matrix has some columns of what all have, and needs all tokens, whole. One with some columns has a part

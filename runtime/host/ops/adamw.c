@@ -1,4 +1,4 @@
-/* ops_adamw.c: one AdamW update with decoupled weight decay; parameters rounded for a device. */
+/* host/ops/adamw.c: one AdamW update with decoupled weight decay; parameters rounded for a device. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 

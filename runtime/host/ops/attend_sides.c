@@ -57,7 +57,7 @@ static BurstSide side_union(const BurstSide *side, int n)
 /* ---- what a mask leaves of tiles ---- */
 
 /* Hulls of a tile's tokens at either side of its widest gap, the first of equal ones, where that is wider than a tile; or of all. As
- * mask_range_apart in compiler/mask_range.c. */
+ * mask_range_apart in compiler/mask/range.c. */
 static int sides_apart(const BurstChunk *c, int tile, BurstSide side[2])
 {
     const int64_t *position = c->position + (int64_t)tile * BURST_TILE, left = c->tokens - (int64_t)tile * BURST_TILE;

@@ -1,4 +1,4 @@
-/* ops_blas.c: the state OpenBLAS should be in before its first product. */
+/* host/ops/blas.c: the state OpenBLAS should be in before its first product. */
 #include "host/host.h"
 
 #include <cblas.h>

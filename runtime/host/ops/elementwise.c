@@ -1,4 +1,4 @@
-/* ops_elementwise.c: SwiGLU, addition, sums of squares. */
+/* host/ops/elementwise.c: SwiGLU, addition, sums of squares. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 

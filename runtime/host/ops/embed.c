@@ -1,4 +1,4 @@
-/* ops_embed.c: rows of the embedding, and their gradients. */
+/* host/ops/embed.c: rows of the embedding, and their gradients. */
 #include "burst_rt.h"
 #include "burst_sizes.h"
 

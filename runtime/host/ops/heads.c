@@ -1,4 +1,4 @@
-/* ops_heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
+/* host/ops/heads.c: between token-major [n][heads*d] and head-major [heads][n][d], with and without RoPE. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 

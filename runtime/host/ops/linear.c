@@ -1,4 +1,4 @@
-/* ops_linear.c: the three products of a linear layer, by BLAS; a bias. */
+/* host/ops/linear.c: the three products of a linear layer, by BLAS; a bias. */
 #include "burst_rt.h"
 
 #include <cblas.h>

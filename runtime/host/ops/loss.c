@@ -1,4 +1,4 @@
-/* ops_loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass (BurstEngine, 3.3).
+/* host/ops/loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass (BurstEngine, 3.3).
  *
  * A tile's logits live in scratch and turn in place into their gradients, so each product is computed once.
  */

@@ -1,4 +1,4 @@
-/* ops_rmsnorm.c: RMSNorm and its gradients. */
+/* host/ops/rmsnorm.c: RMSNorm and its gradients. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 

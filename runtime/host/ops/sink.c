@@ -1,4 +1,4 @@
-/* ops_sink.c: learned sinks, where a row's keys are all known: after attention, whatever its schedule was. */
+/* host/ops/sink.c: learned sinks, where a row's keys are all known: after attention, whatever its schedule was. */
 #include "burst_rt.h"
 #include "host/ops/vec.h"
 

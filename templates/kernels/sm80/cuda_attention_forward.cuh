@@ -1,7 +1,7 @@
 /* cuda_attention_forward.cuh: attention forward of one (query chunk, key chunk) pair, sm_80 form (FlashAttention-2).
  *
  * A block owns a tile of 128 queries of one head and walks its list of key tiles; it has 4 warps of 32 rows, or, where head_dim
- * is over 128, 8 warps of 16 (runtime/burst_kernels.h). The
+ * is over 128, 8 warps of 16 (runtime/include/burst_kernels.h). The
  * running state (O, lse) is read into registers before the walk and written after it, so folding a ring step costs no
  * merge: the state seeds the softmax with m = lse, l = 1. The next load is always in flight: V while the scores are made,
  * the next K while P V is. Runs on sm_80 and later with 64 KB of shared memory, two blocks a multiprocessor, or with 144 KB, one.
