@@ -7,22 +7,6 @@
 
 #include <string.h>
 
-Choice choice_of_mask(const Choice *c, int mask)
-{
-    Choice x = *c;
-    if (!c->of_mask)
-        return x;
-    const MaskChoice *m = &c->of_mask[mask];
-    x.schedule = m->schedule;
-    x.travel = m->travel;
-    x.coords = m->coords;
-    memcpy(x.size, m->size, sizeof x.size);
-    memcpy(x.stride, m->stride, sizeof x.stride);
-    x.masks = 0;
-    x.of_mask = NULL;
-    return x;
-}
-
 /* Which of the attentions it is; how many there are where it is another one. */
 static int find_attention(const Draft *t, const Choice *c)
 {

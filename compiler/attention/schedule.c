@@ -8,175 +8,8 @@
 
 #include <string.h>
 
-const char *const travel_names[TRAVELS] = {"keys", "queries"};
-
-typedef struct Tensor { const char *name; bool accumulator; } Tensor;
-static const Tensor tensors[TENSOR_COUNT] = {
-#define X(id, text, acc) {text, acc},
-    TENSORS(X)
-#undef X
-};
-
-const char *tensor_name(TensorId t)
-{
-    return tensors[t].name;
-}
-
-bool tensor_accumulates(TensorId t)
-{
-    return tensors[t].accumulator;
-}
-
-int result_tensor(bool backward, int side)
-{
-    static const int results[2][2] = {{T_O, -1}, {T_DQ, T_DKV}};
-    return results[backward][side];
-}
-
-/* ---- relative indices ---- */
-
-int choice_tensor(const Choice *c)
-{
-    return c->tensor ? c->tensor : 1;
-}
-
-void choice_shape(Choice *c, int coords, const int *size)
-{
-    int stride = 1;
-    c->coords = coords;
-    for (int i = coords - 1; i >= 0; i--) {
-        c->size[i] = size[i];
-        c->stride[i] = stride;
-        stride *= size[i];
-    }
-}
-
-int coord_inside(const Choice *c, int before)
-{
-    int next = -1;
-    for (int i = 0; i < c->coords; i++) {
-        bool inside = before < 0 || c->stride[i] < c->stride[before] || (c->stride[i] == c->stride[before] && i > before);
-        next = inside && (next < 0 || c->stride[i] > c->stride[next]) ? i : next;
-    }
-    return next;
-}
-
-int rel_coord(const Choice *c, int index, int i)
-{
-    return index / c->stride[i] % c->size[i];
-}
-
-int rel_hop(const Choice *c, int index, int i)
-{
-    int x = rel_coord(c, index, i);
-    return 2 * x > c->size[i] ? x - c->size[i] : x;
-}
-
-int rel_add(const Choice *c, int x, int y)
-{
-    int sum = x + y;
-    for (int i = 0; i < c->coords; i++)
-        if (rel_coord(c, x, i) + rel_coord(c, y, i) >= c->size[i])
-            sum -= c->size[i] * c->stride[i];
-    return sum;
-}
-
-int rel_sub(const Choice *c, int x, int y)
-{
-    int difference = x - y;
-    for (int i = 0; i < c->coords; i++)
-        if (rel_coord(c, x, i) < rel_coord(c, y, i))
-            difference += c->size[i] * c->stride[i];
-    return difference;
-}
-
-int choice_pieces(const Choice *c)
-{
-    return c->schedule ? c->schedule->pieces : 1;
-}
-
-int choice_chunks(const Choice *c)
-{
-    return c->ranks * choice_pieces(c);
-}
-
-bool chunk_is_home(const Choice *c, int chunk)
-{
-    return chunk % c->ranks == 0;
-}
-
-int chunk_piece(const Choice *c, int chunk)
-{
-    return chunk / c->ranks;
-}
-
-int tensor_pieces(const Choice *c, TensorId t)
-{
-    return t == T_KV || t == T_DKV ? choice_pieces(c) : 1;
-}
-
-/* ---- directions ---- */
-
-const Phase *phase_of(const Choice *c, bool backward)
-{
-    return backward ? c->schedule->backward[c->travel] : c->schedule->forward;
-}
-
-/* One rank alone has all heads: its exchanges do nothing. */
-bool choice_by_heads(const Choice *c, bool backward)
-{
-    const Phase *phase = phase_of(c, backward);
-    return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1); /* no coordinates: there are no sizes */
-}
-
-bool choice_exchanges(const Choice *c) { return choice_by_heads(c, false) || choice_by_heads(c, true); }
-
-int choice_shares(const Choice *c, bool backward)
-{
-    return choice_by_heads(c, backward) && c->coords ? c->size[c->schedule->exchanged] : 1;
-}
-
-int choice_rows(const Choice *c, bool backward)
-{
-    return c->ranks / choice_shares(c, backward);
-}
-
-int choice_member(const Choice *c, int rank, int i)
-{
-    const int x = c->schedule->exchanged;
-    return rank + (i - rel_coord(c, rank, x)) * c->stride[x];
-}
-
-/* Whether any chunk of the one rank and those that share heads with it has a pair with any of the other. */
-static bool rows_meet(const Choice *c, int q, int k, const uint8_t *pair)
-{
-    const int shares = c->size[c->schedule->exchanged];
-    for (int i = 0; i < shares * shares; i++)
-        if (pair[choice_member(c, q, i / shares) * c->ranks + choice_member(c, k, i % shares)])
-            return true;
-    return false;
-}
-
-const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair)
-{
-    if (!choice_by_heads(c, backward))
-        return pair;
-    const int x = c->schedule->exchanged;
-    uint8_t *rows = NEW_ARRAY(a, uint8_t, c->ranks * c->ranks);
-    for (int q = 0; q < c->ranks; q++)
-        for (int k = 0; k < c->ranks; k++)
-            if (rel_coord(c, q, x) == rel_coord(c, k, x))
-                rows[q * c->ranks + k] = rel_coord(c, q, x) ? rows[choice_member(c, q, 0) * c->ranks + choice_member(c, k, 0)]
-                                                            : rows_meet(c, q, k, pair);
-    return rows;
-}
 
 /* ---- statements to nodes ---- */
-
-Span stmt_place(const Stmt *s)
-{
-    return s->by.src ? s->by : s->span;
-}
 
 typedef struct Maker { Arena *arena; Diags *diags; Schedule *schedule; } Maker;
 
@@ -253,7 +86,7 @@ static bool computes(const Node *n)
 static bool passes_copies(const Node *n)
 {
     if (n->kind == N_PASS)
-        return !tensors[n->ref[0].tensor].accumulator;
+        return !tensor_accumulates(n->ref[0].tensor);
     if (n->kind != N_IF && !is_each_piece(n))
         return false;
     for (const Node *b = n->body; b; b = b->next)
@@ -337,7 +170,7 @@ static void trace_leaf(Tracer *t, const Node *n)
         }
         return;
     }
-    if (n->kind == N_PASS && tensors[n->ref[0].tensor].accumulator && chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
+    if (n->kind == N_PASS && tensor_accumulates(n->ref[0].tensor) && chunk_is_home(t->choice, ref_index(t, &n->ref[0]))) {
         ((Node *)n)->stays = true; /* a sum at home is where it belongs: no hop */
         return;
     }
@@ -548,7 +381,7 @@ static void add_offset(const Choice *c, int offset, bool heads, Text *out)
 
 static void add_chunk(const Choice *c, TensorId t, int offset, bool heads, Text *out)
 {
-    text_printf(out, "%s[", tensors[t].name);
+    text_printf(out, "%s[", tensor_name(t));
     add_offset(c, offset, heads, out);
     text_add(out, "]");
     if (tensor_pieces(c, t) > 1)
@@ -567,7 +400,7 @@ static void instance_print(const Schedule *s, const Instance *i, Text *out)
     const Choice *c = s->choice;
     const Node *n = i->node;
     if (n->kind == N_EXCHANGE) {
-        text_printf(out, "exchange %s", tensors[n->ref[0].tensor].name);
+        text_printf(out, "exchange %s", tensor_name(n->ref[0].tensor));
         return;
     }
     static const char *const verb[] = {[N_COMPUTE] = "attend", [N_PASS] = "pass", [N_RETURN] = "return"};

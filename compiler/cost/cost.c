@@ -3,11 +3,6 @@
 
 #include <math.h>
 
-Cost cost_simulate(Arena *a, const Plan *p, double enough)
-{
-    return cost_draft(a, plan_draft(p), enough);
-}
-
 bool cost_is_of_program(const Program *p)
 {
     return p->target == p->cluster.target;

@@ -213,7 +213,6 @@ enum { ALL_SPANS = INT32_MAX };
 const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans);
 
 /* ---- cost.c, tools/print_cost.c: of drafts that are not verified yet ---- */
-Cost cost_draft(Arena *a, const Draft *d, double enough);
 const char *size_text(Arena *a, double bytes); /* "190.16 kB" */
 void print_cost_draft(const Draft *d, const Cost *c, Text *out);
 

@@ -550,27 +550,25 @@ static AttentionTime even_attention(Arena *a, double flops, double rate)
     return t;
 }
 
-/* Of all that the row `weights` may be. */
-static double least_weights(Arena *a, const Program *p, StepParts parts, Choice c)
+/* Of all that c may be in the row `weights`. */
+static double least_weights(Arena *a, const Program *p, StepParts parts, const Choice *c, int choices)
 {
     double least = INFINITY;
-    for (int n = 0; n < sharding_count(p); n++) {
-        if (!sharding_take(p, &c, n))
-            continue;
+    for (int n = 0; n < choices; n++) {
         StepParts x = parts;
         x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
         memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
-        const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, c.within), NULL, 0);
+        const StepModel m = model_make(a, p, &c[n], NULL, units_make(a, p, c[n].within), NULL, 0);
         stream_run(a, &x, &m, false, NULL);
         least = fmin(least, x.step);
     }
     return least;
 }
 
-double cost_least(const Program *p, const double *pairs, int data)
+double cost_least(const Program *p, const double *pairs, const Choice *each, int choices)
 {
     Arena *a = arena_new();
-    const Choice c = {.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving = p->layout.saving};
+    const Choice c = each[0];
     StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};
     for (int r = 0; r < p->cluster.world; r++) {
@@ -584,7 +582,7 @@ double cost_least(const Program *p, const double *pairs, int data)
             parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
             parts.kind[k].time[ATTEND_REST] = even_attention(a, 0, rate[0]);
         }
-    const double least = least_weights(a, p, parts, c);
+    const double least = least_weights(a, p, parts, each, choices);
     arena_free(a);
     return least;
 }

@@ -127,7 +127,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
     for (int i = 0; i < plan.channels; i++)
         names[i] = channel_name(a, d, i);
     plan.channel_names = names;
-    plan.predicted_seconds = cost_simulate(a, p, INFINITY).step;
+    plan.predicted_seconds = cost_draft(a, plan_draft(p), INFINITY).step;
     trace_file_begin(f, &any, &plan);
     trace_file_forecast(f, &any, &plan, 0);
     trace_file_end(f, &plan, 0);

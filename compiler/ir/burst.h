@@ -294,6 +294,7 @@ bool saves(const char *set, const char *name); /* whether a set of names has thi
  * them, the share that o_tail and lse_tail have. */
 typedef struct Saving { const char *lower, *upper; int from; double tail; } Saving;
 Saving saving_by(Recompute rule, double tail); /* in all layers */
+Recompute saving_rule(Saving v); /* RECOMPUTES: none says just that */
 const char *saving_text(Arena *a, Saving v); /* as a layout has it */
 extern const char *const sharding_names[SHARDINGS];   /* ir/program.c */
 enum { LEAST_LOSS_TILE = 16, MOST_LOSS_TILE = 65536 }; /* tokens */
@@ -469,6 +470,10 @@ PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens); /* its first so man
 PosSet pos_run(Piece *p, int64_t begin, int64_t end); /* one run; p is its piece */
 int64_t pos_cut(int64_t tokens, int i, int shares);   /* where the i-th of so many contiguous shares begins */
 PosSet pos_share(Arena *a, const PosSet *s, int i, int shares); /* of the local order */
+/* Appends a piece, or a run; leaves out an empty one and joins a run to the one before where they touch. pieces: s's, with room. */
+void pos_add_piece(PosSet *s, Piece *pieces, Piece p);
+void pos_add_run(PosSet *s, Piece *pieces, int64_t begin, int64_t end);
+int64_t pos_piece_tokens(const Piece *p);
 int64_t pos_before(const PosSet *s, int64_t x);       /* how many positions are less than x */
 typedef struct Partition {
     PartitionKind kind;

@@ -146,7 +146,6 @@ bool sizes_equal(const Choice *x, const Choice *y);
 /* ---- layout/recompute.c: the row of what layers save, its functions as in Dimension ---- */
 const char *saving_why_no_chunks(const Choice *c, bool heads); /* why attention can't go through chunks of queries, or of heads; NULL: it can */
 const char *saving_fewer(void);                                /* advice: "save fewer values with ..." */
-const char *saving_again_text(Arena *a, const char *block);    /* a row of costs: what the block computes again */
 Saving saving_of(const Choice *c);
 int saving_other_way(const Program *p);
 int saving_count(const Program *p);
@@ -449,7 +448,7 @@ typedef struct Cost {
     const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
 } Cost;
 /* enough: of a step that is longer in any case, what sharing the wire adds is left out; INFINITY: none. */
-Cost cost_simulate(Arena *a, const Plan *p, double enough);
+Cost cost_draft(Arena *a, const Draft *d, double enough);
 /* Whether a Cost is of the program itself. C for CPUs planned for GPUs has the layout that suits these; how long it takes
  * on whatever CPUs run it, the cluster does not say. */
 bool cost_is_of_program(const Program *p);
@@ -460,9 +459,9 @@ Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
 const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
-/* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
- * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
-double cost_least(const Program *p, const double *pairs, int data);
+/* Seconds that a step takes at least with the best of `each`, which differ in the row `weights` alone, whatever else is chosen: perfect
+ * balance, and no transfer of attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
+double cost_least(const Program *p, const double *pairs, const Choice *each, int choices);
 void print_cost(const Plan *p, const Cost *c, Text *out);
 
 /* ---- shares.c: ranks of different speed have different shares of a sequence ---- */
@@ -512,6 +511,7 @@ void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice th
  * NULL, or what does not work. */
 const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
 /* ---- search.c ---- */
+double data_least(const Program *p, const double *pairs, int data); /* as cost_least, of all values that `weights` may have */
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 
 /* ---- search/alternatives.c: other choices than the search's, compiled ---- */

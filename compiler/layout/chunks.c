@@ -60,10 +60,6 @@ int token_chunks_count(const Program *p)
     return !token_chunks_open(p) ? 1 : token_chunks_other_way(p) ? token_chunks_other_way(p) + chunked + (chunked > 0) : chunked > 1 ? chunked : 1;
 }
 
-bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
-
-bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }
-
 static bool moves_queries(const Choice *c) { return choice_moves_queries(c, false) || choice_moves_queries(c, true); }
 
 static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys" : "attention"; }

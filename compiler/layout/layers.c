@@ -33,21 +33,6 @@ const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a
     return arena_printf(a, "%s%s", all, usual);
 }
 
-bool sizes_equal(const Choice *x, const Choice *y)
-{
-    return x->coords == y->coords && memcmp(x->size, y->size, sizeof *x->size * (size_t)x->coords) == 0;
-}
-
-bool layers_share_sizes(const Choice *c)
-{
-    for (int m = 0; m < c->masks; m++) {
-        const Choice x = choice_of_mask(c, m);
-        if (!sizes_equal(c, &x))
-            return false;
-    }
-    return true;
-}
-
 /* ---- travel: which chunks move in backward ---- */
 
 int travel_count(const Program *p)

@@ -183,7 +183,7 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     Draft t = search_draft(s, a, d, &x->choice);
     x->plan = t.attentions ? verify(a, d, &t) : NULL;
     if (x->plan)
-        x->cost = cost_simulate(a, x->plan, lost * fastest(s));
+        x->cost = cost_draft(a, plan_draft(x->plan), lost * fastest(s));
     if (x->plan && !ends(d, x))
         x->plan = NULL;
     if (!x->plan)
@@ -372,12 +372,23 @@ static void try_data(Searcher *s, const Candidate *data)
     set_in_order(s, from);
 }
 
+double data_least(const Program *p, const double *pairs, int data)
+{
+    Choice each[2 * SHARDINGS];
+    int n = 0;
+    for (int i = 0; i < sharding_count(p); i++) {
+        each[n] = (Choice){.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving = p->layout.saving};
+        n += sharding_take(p, &each[n], i);
+    }
+    return cost_least(p, pairs, each, n);
+}
+
 static void try_all(Searcher *s)
 {
     const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
     for (int i = 0; i < s->data.n; i++) {
         const int data = s->data.at[i].choice.data;
-        const double best = fastest(s), least = pairs ? cost_least(s->program, pairs, data) : 0;
+        const double best = fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
         if (least < best * (1 - tie))
             try_data(s, &s->data.at[i]);
         else

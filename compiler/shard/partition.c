@@ -11,13 +11,6 @@
 
 #include <inttypes.h>
 
-const char *const partition_names[PART_KINDS] = {
-    [PART_CONTIGUOUS] = "contiguous",
-    [PART_ZIGZAG] = "zigzag",
-    [PART_STRIPED] = "striped",
-    [PART_BLOCKS] = "blocks",
-};
-
 /* Where part i begins when n tokens are cut into parts that differ by at most one. */
 static int64_t cut(int64_t n, int64_t i, int64_t parts)
 {
@@ -37,41 +30,11 @@ static int64_t block_of(const Partition *p)
     return p->kind == PART_BLOCKS ? (p->block + shares - 1) / shares * shares : shares;
 }
 
-static int64_t piece_tokens(const Piece *p)
-{
-    return p->run * p->count;
-}
-
-static int64_t piece_at(const Piece *p, int64_t i)
-{
-    return p->count == 1 ? p->start + i : p->start + i / p->run * p->stride + i % p->run;
-}
-
-/* Leaves out empty pieces; writes contiguous ones as one run, and joins them to the one before where they touch. */
-static void add_piece(PosSet *s, Piece *pieces, Piece p)
-{
-    if (p.run <= 0 || p.count <= 0)
-        return;
-    if (p.run == p.stride || p.count == 1)
-        p.run = p.stride = piece_tokens(&p), p.count = 1;
-    s->tokens += piece_tokens(&p);
-    Piece *last = s->npieces ? &pieces[s->npieces - 1] : NULL;
-    if (last && last->count == 1 && p.count == 1 && last->start + last->run == p.start)
-        last->run = last->stride = last->run + p.run;
-    else
-        pieces[s->npieces++] = p;
-}
-
-static void add_run(PosSet *s, Piece *pieces, int64_t begin, int64_t end)
-{
-    add_piece(s, pieces, (Piece){.start = begin, .run = end - begin, .stride = end - begin, .count = 1});
-}
-
 static void add_blocks(PosSet *s, Piece *pieces, int64_t block, int64_t n, int64_t first, int64_t end, int64_t shares)
 {
     const int64_t lo = cut(block, first, shares), hi = cut(block, end, shares), rest = n % block, tail = n - rest;
-    add_piece(s, pieces, (Piece){.start = lo, .run = hi - lo, .stride = block, .count = n / block});
-    add_run(s, pieces, tail + cut(rest, first, shares), tail + cut(rest, end, shares));
+    pos_add_piece(s, pieces, (Piece){.start = lo, .run = hi - lo, .stride = block, .count = n / block});
+    pos_add_run(s, pieces, tail + cut(rest, first, shares), tail + cut(rest, end, shares));
 }
 
 static PosSet rank_set(Arena *a, const Partition *p, int rank)
@@ -81,14 +44,14 @@ static PosSet rank_set(Arena *a, const Partition *p, int rank)
     const int64_t n = p->sequence, shares = shares_before(p, p->ranks), parts = 2 * shares;
     const int64_t first = shares_before(p, rank), end = shares_before(p, rank + 1);
     if (p->kind == PART_ZIGZAG) {
-        add_run(&s, pieces, cut(n, first, parts), cut(n, end, parts));
-        add_run(&s, pieces, cut(n, parts - end, parts), cut(n, parts - first, parts));
+        pos_add_run(&s, pieces, cut(n, first, parts), cut(n, end, parts));
+        pos_add_run(&s, pieces, cut(n, parts - end, parts), cut(n, parts - first, parts));
     } else if (p->kind == PART_STRIPED && !p->before) {
-        add_piece(&s, pieces, (Piece){.start = rank, .run = 1, .stride = p->ranks, .count = (n - rank + p->ranks - 1) / p->ranks});
+        pos_add_piece(&s, pieces, (Piece){.start = rank, .run = 1, .stride = p->ranks, .count = (n - rank + p->ranks - 1) / p->ranks});
     } else if (p->kind == PART_STRIPED || p->kind == PART_BLOCKS) {
         add_blocks(&s, pieces, block_of(p), n, first, end, shares);
     } else {
-        add_run(&s, pieces, cut(n, first, shares), cut(n, end, shares));
+        pos_add_run(&s, pieces, cut(n, first, shares), cut(n, end, shares));
     }
     s.pieces = pieces;
     return s;
@@ -119,67 +82,6 @@ const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, i
 const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks)
 {
     return partition_shared(a, kind, block, sequence, ranks, NULL);
-}
-
-PosSet pos_first(Arena *a, const PosSet *s, int64_t tokens)
-{
-    PosSet first = {0};
-    Piece *pieces = NEW_ARRAY(a, Piece, s->npieces + 1);
-    for (const Piece *p = s->pieces; p < s->pieces + s->npieces && first.tokens < tokens; p++) {
-        const int64_t left = tokens - first.tokens, n = left < piece_tokens(p) ? left : piece_tokens(p), runs = n / p->run;
-        add_piece(&first, pieces, (Piece){.start = p->start, .run = p->run, .stride = p->stride, .count = runs});
-        add_run(&first, pieces, p->start + runs * p->stride, p->start + runs * p->stride + n % p->run);
-    }
-    first.pieces = pieces;
-    return first;
-}
-
-PosSet pos_run(Piece *p, int64_t begin, int64_t end)
-{
-    *p = (Piece){.start = begin, .run = end - begin, .stride = end - begin, .count = 1};
-    return (PosSet){.tokens = end - begin, .npieces = 1, .pieces = p};
-}
-
-/* Of a piece: whole runs before x, and what lies before x of the run that x is in. */
-int64_t pos_before(const PosSet *s, int64_t x)
-{
-    int64_t n = 0;
-    for (const Piece *p = s->pieces; p < s->pieces + s->npieces; p++) {
-        const int64_t at = x - p->start, runs = at <= 0 ? 0 : at / p->stride;
-        const int64_t rest = at <= 0 ? 0 : at - runs * p->stride;
-        n += runs >= p->count ? piece_tokens(p) : runs * p->run + (rest < p->run ? rest : p->run);
-    }
-    return n;
-}
-
-int64_t pos_cut(int64_t tokens, int i, int shares)
-{
-    return tokens * i / shares;
-}
-
-/* Tokens begin .. end of a piece, counted in it: what is left of the run that it begins in, whole runs, what is left. */
-static void add_share(PosSet *s, Piece *pieces, const Piece *p, int64_t begin, int64_t end)
-{
-    while (begin < end) {
-        const int64_t inside = p->count == 1 ? begin : begin % p->run, left = end - begin;
-        const int64_t run = inside || left < p->run ? (left < p->run - inside ? left : p->run - inside) : p->run;
-        const int64_t count = run == p->run && p->count > 1 ? left / p->run : 1;
-        add_piece(s, pieces, (Piece){.start = piece_at(p, begin), .run = run, .stride = count > 1 ? p->stride : run, .count = count});
-        begin += run * count;
-    }
-}
-
-PosSet pos_share(Arena *a, const PosSet *s, int i, int shares)
-{
-    const int64_t begin = pos_cut(s->tokens, i, shares), end = pos_cut(s->tokens, i + 1, shares);
-    Piece *pieces = NEW_ARRAY(a, Piece, 3 * s->npieces + 1);
-    PosSet part = {.pieces = pieces};
-    int64_t at = 0;
-    for (const Piece *p = s->pieces; p < s->pieces + s->npieces; at += piece_tokens(p), p++) {
-        const int64_t n = piece_tokens(p), from = begin > at ? begin - at : 0, to = end - at < n ? end - at : n;
-        add_share(&part, pieces, p, from, to);
-    }
-    return part;
 }
 
 static void print_rank(const PosSet *s, int rank, Text *out)

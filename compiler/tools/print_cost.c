@@ -60,7 +60,7 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost
     for (int b = 0; b < STEP_BLOCKS; b++) {
         const BlockTime *t = &p->block[b];
         print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
-        print_block(saving_again_text(a, p->block_name[b]), t->times, t->again, out);
+        print_block(arena_printf(a, "rest of %s, recomputed", p->block_name[b]), t->times, t->again, out);
     }
     print_row("weights that nothing hides", 1, p->weights, 0, out);
     if (p->tensor > 0)

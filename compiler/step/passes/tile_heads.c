@@ -10,14 +10,6 @@
  */
 #include "step/step.h"
 
-bool is_of_heads(const Value *v)
-{
-    for (int i = 0; i < countof(v->dim); i++)
-        if (dim_of_heads(v->dim[i]))
-            return true;
-    return false;
-}
-
 static bool touches_heads(const Step *s, const Op *o)
 {
     return op_touches(s, o, is_of_heads);

@@ -139,17 +139,6 @@ static void see_alike(const Step *s, const Block *b, Seen *seen)
     }
 }
 
-int64_t tokens_in_chunk(int64_t tokens, int chunks)
-{
-    return (tokens + chunks - 1) / chunks;
-}
-
-int chunk_count(int64_t tokens, int chunks)
-{
-    const int64_t chunk = tokens_in_chunk(tokens, chunks);
-    return (int)((tokens + chunk - 1) / chunk);
-}
-
 void step_chunks(Step *s, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
