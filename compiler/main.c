@@ -1,6 +1,5 @@
 /* main.c: the driver. The pipeline is compile(), read top to bottom. */
 #include "tools/forms.h"
-#include "step/step.h"
 
 #include <errno.h>
 #include <limits.h>

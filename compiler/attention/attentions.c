@@ -3,15 +3,15 @@
  * What layers have in common are positions, pieces of keys, and who has which chunk. They attend one after the other, and each ends with
  * what travels for it: so all use the same streams, and their slots the same memory.
  */
-#include "ir/burst.h"
+#include "attention/attention.h"
 
 #include <string.h>
 
 /* Which of the attentions it is; how many there are where it is another one. */
-static int find_attention(const Draft *t, const Choice *c)
+static int find_attention(const Attentions *t, const Choice *c)
 {
     int i = 0;
-    while (i < t->attentions && (t->attention[i].choice->schedule != c->schedule || t->attention[i].choice->travel != c->travel))
+    while (i < t->n && (t->at[i].choice->schedule != c->schedule || t->at[i].choice->travel != c->travel))
         i++;
     return i;
 }
@@ -38,47 +38,43 @@ static bool make_attention(Arena *a, Diags *d, Attention *to, const Choice *c, b
     return true;
 }
 
-bool attentions_make(Arena *a, Diags *d, Draft *t)
+Attentions attentions_make(Arena *a, Diags *d, const Program *p, const Choice *choice)
 {
-    const int masks = t->program->mask_count;
-    Attention *at = NEW_ARRAY(a, Attention, masks);
-    int *of = NEW_ARRAY(a, int, masks);
-    t->attention = at;
-    t->mask_attention = of;
-    for (int m = 0; m < masks; m++) {
-        const Choice c = choice_of_mask(&t->choice, m);
-        of[m] = find_attention(t, &c);
-        if (of[m] == t->attentions && !make_attention(a, d, &at[t->attentions++], &c, t->choice.of_mask)) {
-            t->attentions = 0;
-            return false;
-        }
+    Attention *at = NEW_ARRAY(a, Attention, p->mask_count);
+    int *of = NEW_ARRAY(a, int, p->mask_count);
+    Attentions t = {0, at, of};
+    for (int m = 0; m < p->mask_count; m++) {
+        const Choice c = choice_of_mask(choice, m);
+        of[m] = find_attention(&t, &c);
+        if (of[m] == t.n && !make_attention(a, d, &at[t.n++], &c, choice->of_mask))
+            return (Attentions){0};
     }
-    return true;
+    return t;
 }
 
-void attentions_decide(const Draft *t)
+void attentions_decide(const Attentions *t, const Program *p, const Choice *choice)
 {
-    for (int m = 0; m < t->program->mask_count; m++)
-        *t->attention[t->mask_attention[m]].choice = choice_of_mask(&t->choice, m);
+    for (int m = 0; m < p->mask_count; m++)
+        *t->at[t->of_mask[m]].choice = choice_of_mask(choice, m);
 }
 
-const Schedule *draft_schedule(const Draft *t, int mask, bool backward)
+const Schedule *attentions_schedule(const Attentions *t, int mask, bool backward)
 {
-    return t->attention[t->mask_attention[mask]].way[backward];
+    return t->at[t->of_mask[mask]].way[backward];
 }
 
-int draft_channels(const Draft *t)
+int attentions_channels(const Attentions *t)
 {
     int most = 0;
-    for (int i = 0; i < t->attentions; i++)
-        most = t->attention[i].way[1]->channels > most ? t->attention[i].way[1]->channels : most;
+    for (int i = 0; i < t->n; i++)
+        most = t->at[i].way[1]->channels > most ? t->at[i].way[1]->channels : most;
     return most;
 }
 
-int draft_operations(const Draft *t)
+int attentions_operations(const Attentions *t)
 {
     int most = 0;
-    for (int i = 0; i < 2 * t->attentions; i++)
-        most = t->attention[i / 2].way[i % 2]->trace.n > most ? t->attention[i / 2].way[i % 2]->trace.n : most;
+    for (int i = 0; i < 2 * t->n; i++)
+        most = t->at[i / 2].way[i % 2]->trace.n > most ? t->at[i / 2].way[i % 2]->trace.n : most;
     return most;
 }

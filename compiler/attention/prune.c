@@ -5,7 +5,7 @@
  * runs the same rule on the same mask (the emitted program through runtime/timeline/trace.c), so both ends of a transfer agree
  * without talking. A mark is a few runs of the chunk's tiles: those that are read further along, or were added to.
  */
-#include "ir/burst.h"
+#include "attention/attention.h"
 
 #include <string.h>
 

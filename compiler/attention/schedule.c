@@ -2,9 +2,9 @@
  *
  * Each tensor of a pass becomes a node with a channel (stream, communicator) of its own. Transfers of copies move before
  * the computing they can overlap: they read what is there and change nothing that computing reads. The trace unrolls
- * the nodes in relative coordinates (plan.h), which makes it the trace of every rank.
+ * the nodes in relative coordinates (attention/attention.h), which makes it the trace of every rank.
  */
-#include "ir/burst.h"
+#include "attention/attention.h"
 
 #include <string.h>
 

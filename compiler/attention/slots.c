@@ -9,7 +9,7 @@
  * that the transfer overlaps a whole step. Uses count whether or not the mask leaves their operation: the slots of an
  * emitted program do not depend on the mask.
  */
-#include "ir/burst.h"
+#include "attention/attention.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* arena.c: memory of one compile. Blocks grow geometrically and are freed together. */
-#include "ir/burst.h"
+#include "base/base.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Messages are kept until diags_print, so that a pass can go on after an error and report several at once. Printed
  * text never contains a control byte of the input: those appear as <XX>.
  */
-#include "ir/burst.h"
+#include "base/base.h"
 #include "core/escape.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* text.c: growing text; files read whole and written whole. */
-#include "ir/burst.h"
+#include "base/base.h"
 
 #include "core/output_file.h"
 

@@ -4,7 +4,7 @@
  * tiles takes something of its own: it is begun and ended. So with x = 1 / keys a query (backward: queries a key) the time of a
  * pair is a line in x; rates for several numbers of keys are points of it, the rate of long rows is that at x = 0.
  */
-#include "ir/burst.h"
+#include "cost/cost.h"
 
 #include <math.h>
 

@@ -5,7 +5,6 @@
  * left to the next stage in the last layers: what these save is theirs from forward to the peak anyway, where their backward begins.
  */
 #include "cost/cost.h"
-#include "step/step.h"
 
 #include <string.h>
 

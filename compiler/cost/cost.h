@@ -6,10 +6,69 @@
 #ifndef BURST_COST_H
 #define BURST_COST_H
 
-#include "ir/burst.h"
 #include "burst_parts.h"
-#include "step/step.h"
+#include "step/verify/verify.h"
 
+/* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */
+/* Pairs of the kernel's tiles that are not empty, those of partial ones, and the rows that have any: queries, backward keys. */
+typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;
+AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
+double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w); /* FLOP/s of the pairs of tiles */
+/* Columns of a head that attention's products take at that rate: as its kernels pad head_dim, and more where they are not of the devices'
+ * own form. */
+double attention_columns(const Program *p, const Device *d, bool backward);
+
+/* ---- ranges.c: what attention's transfers of a layer send, all ranks of a group together ---- */
+typedef struct Sent { int64_t bytes, whole; /* whole: if chunks of keys travelled whole */ } Sent;
+bool ranges_wanted(Arena *a, const struct Draft *d); /* by the layout, or for what they save; d without memory yet */
+Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward); /* of a direction without exchanges */
+void print_ranges(const struct Draft *d, Text *out); /* of --emit=plan; nothing where chunks travel whole */
+
+/* ---- cost/choose_saved.c: what layers save, by time and bytes ---- */
+/* What spares most seconds a byte, in a share of the bytes that `none` saves; pairs: that a rank attends. */
+Saving saving_at(Arena *a, const Program *p, const Partition *part, Units units, double pairs, double share);
+
+/* ---- Cost: a simulated step ---- */
+typedef struct Cost {
+    double step;      /* seconds, the slowest rank */
+    double compute;   /* busy seconds of that rank's compute */
+    double attention, again, update; /* of compute: attention, what backward recomputes beside it, the optimizer */
+    double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
+    double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
+    double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
+    double bytes_uplink[MAX_LEVELS]; /* of bytes_nic, those that leave one of each level of the cluster */
+    double flops;     /* of the step, all ranks; backward counted twice forward */
+    double imbalance; /* most loaded rank's pairs / mean */
+    double peak;      /* of a rank's matrix products, flop/s; mean over ranks */
+    size_t memory;    /* bytes of a rank at the peak, with what libraries take */
+    const char *critical; /* what the slowest rank waits for most, for --explain */
+    bool hidden;          /* it waits for less than 1 % of the step */
+    const double *rows;   /* [BURST_ROW_COUNT] seconds of a step of that rank, by rows of --trace's table */
+} Cost;
+/* enough: of a step that is longer in any case, what sharing the wire adds is left out; INFINITY: none. */
+Cost cost_draft(Arena *a, const Draft *d, double enough);
+/* Whether a Cost is of the program itself. C for CPUs planned for GPUs has the layout that suits these; how long it takes
+ * on whatever CPUs run it, the cluster does not say. */
+bool cost_is_of_program(const Program *p);
+/* Seconds that a step does not fall below with what the draft has, nor where it saves less or more of it lies with the host; any_weights:
+ * nor with other values of the row `weights` either. From the simulated attention, with a wire of their own for collectives. */
+typedef struct Bound { double step, any_weights; } Bound;
+Bound cost_bound(Arena *a, const Draft *d);
+Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
+const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */
+const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
+/* Seconds that a step takes at least with the best of `each`, which differ in the row `weights` alone, whatever else is chosen: perfect
+ * balance, and no transfer of attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
+double cost_least(const Program *p, const double *pairs, const Choice *each, int choices);
+
+/* ---- shares.c: ranks of different speed have different shares of a sequence ---- */
+typedef struct Speeds Speeds; /* of the cluster's devices */
+Speeds *shares_speeds(Arena *a, const Program *p, const double *pairs); /* pairs: as of cost_least */
+bool shares_differ(const Program *p, const Choice *c); /* ranks that share a sequence are on different devices */
+void shares_take(Arena *a, const Program *p, Speeds *s, Choice *c); /* decides share and shares_text */
+const char *shares_why_not(Arena *a, const Program *p, const Choice *c);
+
+/* ---- the parts of the simulated step: for cost/, its tests, and who draws them ---- */
 /* What time on the critical path is spent on. */
 #define COST_CLASSES(X) /* id, name */ \
     X(COMPUTE, "compute") \

@@ -62,8 +62,8 @@ static Grid whole_grid(const Choice *c)
 /* Few enough for about CELLS operations, and at least two units of a coordinate. */
 static Grid part_of_grid(const Draft *d)
 {
-    const Choice *c = d->attention[0].choice;
-    int ops = draft_operations(d), wanted = 0;
+    const Choice *c = d->attention.at[0].choice;
+    int ops = attentions_operations(&d->attention), wanted = 0;
     Grid g = whole_grid(c);
     for (int i = coord_inside(c, -1); i >= 0 && wanted < 2; i = coord_inside(c, i)) {
         int unit = unit_of(d, c, i), units = c->size[i] / unit;
@@ -284,7 +284,7 @@ static void load_transfers(Loader *l)
 
 static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backward)
 {
-    return (AttentionInput){.cluster = &d->program->cluster, .schedule = draft_schedule(d, mask, backward), .group = slowest_group(d),
+    return (AttentionInput){.cluster = &d->program->cluster, .schedule = attentions_schedule(&d->attention, mask, backward), .group = slowest_group(d),
                             .alike = groups_alike(d), .ranks = ranks};
 }
 

@@ -3,8 +3,7 @@
  * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and
  * one of outputs or gradients those that have all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
  */
-#include "cost/cost.h"
-#include "proof/verify.h"
+#include "proof/internal.h"
 
 /* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is not worth it. */
 static const double least_saved = 0.3;
@@ -39,7 +38,7 @@ static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, c
 
 Sent ranges_sent(Arena *a, const Draft *d, int mask, bool backward)
 {
-    const Schedule *s = draft_schedule(d, mask, backward);
+    const Schedule *s = attentions_schedule(&d->attention, mask, backward);
     const Live live = prune(a, s, pair_live(d->counts[mask]), schedule_tiles(a, s, d->counts[mask]));
     Sent sum = {0};
     for (int at = 0; at < s->trace.n; at++)

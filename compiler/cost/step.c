@@ -295,7 +295,7 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         short_attention(a, p, d, mask, transfers);
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
-    p->choice = d->attention[0].choice;
+    p->choice = d->attention.at[0].choice;
     for (int r = 0; r < p->ranks; r++)
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
@@ -414,14 +414,14 @@ StepParts cost_attended(Arena *a, const Draft *d)
 static StepParts attended_again(Arena *a, const Draft *d)
 {
     StepParts p = *d->attended;
-    p.choice = d->attention[0].choice;
+    p.choice = d->attention.at[0].choice;
     p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
     memcpy(p.kind, d->attended->kind, sizeof *p.kind * (size_t)p.kinds);
     for (int k = 0; k < p.kinds; k++)
         for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
             p.kind[k].input[i].cluster = &d->program->cluster;
-            p.kind[k].input[i].schedule = draft_schedule(d, k % d->program->mask_count, i == ATTEND_BACKWARD);
+            p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count, i == ATTEND_BACKWARD);
         }
     return p;
 }

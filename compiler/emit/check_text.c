@@ -4,7 +4,7 @@
  * is called but the runtime, the text itself and a short list. They hold for the headers that it includes of the same folder as
  * the runtime's, too.
  */
-#include "ir/burst.h"
+#include "emit/emit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef EMIT_STEP_H
 #define EMIT_STEP_H
 
+#include "emit/internal.h"
 #include "emit/emit.h"
-#include "step/step.h"
 
 typedef struct Printer {
     Emit *emit;

@@ -1,8 +1,7 @@
 /* emit/places.c: constants of the emitted program that say where the step's values lie in a rank's arena (step_pack) and where
  * tensors lie in their units.
  */
-#include "emit/emit.h"
-#include "step/step.h"
+#include "emit/internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -130,9 +129,9 @@ bool emit_scratch_moves(const Emit *e)
 /* In forward queries travel without dO and the rows' statistics. */
 static bool queries_alone(const Emit *e, const Pool *pool)
 {
-    for (int i = 0; i < e->draft->attentions; i++)
-        for (int p = 0; p < e->draft->attention[i].way[0]->pools; p++)
-            if (pool == &e->draft->attention[i].way[0]->pool[p])
+    for (int i = 0; i < e->draft->attention.n; i++)
+        for (int p = 0; p < e->draft->attention.at[i].way[0]->pools; p++)
+            if (pool == &e->draft->attention.at[i].way[0]->pool[p])
                 return pool->tensor == T_Q;
     return false;
 }

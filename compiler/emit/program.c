@@ -2,7 +2,7 @@
  *
  * What no plan changes is in headers beside the runtime's (templates/), which the program includes.
  */
-#include "emit/emit.h"
+#include "emit/internal.h"
 #include "burst_rt.h"
 
 #include <inttypes.h>
@@ -107,7 +107,7 @@ static int travelling_sides(const Draft *d)
 {
     int sides = 0;
     for (int i = 0; i < 2 * d->program->mask_count; i++)
-        sides |= schedule_sides(draft_schedule(d, i / 2, i % 2));
+        sides |= schedule_sides(attentions_schedule(&d->attention, i / 2, i % 2));
     return sides;
 }
 
@@ -139,8 +139,8 @@ static void emit_group(Emit *e)
     if (c->within)
         add_constant(e, "PLAN_SHARD_RANKS", c->within, "ranks that share the weights; other such groups have replicas");
     emit_coordinates(e);
-    if (e->draft->attentions > 1)
-        add_constant(e, "PLAN_ATTENTIONS", e->draft->attentions, "schedules of attention; a layer's mask chooses");
+    if (e->draft->attention.n > 1)
+        add_constant(e, "PLAN_ATTENTIONS", e->draft->attention.n, "schedules of attention; a layer's mask chooses");
 }
 
 /* Of the ranks that share heads; the most that any of them has. */
@@ -157,7 +157,7 @@ static void emit_shares(Emit *e)
         {"PLAN_ROW_TOKENS", h.tokens, "most tokens of the ranks that share heads"},
         {"PLAN_FORWARD_BY_HEADS", by_heads[0], NULL},
         {"PLAN_BACKWARD_BY_HEADS", by_heads[1], NULL},
-        {"PLAN_FORWARD_POOLS", e->draft->attention[0].way[0]->pools, "the later pools are backward's"},
+        {"PLAN_FORWARD_POOLS", e->draft->attention.at[0].way[0]->pools, "the later pools are backward's"},
     };
     add_constants(e, row, countof(row));
     if (device(e))
@@ -209,9 +209,9 @@ static void emit_sizes(Emit *e)
 /* Not where a ring has one rank, and never passes any. */
 static bool outputs_travel(const Draft *d)
 {
-    for (int i = 0; i < d->attentions; i++)
-        for (int p = 0; p < d->attention[i].way[0]->pools; p++)
-            if (d->attention[i].way[0]->pool[p].tensor == T_O && d->attention[i].way[0]->pool[p].slots > 0)
+    for (int i = 0; i < d->attention.n; i++)
+        for (int p = 0; p < d->attention.at[i].way[0]->pools; p++)
+            if (d->attention.at[i].way[0]->pool[p].tensor == T_O && d->attention.at[i].way[0]->pool[p].slots > 0)
                 return true;
     return false;
 }
@@ -231,11 +231,11 @@ static int emit_pools(Emit *e, const Schedule *s)
 
 static void emit_pool_names(Emit *e)
 {
-    const int channels = draft_channels(e->draft);
+    const int channels = attentions_channels(&e->draft->attention);
     int most = 1;
     text_add(e->out, "\n/* Pools of slots for travelling chunks, by tensor and direction of travel; back_: backward's. */\nenum {\n");
-    for (int i = 0; i < 2 * e->draft->attentions; i++) {
-        const int slots = emit_pools(e, e->draft->attention[i / 2].way[i % 2]);
+    for (int i = 0; i < 2 * e->draft->attention.n; i++) {
+        const int slots = emit_pools(e, e->draft->attention.at[i / 2].way[i % 2]);
         most = slots > most ? slots : most;
     }
     text_printf(e->out, "    PLAN_POOLS,\n    PLAN_MAX_SLOTS = %d,\n    PLAN_CHANNELS = %d, /* streams of transfers */\n", most,
@@ -296,7 +296,7 @@ static void emit_buffer(Emit *e, const Buffer *b)
 
 static void emit_live(Emit *e)
 {
-    const int ops = draft_operations(e->draft);
+    const int ops = attentions_operations(&e->draft->attention);
     text_printf(e->out, "    for (int m = 0; m < PLAN_MASKS; m++) {\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][0]));\n"
                         "        BURST_TRY(burst_live_make(c, %d, &s->live[m][1]));\n    }\n", ops, ops);

@@ -3,7 +3,7 @@
  * The same walk prints two functions: what the rank does, and the trace by which every rank finds out what the mask
  * leaves (runtime/timeline/trace.c). Both name one operation a leaf, in the same order.
  */
-#include "emit/emit.h"
+#include "emit/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -171,8 +171,8 @@ static void emit_coords(const Walk *k, const char *me)
 
 void emit_coordinates(Emit *e)
 {
-    for (int k = 0; k < e->draft->attentions; k++) {
-        const Schedule *s = e->draft->attention[k].way[0];
+    for (int k = 0; k < e->draft->attention.n; k++) {
+        const Schedule *s = e->draft->attention.at[k].way[0];
         for (int i = 0; i < s->choice->coords; i++)
             text_printf(e->out, "#define %s %d /* coordinate %s */\n", size_name(e, s, i), s->choice->size[i], s->choice->schedule->coord_name[i]);
     }
@@ -564,11 +564,11 @@ static void emit_schedule(Emit *e, const Schedule *s)
 static void emit_table(Emit *e)
 {
     const Draft *d = e->draft;
-    for (int i = 0; i < 2 * d->attentions; i++)
-        text_printf(e->out, "static void %s(BurstTrace *t, int me);\n", trace_name(e, d->attention[i / 2].way[i % 2]));
+    for (int i = 0; i < 2 * d->attention.n; i++)
+        text_printf(e->out, "static void %s(BurstTrace *t, int me);\n", trace_name(e, d->attention.at[i / 2].way[i % 2]));
     text_add(e->out, "/* How the layers of each mask attend. */\nstatic const PlanAttention plan_attention_of[PLAN_MASKS] = {\n");
     for (int m = 0; m < d->program->mask_count; m++) {
-        const Schedule *f = draft_schedule(d, m, false), *b = draft_schedule(d, m, true);
+        const Schedule *f = attentions_schedule(&d->attention, m, false), *b = attentions_schedule(&d->attention, m, true);
         text_printf(e->out, "    {{%s, %s},\n     {%s, %s}},\n", way_name(e, f), way_name(e, b), trace_name(e, f), trace_name(e, b));
     }
     text_add(e->out, "};\nstatic const PlanAttention *plan_attends(int mask) { return &plan_attention_of[mask]; }\n\n");
@@ -578,17 +578,17 @@ void emit_attentions(Emit *e)
 {
     const Draft *d = e->draft;
     emit_line(e, "/* A chunk's number from its coordinates, which wrap around. */");
-    for (int i = 0; i < d->attentions; i++)
-        emit_chunk(e, d->attention[i].way[0]);
+    for (int i = 0; i < d->attention.n; i++)
+        emit_chunk(e, d->attention.at[i].way[0]);
     text_add(e->out, "\n");
-    for (int i = 0; i < 2 * d->attentions; i++)
-        emit_schedule(e, d->attention[i / 2].way[i % 2]);
-    if (d->attentions > 1)
+    for (int i = 0; i < 2 * d->attention.n; i++)
+        emit_schedule(e, d->attention.at[i / 2].way[i % 2]);
+    if (d->attention.n > 1)
         emit_table(e);
 }
 
 void emit_traces(Emit *e)
 {
-    for (int i = 0; i < 2 * e->draft->attentions; i++)
-        emit_trace(e, e->draft->attention[i / 2].way[i % 2]);
+    for (int i = 0; i < 2 * e->draft->attention.n; i++)
+        emit_trace(e, e->draft->attention.at[i / 2].way[i % 2]);
 }

@@ -1,8 +1,7 @@
 /* emit/tracing.c: what --trace of an emitted program shows beside what it measures: names of streams, the predicted step. */
-#include "emit/emit.h"
+#include "emit/internal.h"
 
 #include "burst_rt.h"
-#include "cost/cost.h"
 #include "timeline/trace_file.h"
 
 #include <math.h>
@@ -25,8 +24,8 @@ static const char *channel_of(const Schedule *s, int channel)
 static const char *channel_name(Arena *a, const Draft *d, int channel)
 {
     const char *all = NULL;
-    for (int i = 0; i < 2 * d->attentions; i++) {
-        const char *name = channel_of(d->attention[i / 2].way[i % 2], channel);
+    for (int i = 0; i < 2 * d->attention.n; i++) {
+        const char *name = channel_of(d->attention.at[i / 2].way[i % 2], channel);
         all = all && name ? arena_printf(a, "%s, %s", all, name) : name ? name : all;
     }
     return all;
@@ -101,7 +100,7 @@ static void emit_predictions(Emit *e)
 void emit_watching(Emit *e)
 {
     text_add(e->out, "static const char *const plan_channel_names[PLAN_CHANNELS] = {");
-    for (int i = 0, n = draft_channels(e->draft); i < (n ? n : 1); i++) {
+    for (int i = 0, n = attentions_channels(&e->draft->attention); i < (n ? n : 1); i++) {
         const char *name = channel_name(e->arena, e->draft, i);
         text_printf(e->out, name ? "%s\"%s\"" : "%sNULL", i ? ", " : "", name);
     }
@@ -116,7 +115,7 @@ void print_trace(Arena *a, const Plan *p, Text *out)
 {
     const Draft *d = plan_draft(p);
     BurstPlan plan = {.source = arena_printf(a, "%s %s", d->program->topo_path, d->program->model_path),
-                      .channels = draft_channels(d), .forecast = cost_forecast(a, d, ALL_SPANS)};
+                      .channels = attentions_channels(&d->attention), .forecast = cost_forecast(a, d, ALL_SPANS)};
     const char **names = NEW_ARRAY(a, const char *, plan.channels + 1);
     char *text = NULL;
     size_t size = 0;

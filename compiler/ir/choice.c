@@ -2,7 +2,7 @@
  *
  * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each coordinate.
  */
-#include "ir/burst.h"
+#include "ir/ir.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* ir/choice.c: whether queries leave their rank, or what is summed for them, given the sizes of the coordinates: a mesh of 4 x 1
  * passes keys alone, and one rank passes nothing.
  */
-#include "ir/burst.h"
+#include "ir/ir.h"
 
 enum { MOST_TURNS = 1 << 16 };
 

@@ -1,5 +1,5 @@
 /* ir/positions.c: sets of positions as a few affine pieces. */
-#include "ir/burst.h"
+#include "ir/ir.h"
 
 const char *const partition_names[PART_KINDS] = {
     [PART_CONTIGUOUS] = "contiguous",

@@ -1,5 +1,5 @@
-/* ir/program.c: the words of a layout's choices whose rows are in burst.h, and what they make of the model. */
-#include "ir/burst.h"
+/* ir/program.c: the words of a layout's choices whose rows are in ir.h, and what they make of the model. */
+#include "ir/ir.h"
 #include "burst_sizes.h"
 
 const char *const yes_no[2] = {"no", "yes"}, *const gradient_names[2] = {"fp32", "bf16"}, *const fetch_names[2] = {"layers", "chunks"},

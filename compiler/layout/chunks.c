@@ -1,7 +1,7 @@
 /* layout/chunks.c: the rows `ffn chunks` and `token chunks` of layout/table.c: 1, 2, 4, ... of at least so many tokens. Chunks of the tokens
  * cut the feed-forward network too, which then has none of its own. The row `loss tile`: tokens whose logits are there at once.
  */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 enum { LEAST_CHUNK = 1024, MOST_FFN_CHUNKS = 8, MOST_TOKEN_CHUNKS = 64, OTHER_TOKEN_CHUNKS = 4, LOSS_HALVINGS = 3 };
 

@@ -1,5 +1,5 @@
 /* layout/heads.c: the row `head chunks` of layout/table.c: 1, 2, ... of whole key heads and their queries, of which some may have one less. */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 bool head_chunks_open(const Program *p)
 {

@@ -3,7 +3,7 @@
  * An idle setting is never an error and never silent; an error is what cannot be done. Values that say what holds anyway (`overlap no`,
  * `head chunks 1`) are not idle, and neither is what the search chose itself.
  */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike the texts of rows, and what can't
  * stand beside each other.
  */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 #include <string.h>
 

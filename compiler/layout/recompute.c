@@ -2,7 +2,7 @@
  *
  * A rule of recomputation is a set of values by their names. What a layout says, and what the search decides, are sets too.
  */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 #include <math.h>
 #include <string.h>

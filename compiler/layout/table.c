@@ -3,7 +3,7 @@
  * The search goes through the rows in their order; --explain, the emitted header, the forms and the notes of a refusal print
  * them. A new choice is a field of Choice and a row here.
  */
-#include "ir/burst.h"
+#include "layout/layout.h"
 
 #include "burst_rt.h"
 

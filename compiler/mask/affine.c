@@ -1,5 +1,5 @@
 /* mask/affine.c: expressions that are affine in q and k. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 static bool affine_product(const Expr *e, int64_t s, BurstForm *f)
 {

@@ -3,7 +3,7 @@
  * Counts of a large cell may be estimates, which miss a few pairs among many. There one pair that is kept, and one that is not,
  * is searched for; where that takes too long, the share is not sure.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * (mask/walk.c), and boxes with equal keys and shapes are counted once: a causal diagonal costs O(log N). Masks that
  * depend on the place (hash, pattern files, drawn documents) are enumerated cell by cell. What would take too long is sampled (mask/sample.c).
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <math.h>
 

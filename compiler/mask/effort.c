@@ -4,7 +4,7 @@
  * no more than a part of what is left: so it never ends, and the time of a compile is bounded. Counting that is given up is lost
  * work, so whoever gives up is trusted with less next time.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one query against
  * keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last line.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* mask/emit_cuda.c: a mask as CUDA: plan_mask<i>_tile, plan_mask<i>_keep for one pair, and PlanMask<i>, by which the
  * attention kernels take them. Where every value on the sequence fits in 32 bits, the predicate computes in 32 bits.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include "burst_kernels.h"
 

@@ -3,7 +3,7 @@
  * Long tiles save what each tile costs beside its products, short ones the products of what a tile has masked. A tile that lies in one
  * block of a mask of blocks is full or empty, and takes no predicate.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include "burst_kernels.h"
 

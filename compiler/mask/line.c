@@ -1,5 +1,5 @@
 /* mask/line.c: tiles on either side of a straight line, without recursion: what most boxes come down to. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 /* The range's tiles as first positions 0, step, 2 step, ... (from the range's first position), each `width` wide. */
 static bool progression(const MaskRange *r, int64_t *step, int64_t *width)

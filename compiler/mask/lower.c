@@ -1,7 +1,7 @@
 /* mask/lower.c: masks with affine parts folded into single nodes and comparisons turned into `x < 0` and `x == 0`, for
  * the many evaluations that counting needs. Verdicts are those of emitted programs.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <string.h>
 

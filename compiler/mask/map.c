@@ -1,5 +1,5 @@
 /* mask/map.c: the work of (query chunk, key chunk) pairs under one mask. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* mask/memory.c: counts by name. Bounded: a mask whose boxes never repeat fills it again and again, and a full memory
  * starts over; what repeats is soon there again.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <string.h>
 

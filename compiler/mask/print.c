@@ -1,5 +1,5 @@
 /* mask/print.c: --emit=mask: what a mask keeps, in numbers and as a picture. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* mask/range.c: ranges of tiles of a PosSet: hull, shape, and where to cut them so that the halves look like others. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 MaskRange mask_range_make(const PosSet *set, int64_t tile, int64_t first, int64_t tokens)
 {

@@ -4,7 +4,7 @@
  * tiles are drawn evenly: one from each of n parts of equal size, so that the error is at most that of n independent draws,
  * whatever the mask.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* mask/text.c: expressions printed as .burst text, and texts made safe for C. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 /* Binding strength, weakest first, as in the language: or, and, not, comparisons, sums, products, the rest. */
 static int strength(ExprOp op)

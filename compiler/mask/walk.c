@@ -4,7 +4,7 @@
  * gone, affine parts are rebased to the corner, constants under / and mod are reduced. So every box on the diagonal of
  * a causal mask has one key, as have all boxes that a periodic mask cuts alike, and each is counted once.
  */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* mask/warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
  * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
  * needs more verdicts than the budget, nothing is. */
-#include "mask/mask.h"
+#include "mask/internal.h"
 
 enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
 

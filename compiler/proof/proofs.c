@@ -3,8 +3,7 @@
  * Proofs 1 to 4 are about one direction's trace (verify_replay.c). What a mask leaves is replayed for every rank of up to
  * PRUNED_RANKS (verify_pruned.c); beyond, the rule is the same. Here is what needs the cluster.
  */
-#include "proof/verify.h"
-#include "step/step.h"
+#include "proof/internal.h"
 
 #include <string.h>
 
@@ -194,7 +193,7 @@ static bool check_attentions(Arena *a, Diags *d, const Draft *t)
     for (int m = 0; m < t->program->mask_count; m++) {
         const Choice wanted = choice_of_mask(&t->choice, m);
         for (int backward = 0; backward < 2; backward++) {
-            const Schedule *s = draft_schedule(t, m, backward);
+            const Schedule *s = attentions_schedule(&t->attention, m, backward);
             if (s->choice->schedule == wanted.schedule && s->choice->travel == wanted.travel && s->backward == backward &&
                 sizes_equal(s->choice, &wanted))
                 continue;
@@ -211,8 +210,8 @@ const Plan *verify(Arena *a, Diags *d, const Draft *t)
 {
     if (!check_groups(d, t) || !check_attentions(a, d, t))
         return NULL;
-    for (int i = 0; i < 2 * t->attentions; i++) {
-        const Schedule *s = t->attention[i / 2].way[i % 2];
+    for (int i = 0; i < 2 * t->attention.n; i++) {
+        const Schedule *s = t->attention.at[i / 2].way[i % 2];
         if (!verify_schedule(a, d, s) || !check_links(a, d, t, s))
             return NULL;
         if (t->choice.ranks <= PRUNED_RANKS && !verify_masks(a, d, t, s))

@@ -6,7 +6,7 @@
  * is here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for others
  * is asked of the mask anew: nothing is left of it outside of them.
  */
-#include "proof/verify.h"
+#include "proof/internal.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct Replay {
     Arena *arena;
     const Schedule *s;
     Live live;
-    int ranks, chunks; /* chunks: of keys, absolute, as plan.h numbers them */
+    int ranks, chunks; /* chunks: of keys, absolute, as attention.h numbers them */
     const uint8_t *pair; /* [query chunk][chunk] */
     const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
     BurstTileRanges *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
@@ -248,7 +248,7 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
     uint64_t seed = 1;
     uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
     for (int m = 0; m < t->program->mask_count; m++) {
-        if (draft_schedule(t, m, s->backward) != s)
+        if (attentions_schedule(&t->attention, m, s->backward) != s)
             continue;
         const BurstPairTiles *tiles = schedule_tiles(a, s, t->counts[m]);
         memcpy(pair, pair_live(t->counts[m]), square);

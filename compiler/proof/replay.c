@@ -1,6 +1,6 @@
 /* verify_replay.c: proofs 1 to 4 of one direction, and that its transfers share no stream.
  *
- * The trace is replayed on an abstract rank in relative coordinates (plan.h), which stands for every rank: slots hold
+ * The trace is replayed on an abstract rank in relative coordinates (attention/attention.h), which stands for every rank: slots hold
  * named chunks, a read of a slot demands that its arrival was waited for and that nothing was put there since, a fill
  * demands that readers and sends were waited for, and partial sums are sets of the pairs that were added. A direction that
  * exchanges has chunks by heads alone: Q and KV after their exchange, sums up to theirs. Its ranks are then those of the ring
@@ -11,7 +11,7 @@
  * before it. Take the rank that is furthest behind: what it waits for lies before its own place, and the peers are
  * at least as far, so they have posted their side; it can go on.
  */
-#include "proof/verify.h"
+#include "proof/internal.h"
 
 #include <string.h>
 

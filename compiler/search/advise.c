@@ -1,6 +1,6 @@
 /* search/advise.c: where nothing fits, which settings that the layout gives would make it fit if they were left to the search. Each is
  * tried alone, with the candidate that came nearest: a few candidates for each. */
-#include "search/search.h"
+#include "search/internal.h"
 
 #include <math.h>
 #include <string.h>

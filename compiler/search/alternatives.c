@@ -1,5 +1,5 @@
 /* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same passes; nothing is estimated. */
-#include "cost/cost.h"
+#include "search/search.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,8 +26,8 @@ Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **co
         return j;
     j.draft = draft_make(a, d, p, c);
     j.draft.counts = counts ? counts : j.draft.counts;
-    j.fits = j.draft.attentions && memory_fits(&j.draft);
-    if (!j.draft.attentions || (!verify(a, d, &j.draft) && j.fits)) {
+    j.fits = j.draft.attention.n && memory_fits(&j.draft);
+    if (!j.draft.attention.n || (!verify(a, d, &j.draft) && j.fits)) {
         j.why_not = diags_first(d);
         return j;
     }

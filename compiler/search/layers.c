@@ -3,8 +3,8 @@
  * Layers attend one after the other, so what is best for those of one mask does not depend on the others: the least time of forward and
  * backward, simulated alone, with the positions of the choice.
  */
-#include "cost/cost.h"
-#include "proof/verify.h"
+#include "search/search.h"
+#include "proof/internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,11 +18,12 @@ static double attention_seconds(const Layers *l, const Choice *c, int mask)
     Arena *a = arena_new();
     Diags *d = diags_new(a);
     Draft t = {.program = l->program, .choice = *c, .partition = l->partition, .counts = l->counts};
-    double seconds = attentions_make(a, d, &t) ? 0 : INFINITY;
-    if (t.attentions)
+    t.attention = attentions_make(a, d, t.program, &t.choice);
+    double seconds = t.attention.n ? 0 : INFINITY;
+    if (t.attention.n)
         t.choice.ranges = ranges_wanted(a, &t);
     for (int backward = 0; backward < 2 && isfinite(seconds); backward++) {
-        if (!verify_schedule(a, d, draft_schedule(&t, mask, backward))) {
+        if (!verify_schedule(a, d, attentions_schedule(&t.attention, mask, backward))) {
             seconds = INFINITY;
             break;
         }

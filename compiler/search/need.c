@@ -1,9 +1,8 @@
 /* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row after the other goes on to values that
  * need less and take longer. And what that says of candidates before they are tried: what they take at least.
  */
-#include "search/search.h"
+#include "search/internal.h"
 
-#include "cost/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -225,9 +224,9 @@ void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
     Draft t = search_begin(s, a, d, &x->choice);
     x->tried = true;
     x->why_not = "activations alone are too large";
-    if (!t.attentions)
+    if (!t.attention.n)
         return;
-    const Flow *f = step_flow(a, step_make(a, t.program, t.attention[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
     t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false), .staged = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);
@@ -266,8 +265,8 @@ static double least_seconds(Searcher *s, const Choice *c)
 {
     Arena *a = arena_new();
     Draft t = search_begin(s, a, diags_new(a), c);
-    double least = t.attentions ? cost_bound_computing(a, &t).any_weights : 0;
-    if (t.attentions && least <= search_to_win(s)) {
+    double least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    if (t.attention.n && least <= search_to_win(s)) {
         search_add_ranges(s, a, &t);
         least = cost_bound(a, &t).any_weights;
     }

@@ -1,6 +1,6 @@
 /* search/refuse.c: where no candidate works, why: what does not fit, the proofs' own errors, and other reasons with their schedules;
  * and what is said of a program's kernels, whatever is chosen. */
-#include "search/search.h"
+#include "search/internal.h"
 
 #include "burst_rt.h"
 

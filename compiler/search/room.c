@@ -1,8 +1,7 @@
 /* search/room.c: what candidates have in common: partitions with their counted pairs, and the places of values; of candidates that are judged and
  * freed again, what they take alone, found once for all that have the same step. */
-#include "search/search.h"
+#include "search/internal.h"
 
-#include "cost/cost.h"
 
 #include <string.h>
 
@@ -112,7 +111,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t)
     const Room *known = stays ? NULL : known_room(s, t, fits);
     if (known)
         return flow_of(a, known);
-    Step *step = step_make(a, t->program, t->attention[0].choice, t->partition, t->units,
+    Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
                            step_pairs(a, t->program, &t->choice, t->partition, t->counts), t->memory.scratch, t->memory.keys);
     Flow *f = step_place(a, step, t->program->target->align, fits, compares);
     *vec_push(s->arena, &s->rooms) = (Room){t->choice, t->partition->max_tokens, t->memory.scratch, t->memory.keys, f->packed, f->host, f->state, f->host_state, fits, f->unpacked};
@@ -146,13 +145,14 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     Draft t = {.program = p, .choice = *choice, .partition = part->partition, .counts = part->counts,
                .units = units_make(a, s->program, choice->within)};
     Choice *c = &t.choice;
-    if (!attentions_make(a, d, &t))
+    t.attention = attentions_make(a, d, t.program, &t.choice);
+    if (!t.attention.n)
         return t;
     if (c->spared)
         c->saving = saving_at(s->arena, s->program, t.partition, t.units, pairs_of_rank(s, &t), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->staged)
         c->offload = offload_at(s->arena, s->program, t.partition, t.units, saving_of(c), c->staged_layers, c->staged);
-    attentions_decide(&t);
+    attentions_decide(&t.attention, t.program, &t.choice);
     return t;
 }
 
@@ -162,7 +162,7 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
     c->ranges = search_ranges(s, a, t);
     const Setting *given = &s->program->layout.ranges;
     c->whole = !c->ranges && !given->is_auto && !given->value;
-    attentions_decide(t);
+    attentions_decide(&t->attention, t->program, &t->choice);
     if (a != s->arena)
         t->attended = search_attended(s, t);
 }
@@ -170,7 +170,7 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice)
 {
     Draft t = search_begin(s, a, d, choice);
-    if (!t.attentions)
+    if (!t.attention.n)
         return t;
     search_add_ranges(s, a, &t);
     t.memory = memory_make(a, &t);

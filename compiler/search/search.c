@@ -5,10 +5,8 @@
  * (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups on, since small
  * groups are judged quickly, and left out where even perfect balance and overlap would be slower than the best so far.
  */
-#include "search/search.h"
+#include "search/internal.h"
 
-#include "cost/cost.h"
-#include "step/step.h"
 
 #include "burst_rt.h"
 
@@ -181,7 +179,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
 void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = search_draft(s, a, d, &x->choice);
-    x->plan = t.attentions ? verify(a, d, &t) : NULL;
+    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_draft(a, plan_draft(x->plan), lost * fastest(s));
     if (x->plan && !ends(d, x))
@@ -193,12 +191,12 @@ void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->choice.ranges = t.choice.ranges;
     x->choice.whole = t.choice.whole;
     x->tried = true;
-    x->too_large = t.attentions && !memory_fits(&t);
-    x->fits_device = t.attentions && device_fits(&t);
+    x->too_large = t.attention.n && !memory_fits(&t);
+    x->fits_device = t.attention.n && device_fits(&t);
     x->needs = t.memory.total + t.memory.beside;
     if (x->too_large && s->cuts)
         bound_too_large(s, a, x, &t);
-    s->might_fit |= x->too_slow || (t.attentions && !search_large_with_any(s->program, &t));
+    s->might_fit |= x->too_slow || (t.attention.n && !search_large_with_any(s->program, &t));
 }
 
 /* Of what it takes, only the figures stay, but of a single one all. */

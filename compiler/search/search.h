@@ -1,104 +1,61 @@
-/* search.h: what the files of the search share: candidates, and what one search has tried. */
-#ifndef SEARCH_H
-#define SEARCH_H
+/* search/search.h: decides what the layout leaves open. */
+#ifndef BURST_SEARCH_SEARCH_H
+#define BURST_SEARCH_SEARCH_H
 
-#include "ir/burst.h"
+#include "dsl.h"
+#include "proof/proof.h"
 
-typedef struct Candidate {
+/* ---- layout/table.c: what a layout decides, a row each ---- */
+int dimension_row(const char *name); /* of one that there is */
+
+/* ---- search.c: decides what the layout leaves open ---- */
+/* A candidate of the table that --explain prints; why_not NULL: it works. */
+typedef struct Tried {
     Choice choice;
-    int value[DIMENSIONS]; /* which one of each row */
-    const Plan *plan; /* of a single candidate and of the winner */
     Cost cost;
-    const char *why_not; /* NULL: it works, once tried */
-    bool tried, too_large; /* proof 6 fails: a choice that needs less memory may help */
-    bool fits_device;      /* perhaps not the host */
-    bool less_tried;       /* and one was tried */
-    bool too_slow;         /* it is too large, and would not win if it were not */
-    int order, twin;       /* its place among the open ones; that of the first that differs in weights alone */
-    double least;          /* of that first one: seconds that no other value of weights falls below */
-    size_t needs; /* bytes of a rank, where it was tried */
-} Candidate;
-typedef Vec(Candidate) Candidates;
-typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
-/* Whether attention's transfers carry ranges, by all that it depends on. */
-typedef struct Ranged { Choice choice; bool ranges; } Ranged;
-/* Simulated attention, in an arena of its own. */
-typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
-enum { ATTENDED = 2 }; /* the last ones: candidates that attend alike follow each other */
-/* Where candidates that need memory alike are by rows that are decided by need, with activations alone: none of them falls below all of these. */
-typedef struct Points { Candidate of; Candidates tried; } Points;
-typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
+    const char *why_not;
+    bool chosen;
+    const char *verdict;
+    PairCounts **counts; /* of its partition, by mask: counted already */
+} Tried;
+typedef struct Found {
+    const Plan *plan;
+    Cost cost;
+    const char *table, *remarks; /* for --explain; its last lines */
+    bool column[DIMENSIONS];     /* that it has */
+    const Tried *tried;
+    int tried_count;
+    bool too_large; /* plan NULL: for want of memory */
+} Found;
+#define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
+Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors */
+/* USUAL: what cannot win or cannot fit is left out where there are many; for tests: WHOLE: never; CUT: always. The choice is the same.
+ * other: seconds of a step that another program takes, INFINITY: there is none; what is left out then need not take less. */
+typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
-/* What the values of a step take, by all that they depend on; fits: as step_pack was told; unpacked: as of Flow. */
-typedef struct Room { Choice choice; int64_t tokens, scratch, keys, packed, host, state, host_state; PackRoom fits; bool unpacked; } Room;
+/* ---- search/tensor.c ---- */
+/* The same where it may be open over how many ranks layers are split, and what lies in the host's memory: in is what p was made of. The
+ * plan's program then says both. */
+Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p);
+const char *search_table(Arena *a, const Found *f); /* for --explain */
+void search_warn(Diags *d, const Program *p, const Choice *c); /* of a choice that is bad for any layout's kernels */
 
-typedef struct Searcher {
-    Arena *arena;
-    Diags *diags;
-    const Program *program;
-    SearchEffort effort;
-    double other; /* seconds that a step of another program takes, which this one's is to undercut; INFINITY: there is none */
-    MaskMap **maps;
-    Vec(Parted) parted;
-    Vec(Room) rooms;
-    Vec(Ranged) ranged;
-    Attended attended[ATTENDED];
-    int attends; /* how many there were */
-    Speeds *speeds; /* once shares are asked for */
-    Candidates data; /* decided alone: numbers of groups to try, falling */
-    Candidates open; /* of one of these: what is to be tried */
-    Candidates all;  /* what was tried, what is simpler first */
-    Vec(Skipped) skipped;
-    bool cuts;      /* what cannot win, or cannot fit, is not tried */
-    bool might_fit; /* what was tried last, with another schedule or had it not been too slow */
-    bool hopeless;  /* no candidate with as many groups fits */
-    int unfit, cut; /* how many were not tried for it; and since they differ in weights alone from one that loses anyhow */
-    Vec(Points) points;
-    bool lean;   /* candidates are judged by search_judge_lean */
-    bool single; /* the layout leaves nothing open but what is decided by need */
-} Searcher;
+/* ---- search/layers.c ---- */
+/* Has the layers of each mask attend as it takes least, of what the layout leaves open; c stays as it is where that is one way for all.
+ * NULL, or what does not work. */
+const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
 
-/* Sends it through all passes; what it takes lives in the arena, errors go to the diagnostics. */
-void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* As search_judge, of what it takes the figures alone stay, but of a single candidate all. */
-void search_try(Searcher *s, Candidate *x);
-bool search_works(const Candidate *x);
-bool search_take(const Searcher *s, Candidate *x, int row, int value); /* false: the row has no such value here */
-int search_values(const Searcher *s, int row);
-double search_to_win(const Searcher *s); /* seconds that a step may take to win */
-/* ---- search/need.c ---- */
-/* Tries it, with what needs less where it is too large; all that is worth to be seen goes to s->all. */
-void search_by_need(Searcher *s, Candidate x);
-/* The same with the number of layers that stage by which a step takes least, where the layout leaves it open; itself, if that is all. */
-Candidate search_stage_fewer(Searcher *s, const Candidate *best);
-/* The fastest that fits with other values in the host's memory, where the layout leaves open what is there; itself, if none is faster. */
-Candidate search_stage_otherwise(Searcher *s, const Candidate *from);
-void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d);
-/* What the candidate, which has the first values of rows that are decided by need, takes at least with whatever it needs of these, and any
- * value of weights. */
-double search_least(Searcher *s, const Candidate *x);
-/* ---- search/room.c ---- */
-/* What candidates are made of: schedules and what is saved; ranges, and attention that was simulated before; the memory that it takes. */
-Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
-void search_add_ranges(Searcher *s, Arena *a, Draft *t);
-Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice);
-struct Flow;
-bool search_same_partition(const Choice *x, const Choice *y);
-/* The partition that the choice wants, with the counts of its pieces: made once. */
-const Parted *search_parted(Searcher *s, const Choice *c);
-/* As ranges_wanted, found once for all that attend alike. */
-bool search_ranges(Searcher *s, Arena *a, const Draft *t);
-/* As cost_attended, found once for all that attend alike; NULL: layers of different masks attend by schedules of their own. */
-const struct StepParts *search_attended(Searcher *s, const Draft *t);
-void search_forget(Searcher *s); /* what search_attended has found */
-/* The step's values in their places; where the arena is not the search's, perhaps only what they take. */
-struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t);
-/* Whether all schedules, with the same decided by need, are too large: without attention's buffers, or for the hosts. */
-bool search_large_with_any(const Program *p, const Draft *t);
-/* ---- search/refuse.c: why no candidate works ---- */
-void search_refuse(Searcher *s);
-/* ---- search/advise.c: the settings that would fit ---- */
-void search_advise(Searcher *s, const Candidate *near);
-void search_remark_kernels(const Program *p, Text *t);
+/* ---- search.c ---- */
+double data_least(const Program *p, const double *pairs, int data); /* as cost_least, of all values that `weights` may have */
+Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
+
+/* ---- search/alternatives.c: other choices than the search's, compiled ---- */
+/* cost: also of what does not fit, but not where why_not says what else does not work. */
+typedef struct Judged { Draft draft; Cost cost; bool fits; const char *why_not; } Judged;
+Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts); /* counts: of its partition; NULL: none yet */
+typedef struct Other { const char *what; /* "weights zero2" */ size_t needs; double step; bool fits; const char *why_not; } Other;
+int others_of(Arena *a, const Draft *d, Other **out); /* with one row of layout/table.c decided otherwise, in their order; how many */
+const char *setting_text(Arena *a, int row, const Choice *c); /* "weights zero2" */
 
 #endif

@@ -5,7 +5,7 @@
  * own, which the front end makes of the same texts, and what else the layout leaves open is searched in each. Those that split a layer
  * wait for each other several times in it: they are neighbours in one node.
  */
-#include "ir/burst.h"
+#include "search/search.h"
 
 #include "burst_rt.h"
 

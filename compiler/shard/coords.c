@@ -3,7 +3,7 @@
  * The sizes are the layout's (`context 4 x 8 x 2`). Where it gives none, a last coordinate `lane` is the ranks of a node, and what
  * is still open is searched: every way to write the number of ranks as a product.
  */
-#include "ir/burst.h"
+#include "shard/shard.h"
 
 #include <limits.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* pair_counts.c: what a mask leaves of each pair of chunks of a partition, counted once for all that ask: both directions, and
  * all candidates of the search that share the partition, and have as many pieces of a chunk of keys.
  */
-#include "ir/burst.h"
+#include "shard/shard.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
  * as many tokens to each rank in turn as its share is. A block is made up to tokens that all shares divide, so that each rank has
  * its share of every block; only what is left at the end of the sequence is cut with a remainder.
  */
-#include "ir/burst.h"
+#include "shard/shard.h"
 
 #include <inttypes.h>
 

@@ -6,7 +6,7 @@
  * split a layer's weights are always neighbours, inside all of these. Chunks keep
  * their numbers; schedules, partitions and proofs know nothing of this.
  */
-#include "ir/burst.h"
+#include "shard/shard.h"
 
 #include <string.h>
 

@@ -398,3 +398,10 @@ void print_step(const Step *s, Text *out)
     }
 }
 
+bool is_of_heads(const Value *v)
+{
+    for (int i = 0; i < countof(v->dim); i++)
+        if (dim_of_heads(v->dim[i]))
+            return true;
+    return false;
+}

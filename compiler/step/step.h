@@ -1,6 +1,6 @@
 /* step.h: a training step of one rank as data: values, operations, and passes that rewrite the list of operations.
  *
- *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks (-> step_keys) -> step_overlap -> step_space -> step_weights -> step_optimizer -> step_flow -> step_pack -> step_verify
+ *   step_model -> step_tensor -> step_queries -> step_backward -> step_save -> step_heads -> step_chunks (-> step_keys) -> step_overlap -> step_space -> step_weights -> step_optimizer
  *
  * A step is a few blocks; a block is done once, or once a layer, and holds operations in their order. What an operation
  * reads and writes are values; an operation of a layer block means the value of its own layer unless it says the next one's.
@@ -9,8 +9,21 @@
 #ifndef STEP_H
 #define STEP_H
 
-#include "ir/burst.h"
+#include "attention/attention.h"
 #include "burst_parts.h"
+
+/* ---- step/passes/model.c: the units of parameters that are gathered and reduced together (ZeRO, arXiv 1910.02054) ---- */
+typedef enum First { FIRST_NORMAL, FIRST_ONES, FIRST_ZEROS } First; /* values: of matrices drawn; of vectors, norms and biases */
+/* What a tensor rank has of it: all; so many of its rows, or of its columns. */
+typedef enum Split { SPLIT_NONE, SPLIT_ROWS, SPLIT_COLS } Split;
+typedef struct UnitTensor { const char *name; int64_t rows, cols, offset; First first; Split split, heads; int parts; } UnitTensor; /* of one tensor rank; heads: which side heads are; parts: of the whole tensor */
+typedef struct Unit { const char *name; int repeat, ranks; int64_t elements, shard; int tensors; const UnitTensor *tensor; } Unit;
+/* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank; ranks: all of them. */
+typedef struct Units { int n; const Unit *at; int ranks; } Units;
+Units units_make(Arena *a, const Program *p, int within); /* as Choice has it */
+
+/* ---- step/passes/offload.c: values in the host's memory ---- */
+const char *offload_at(Arena *a, const Program *p, const Partition *part, Units units, Saving v, int layers, int values); /* as names; layers: that stage, as Choice has it */
 
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
@@ -255,7 +268,7 @@ const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);
 const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [tokens][2 * ffn], saved" */
 void print_step(const Step *s, Text *out); /* --emit=step */
 
-/* ---- flow: the step unrolled ---- */
+/* ---- step/unroll.c: the step unrolled ---- */
 /* visit: of a unit, counted from 0. key: of the loop over chunks of keys, which one; slot: which of a value's two it has; goes_on: chunks of
  * keys came before it; begun: chunks of queries before this one have added to the chunk's sums. */
 typedef struct StepOp { const Op *op; int block, layer, visit, unit, chunk, key, slot; bool goes_on, begun; } StepOp;
@@ -267,92 +280,11 @@ bool op_is_short(const Step *s, const StepOp *o); /* of a chunk of heads that ha
 /* Whether its i-th output is added to: also a sum over chunks of heads, of keys or of queries, after the first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
-/* A stretch of memory: all values of one item have the same place. */
-typedef struct Item {
-    int value, index; /* index of the value; -1: one item for all of them */
-    int64_t bytes;
-    Vec(Range) live;  /* operations that find it in use: in order, not touching each other */
-    int64_t offset;   /* step_pack */
-} Item;
-typedef struct Flow {
-    const Step *step;
-    int ops, items;
-    const StepOp *op;
-    Item *item;
-    const int *same;      /* [values]: the value in whose place it lies, itself where none */
-    int *const *item_of;  /* [values][1 + index]: of `item`; -1: none; first the one of all indices without their own */
-    int64_t live_peak, packed; /* bytes on the device: most in use at any operation; what the packing takes */
-    int64_t host_peak, host;   /* the same of the host's memory, an arena of its own */
-    int64_t state, host_state; /* of packed and host, what parameters and moments take: the begin */
-    int64_t align;             /* of the packing */
-    bool unpacked;             /* nothing has a place: packed and host are the peaks, and a packing takes as much or more */
-    int peak_at, host_peak_at; /* the operations of live_peak and host_peak */
-} Flow;
 /* All operations of a sequence in their order, and those of the optimizer; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */
 /* The layers whose value the operation copies, or waits for the copy of; of no copy, all. */
 Range copied_layers(const Step *s, const Op *o);
 bool op_follows(const Step *s, const StepOp *o); /* false: gathers for a visit that does not come, copies of a layer that is none */
-/* Unrolls, and finds of each value where it is in use. Writes of streams beside compute are in use from where they start;
- * what such a stream reads is free when compute has waited for something later of that stream. */
-Flow *step_flow(Arena *a, const Step *s);
-/* Most bytes of activations and their gradients that are in use at any operation, in the host's memory or the device's. */
-int64_t flow_active_peak(Arena *a, const Flow *f, bool host);
-bool item_live(const Item *i, int op);
-void item_add_range(Arena *a, Item *i, Range r); /* among its others, joined with those that it touches */
-int first_range_to(const Item *i, int op); /* the first of its ranges that does not end before op; their number: none */
-/* NULL where the unrolled step touches no such value. */
-const Item *flow_item(const Flow *f, int value, int index);
-int value_indices(const Step *s, const Value *v);
-bool value_has_place(const Step *s, const Value *v, int index); /* of its own; else the one of all such indices */
-bool item_on_host(const Flow *f, const Item *i);
-/* Offsets in the arena of its memory without overlap in time and place, each a multiple of align. Parameters and moments come first,
- * unit by unit. */
-void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits);
-void step_place_by_layer(Step *s, bool by_layer);
-/* The step's flow, packed; with places by layer where that takes much less. unpacked: no values have places where they are surely too large. */
-Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
-
-/* ---- step/memory/report.c: what is alive ---- */
-/* What is in use on the device at the peak, a row a value, the largest first: how many rows; alive: as many as there are items. */
-typedef struct Alive { int value, count; int64_t bytes; } Alive;
-int step_alive(const Flow *f, Alive *alive);
-void print_lifetimes(const Flow *f, Text *out);
-#define STEP_USES(X) /* id, column of a table, what it is */ \
-    X(STATE, "state", "parameters and moments") X(WEIGHT, "weights", "gathered and rounded weights") \
-    X(SUM, "sums", "gradients of weights") X(SAVED, "saved", "activations saved for backward") \
-    X(ACTIVE, "active", "other activations") X(GRADIENT, "gradients", "gradients of activations") \
-    X(SCRATCH, "scratch", "scratch of operations")
-typedef enum Use {
-#define X(id, column, what) USE_##id,
-    STEP_USES(X)
-#undef X
-    USES
-} Use;
-typedef struct UseText { const char *column, *what; } UseText;
-extern const UseText use_text[USES];
-Use value_use(const Value *v);
-int64_t *step_uses(Arena *a, const Flow *f); /* [ops][USES] bytes in use on the device at each operation; their sums' most is live_peak */
-int64_t uses_sum(const int64_t *uses, int op);
-/* Operations of visits that follow each other, both ends included, and the one of them where most is alive. */
-typedef struct Section { int first, last, at; } Section;
-/* The step in order: of the layers of a block so many sections at most; how many in all. */
-int step_sections(Arena *a, const Flow *f, const int64_t *uses, int most, Section **out);
-const char *section_text(Arena *a, const Flow *f, const Section *s); /* "forward, layers 0 to 3" */
-const char *step_op_text(Arena *a, const Flow *f, int op);           /* "again swiglu (backward, layer 7)" */
-
-/* ---- verify ---- */
-#define STEP_PROOFS(X) \
-    X(VALUES, 7, "every read sees its own value") X(GRADIENTS, 8, "every gradient complete") \
-    X(UNITS, 9, "weights gathered, gradients reduced once") X(STREAMS, 10, "streams apart")
-typedef enum StepProof {
-#define X(id, number, name) STEP_##id = number,
-    STEP_PROOFS(X)
-#undef X
-} StepProof;
-/* False after one diagnostic, about a fault of burstc. */
-bool step_verify(Arena *a, Diags *d, const Flow *f);
-void print_step_proofs(Text *out);
 
 #endif

@@ -5,7 +5,7 @@
  * where a line between one that fits and one that does not meets the devices' memory, until a single step lies between them.
  * Every length that is tried goes through the front end and all passes up to the packing.
  */
-#include "step/step.h"
+#include "tools/tools.h"
 
 #include "burst_rt.h"
 
@@ -66,7 +66,7 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
     if (p) {
         const Choice at = choice_on(p, c);
         const Draft t = draft_make(a, d, p, &at);
-        bytes = t.attentions && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
+        bytes = t.attention.n && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
     }
     arena_free(a);
     return bytes;

@@ -1,6 +1,5 @@
 /* forms.c: what --emit=FORM prints of a found plan; the front end's ast and the program's own text aside. */
 #include "tools/forms.h"
-#include "step/step.h"
 
 #include <string.h>
 
@@ -22,11 +21,11 @@ static void form_schedule(Diags *d, const Found *f, Text *out)
 {
     (void)d;
     const Draft *t = plan_draft(f->plan);
-    for (int i = 0; i < 2 * t->attentions; i++) {
-        for (int m = 0; m < t->program->mask_count && i % 2 == 0 && t->attentions > 1; m++)
-            if (t->mask_attention[m] == i / 2)
+    for (int i = 0; i < 2 * t->attention.n; i++) {
+        for (int m = 0; m < t->program->mask_count && i % 2 == 0 && t->attention.n > 1; m++)
+            if (t->attention.of_mask[m] == i / 2)
                 text_printf(out, "# layers with mask `%s`:\n", t->program->masks[m].text);
-        print_schedule(t->attention[i / 2].way[i % 2], out);
+        print_schedule(t->attention.at[i / 2].way[i % 2], out);
     }
 }
 

@@ -6,7 +6,7 @@
 #ifndef BURST_MEASURE_H
 #define BURST_MEASURE_H
 
-#include "ir/burst.h"
+#include "tools/tools.h"
 
 enum { MEASURE_MOST = 16, MEASURE_NAME = 128 };
 

@@ -1,5 +1,5 @@
 /* tools/print_cost.c: --emit=cost: the simulated step as a table, bytes, and a timeline of one attention. */
-#include "cost/cost.h"
+#include "tools/tools.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* tools/print_kernels.c: --emit=kernels: the forms of the attention kernels, which of them the program has and why, and the rates that
  * the simulation takes for its masks. */
-#include "cost/cost.h"
+#include "tools/tools.h"
 
 #include <inttypes.h>
 

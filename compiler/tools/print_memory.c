@@ -1,8 +1,7 @@
 /* tools/print_memory.c: --emit=memory: each space of a rank, its live bytes over the step, what is alive where they are most, and what
  * other choices would take.
  */
-#include "ir/burst.h"
-#include "step/step.h"
+#include "tools/tools.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ir/burst.h"
+#include "tools/tools.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "burst_hash.h"
-#include "cost/cost.h"
+#include "tools/tools.h"
 #include "../mask/positions.h"
 
 #include <math.h>

@@ -4,8 +4,7 @@
  * slots of travelling chunks, shares of heads, tile lists; a value of the step, whose buffers lie in it as their rows say.
  * The emitter prints a field and a place a row, so what is counted here is what is taken there.
  */
-#include "step/memory/memory.h"
-#include "step/step.h"
+#include "step/memory/internal.h"
 
 #include "burst_rt.h"
 #include "burst_sizes.h"
@@ -86,7 +85,7 @@ static void add_chunks(MemoryMaker *m)
 /* Taken by burst_live_make, which owns the layout. */
 static void add_live(MemoryMaker *m)
 {
-    const int64_t ops = draft_operations(m->draft);
+    const int64_t ops = attentions_operations(&m->draft->attention);
     add_buffers(m, "live", NULL, 3, 2 * m->program->mask_count, "[operations], for each mask and direction", ops);
     if (m->choice->ranges)
         add_buffers(m, "live_tiles", NULL, 2 * sizeof(BurstTileRanges), 2 * m->program->mask_count, "[operations], what is sent and received", ops);
@@ -113,9 +112,9 @@ static void add_pools(MemoryMaker *m)
 {
     int64_t most[2] = {m->scratch[0], m->scratch[1]};
     const int64_t begin[2] = {most[0], most[1]};
-    for (int k = 0; k < m->draft->attentions; k++) {
+    for (int k = 0; k < m->draft->attention.n; k++) {
         memcpy(m->scratch, begin, sizeof begin);
-        add_pools_of(m, &m->draft->attention[k]);
+        add_pools_of(m, &m->draft->attention.at[k]);
         for (int i = 0; i < 2; i++)
             most[i] = m->scratch[i] > most[i] ? m->scratch[i] : most[i];
     }
@@ -176,7 +175,7 @@ static int rank_groups(const Program *p, const Choice *c)
 Memory memory_make(Arena *a, const Draft *d)
 {
     const Program *p = d->program;
-    const Choice *c = d->attention[0].choice;
+    const Choice *c = d->attention.at[0].choice;
     const Partition *part = d->partition;
     MemoryMaker m = {.arena = a, .program = p, .choice = c, .draft = d, .n = part->max_tokens};
     m.own = (m.n + program_tensor(p) - 1) / program_tensor(p);
@@ -196,7 +195,7 @@ Memory memory_make(Arena *a, const Draft *d)
     add_pieces(&m, BACKWARD, "piece_dk", "piece_dv");
     if (p->target->device_memory)
         add_pools(&m);
-    const int channels = draft_channels(d) ? draft_channels(d) : 1;
+    const int channels = attentions_channels(&d->attention) ? attentions_channels(&d->attention) : 1;
     return (Memory){.n = m.rows.n, .at = m.rows.at, .host = m.host, .total = p->target->device_memory ? m.device : m.host,
                     .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1], .keys = m.keys,
                     .beside = p->target->device_memory ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c), channels) : 0};

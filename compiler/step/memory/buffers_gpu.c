@@ -3,7 +3,7 @@
  *
  * Activations and gathered weights are bf16; statistics, running outputs and gradients that travel are fp32.
  */
-#include "step/memory/memory.h"
+#include "step/memory/internal.h"
 
 #include "burst_rt.h"
 #include "burst_sizes.h"

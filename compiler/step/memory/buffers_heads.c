@@ -3,7 +3,7 @@
  * A share is the chunks of all ranks along the exchanged coordinate, with some of the heads. On a device, blocks of it lie in rows
  * apart at one end of an exchange; NCCL moves them through packing memory. templates/cuda/burst_heads_cuda.cuh says where each array lies.
  */
-#include "step/memory/memory.h"
+#include "step/memory/internal.h"
 
 #include "burst_sizes.h"
 

@@ -3,7 +3,7 @@
  * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
  * forward does not save have one place for all layers, or one each (Step.by_layer); a saved one, a gathered unit and a sum of gradients have one each.
  */
-#include "step/step.h"
+#include "step/memory/memory.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * What all layers have in one place may keep much apart: layers that stage have their values in two places by turns, and between
  * these the one place has to be free in all layers. Where much is still lost, each layer has its own.
  */
-#include "step/step.h"
+#include "step/memory/memory.h"
 
 #include <math.h>
 #include <stdlib.h>

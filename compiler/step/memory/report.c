@@ -1,7 +1,7 @@
 /* step/memory/report.c: what is alive in a step's memory, operation by operation, and why it is there: --emit=memory, and what a step that
  * does not fit is told.
  */
-#include "step/step.h"
+#include "step/memory/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

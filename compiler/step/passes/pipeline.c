@@ -85,11 +85,3 @@ bool step_same(const Choice *x, const Choice *y)
            x->head_chunks == y->head_chunks && x->overlap == y->overlap && x->sharding == y->sharding && x->within == y->within && strcmp(text_of(x->offload), text_of(y->offload)) == 0 && x->staged_layers == y->staged_layers &&
            strcmp(v.lower, w.lower) == 0 && strcmp(v.upper, w.upper) == 0 && v.from == w.from && v.tail == w.tail;
 }
-
-bool is_of_heads(const Value *v)
-{
-    for (int i = 0; i < countof(v->dim); i++)
-        if (dim_of_heads(v->dim[i]))
-            return true;
-    return false;
-}

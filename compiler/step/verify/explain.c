@@ -1,5 +1,5 @@
 /* step/verify/explain.c: a refusal in words. */
-#include "step/verify/step_verify.h"
+#include "step/verify/internal.h"
 
 static const char *const proof_names[] = {
 #define X(id, number, name) [number] = name,

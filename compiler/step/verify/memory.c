@@ -1,6 +1,6 @@
 /* step/verify/memory.c: the packed memories as stretches, places, and what the streams beside compute may be using. The host's memory
  * has addresses of its own, behind those of the device. */
-#include "step/verify/step_verify.h"
+#include "step/verify/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* step/verify/reference.c: what the forward blocks say is to be computed, as numbers. */
-#include "step/verify/step_verify.h"
+#include "step/verify/internal.h"
 
 #include <string.h>
 

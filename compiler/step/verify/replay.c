@@ -19,7 +19,7 @@
  * before it, what is inside an operation (attention's has proofs of its own), and that all ranks run this list, so that their
  * collectives meet in one order.
  */
-#include "step/verify/step_verify.h"
+#include "step/verify/internal.h"
 
 enum { STATES = 3 }; /* parameters, first and second moments */
 

@@ -4,7 +4,7 @@
  * A product with some rows of a matrix has some columns of what all have, and needs all tokens, whole. One with some columns has a part
  * of every sum, which a scatter alone may read, once. Every other operation reads and writes the same tokens, whole.
  */
-#include "step/verify/step_verify.h"
+#include "step/verify/internal.h"
 
 typedef struct Held { bool all, part; int sums; } Held; /* sums: how many scatters read it */
 

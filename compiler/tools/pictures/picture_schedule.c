@@ -9,7 +9,7 @@ enum { LEFT = 64, TOP = 46, SIDE = 576, WIDTH = 680, ROW = 20, NAMED = 8 };
 Attended attended(Arena *a, const Draft *d, int mask, bool backward, bool simulate)
 {
     const int simulated = cost_simulated_ranks(d), more = simulate || simulated == d->choice.ranks ? 1 : fmax(1, SVG_CELLS / simulated);
-    Attended t = {.draft = d, .schedule = draft_schedule(d, mask, backward), .mask = mask};
+    Attended t = {.draft = d, .schedule = attentions_schedule(&d->attention, mask, backward), .mask = mask};
     t.in = cost_load(a, d, more * simulated, mask, backward, NULL);
     if (simulate)
         t.time = attention_simulate(a, &t.in);

@@ -2,8 +2,7 @@
 #ifndef BURST_PICTURES_H
 #define BURST_PICTURES_H
 
-#include "cost/cost.h"
-#include "step/step.h"
+#include "tools/tools.h"
 
 /* ---- svg.c: coordinates are pixels of a panel ---- */
 typedef struct Panel { const char *title; Text body; double width, height; } Panel;

@@ -1,37 +1,7 @@
-/* build.c: commands for a shell, and how programs for a target are compiled and linked. */
-#include "ir/burst.h"
+/* tools/build.c: how programs for a target are compiled and linked. */
+#include "tools/tools.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* One word of a shell's command line. Quoted where it must be, and never with a sign of C's comments in it, so that the
- * command can be copied from the emitted text. */
-static void add_word(Text *t, const char *word)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
-    if (*word && !word[strspn(word, plain)]) {
-        text_add(t, word);
-        return;
-    }
-    text_add(t, "'");
-    for (const char *s = word; *s; s++) {
-        bool parted = (s[0] == '*' && s[1] == '/') || (s[0] == '/' && s[1] == '*');
-        if (*s == '\'')
-            text_add(t, "'\\''");
-        else
-            text_printf(t, parted ? "%c''" : "%c", *s);
-    }
-    text_add(t, "'");
-}
-
-const char *shell_word(Arena *a, const char *word)
-{
-    Text t = {0};
-    add_word(&t, word);
-    return text_keep(a, &t);
-}
 
 /* Flags that link the runtime, one a line, written when burstc was built. Those that begin with a dot are relative. */
 static const char *link_flags(Arena *a, const char *share, const Target *t)
@@ -61,18 +31,4 @@ const char *build_command(Arena *a, const char *share, const Program *p, const c
     return arena_printf(a, "%s %s %s %s -o %s%s", environment(t->build.variable, t->build.compiler),
                         compile_flags(a, t, p->cluster.groups[0].device->arch), shell_word(a, arena_printf(a, "-I%s/include", share)),
                         shell_word(a, source), shell_word(a, program), link_flags(a, share, t));
-}
-
-int run_command(const char *command)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        fprintf(stderr, "burstc: error: cannot run /bin/sh: %s\n", strerror(errno));
-        _exit(127);
-    }
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
-        return -1;
-    return WEXITSTATUS(status);
 }

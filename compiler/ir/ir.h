@@ -1,116 +1,10 @@
-/* burst.h: every type that flows between the passes of burstc, in the order of the pipeline.
- *
- *   Source -> Ast -> Program -> MaskMap -> Partition -> Schedule (+ slots) -> Plan -> Cost -> text
- *
- * Each pass reads what the one before it made and makes a new value in the caller's arena; nothing is changed
- * afterwards. Ast types live in dsl/ast.h, which only dsl/ reads.
- *
- * Units: bytes, bytes/s, FLOP/s, nanoseconds, tokens. Ranges are half open unless a name ends in _last.
- */
-#ifndef BURST_H
-#define BURST_H
+/* ir/ir.h: checked input (expressions, cluster, model, layout, schedules) and a point of the search (Choice). */
+#ifndef BURST_IR_IR_H
+#define BURST_IR_IR_H
 
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
+#include "base/base.h"
 #include "burst_kernels.h"
 #include "burst_range.h"
-#include "core/plural.h"
-
-#define BURSTC_VERSION "0.1.0"
-#define countof(a) ((int)(sizeof(a) / sizeof(*(a))))
-#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-
-/* ---- arena.c: memory of one compile, freed at once ---- */
-typedef struct Arena Arena;
-Arena *arena_new(void);
-void arena_free(Arena *a);
-/* Zeroed, 16-byte aligned, never NULL: when memory is out, prints "burstc: error: out of memory" and exits with 3. */
-void *arena_alloc(Arena *a, size_t bytes);
-char *arena_copy(Arena *a, const char *text, size_t len); /* NUL-terminated copy */
-char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-size_t arena_bytes(const Arena *a); /* what the arena holds from the system */
-/* malloc/realloc for code that cannot use an arena (flex, bison); same failure behaviour. */
-void *xmalloc(size_t bytes);
-void *xrealloc(void *p, size_t bytes);
-/* What they do then; also for libc functions that fail with ENOMEM. */
-_Noreturn void out_of_memory(void);
-#define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
-#define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
-
-/* A growing array of T in an arena: Vec(int) v = {0}; *vec_push(arena, &v) = 3;  v.at[i], v.n */
-#define Vec(T) struct { T *at; int n, cap; }
-void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
-#define vec_push(a, v) \
-    ((v)->n < (v)->cap ? (void)0 : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), &(v)->at[(v)->n++])
-
-/* ---- text.c: growing text, written to files atomically ---- */
-typedef struct Text { char *at; size_t n, cap; } Text; /* NUL-terminated once written to; free with text_free */
-void text_printf(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void text_vprintf(Text *t, const char *fmt, va_list ap);
-void text_add(Text *t, const char *s);
-void text_add_n(Text *t, const char *s, size_t n);
-void text_free(Text *t);
-char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
-char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
-/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
- * output. */
-int text_write_file(const Text *t, const char *path);
-/* Reads a whole file into the arena; NULL with errno. */
-char *read_file(Arena *a, const char *path, size_t *len);
-/* Whether both names lead to one file, by links of either kind. */
-bool same_file(const char *a, const char *b);
-/* A variable of the environment; one that is empty is not set. */
-const char *environment(const char *name, const char *otherwise);
-
-/* ---- diag.c: diagnostics as clang's ---- */
-typedef struct Source {
-    const char *name; /* as the user wrote it, or as an import found it */
-    const char *text; /* NUL-terminated */
-    size_t len;
-} Source;
-typedef struct Span { /* bytes [begin, end) of src; src NULL: no place (command line) */
-    const Source *src;
-    uint32_t begin, end;
-} Span;
-enum { DIAG_MAX_ERRORS = 20 };
-/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME, -Werror=NAME). */
-#define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
-    X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
-    X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
-    X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
-    X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
-    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
-    X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
-    X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
-typedef enum Warning {
-#define X(id, name, what) WARN_##id,
-    WARNINGS(X)
-#undef X
-    WARNING_COUNT
-} Warning;
-typedef struct Diags Diags;
-Diags *diags_new(Arena *a);
-/* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
-void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
-void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);
-void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4); /* belongs to the last error or warning */
-void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
-/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two wins. NULL, or
- * what is wrong with it. Warnings that are errors count as such. */
-const char *diags_option(Diags *d, const char *option);
-int diags_errors(const Diags *d);
-const char *diags_first(const Diags *d); /* text of the first error, "" without one */
-/* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
-void diags_print(Diags *d, FILE *out);
-/* The nearest of names to word within edit distance 1 + len/4, or NULL. */
-const char *nearest_name(const char *word, const char *const *names, int n);
-/* Line and column, 1-based, of a span's begin. */
-void span_line(Span at, int *line, int *column);
-Span span_join(Span a, Span b);
 
 /* ---- expressions: masks and schedule indices (made by dsl/check.c) ---- */
 #define EXPR_OPS(X) /* id, text, C precedence class */ \
@@ -237,7 +131,6 @@ int cluster_node_ranks(const Cluster *c); /* of each node; 0: they have differen
 /* Whether groups of so many consecutive ranks can share the weights of layers that `tensor` ranks split: whole nodes or parts of one, since
  * only then are a ring's links known. */
 bool cluster_shards(const Cluster *c, int tensor, int64_t ranks);
-
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
@@ -253,7 +146,6 @@ typedef struct Mask {
     const Expr *expr; /* boolean over q, k */
     Span span;
 } Mask;
-
 /* A value of the layout: chosen by the user or left to the search. */
 typedef struct Setting { int64_t value; bool is_auto, given; Span span; } Setting;
 typedef enum PartitionKind { PART_CONTIGUOUS, PART_ZIGZAG, PART_STRIPED, PART_BLOCKS, PART_KINDS } PartitionKind;
@@ -445,23 +337,6 @@ typedef struct SchedText {
     Span span;
 } SchedText;
 
-/* dsl/: text to Program. Reads stock files from stock_dir (masks.burst, devices.topo, schedules). NULL after errors. */
-typedef struct FrontEnd {
-    const char *topo_path, *model_path; /* topo_path NULL: no cluster, and nothing of the layout that needs one is checked */
-    const char *stock_dir;           /* installed share folder: has masks.burst, devices.topo, schedules/ */
-    const char *const *schedule_paths; /* --schedule, may be empty */
-    int schedule_path_count;
-    const Target *target;            /* NULL: that of the cluster's devices */
-    bool every_mask; /* also what the user declares and no layer uses */
-    int64_t sequence; /* tokens, instead of what the model says; 0: none */
-    int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
-    bool offloads;    /* a layout without `offload` stands for `offload auto`; else for none */
-} FrontEnd;
-const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
-bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */
-void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
-const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path); /* stock_dir NULL: it may use no other */
-
 /* ---- PosSet, Partition ---- */
 /* Positions start + j*stride + t for j < count, t < run, in that order (j outer). run <= stride. */
 typedef struct Piece { int64_t start, run, stride, count; } Piece;
@@ -475,91 +350,130 @@ void pos_add_piece(PosSet *s, Piece *pieces, Piece p);
 void pos_add_run(PosSet *s, Piece *pieces, int64_t begin, int64_t end);
 int64_t pos_piece_tokens(const Piece *p);
 int64_t pos_before(const PosSet *s, int64_t x);       /* how many positions are less than x */
-typedef struct Partition {
-    PartitionKind kind;
-    int64_t block;  /* blocks(B) */
-    int ranks;      /* G: ranks that share one sequence */
-    int64_t sequence;
-    int64_t max_tokens; /* of any rank */
-    const int64_t *before; /* [ranks + 1]: the shares of the ranks before each; NULL: all are equal */
-    const PosSet *of; /* [ranks] */
-} Partition;
-const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks); /* equal shares */
-/* share: [ranks] a rank's tokens in proportion, from 1 to MOST_SHARE; NULL: equal. */
-const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks, const int *share);
-void print_partition(const Partition *p, Text *out);
-/* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`, closed
- * forms whose length does not depend on ranks or tokens. */
-void partition_emit_c(const Partition *p, Text *out);
 
-/* ---- MaskMap ---- */
-typedef enum Cover { COVER_EMPTY, COVER_PARTIAL, COVER_FULL } Cover;
-typedef struct PairWork {
-    Cover cover;  /* from tile hulls: EMPTY means that no kernel tile is launched */
-    int64_t pairs, tiles_full, tiles_partial;
-    double pairs_error; /* relative; 0: exact */
-    bool tiles_estimated;
-} PairWork;
-typedef struct MaskMap MaskMap;
-MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
-/* Work of one (query chunk, key chunk) pair. Kernel tiles cut the local order every tile_q / tile_k tokens. */
-PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k);
-void mask_map_begin(MaskMap *m); /* before another partition, which has its part of the time that counting may take */
-Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k); /* the cover alone, cheaper */
-/* Whether it is not EMPTY: 1 or 0; -1 where so many looks at parts do not tell. */
-int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit);
-/* A few runs of tiles of q or k (side: BURST_OF_...) outside of which all tiles of the pair are EMPTY: what burst_pair_tiles finds. All of
- * them where so many looks do not tell. */
-BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit);
-/* Whether every tile of the pair outside of these runs is EMPTY, by a look at what is outside. */
-bool mask_tiles_within(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges ranges);
-/* ---- pair_counts.c: the work of pairs of chunks, counted once for all that share a partition ---- */
-typedef struct PairCounts PairCounts;
-PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces); /* of a chunk of keys */
-PairWork pair_work(PairCounts *c, int q, int k);  /* of two chunks; of keys k is piece * ranks + rank */
-PairWork pair_row(const PairCounts *c, int q);    /* of a chunk with the whole sequence; not remembered */
-double pair_share_before(const PairCounts *c, int q, int64_t tokens); /* of these, those of its first so many queries */
-const double *pair_shares(PairCounts *c, int q, int parts); /* and of each of so many runs of its queries; of the last number asked for remembered */
-/* [chunks] where all ranks cut their tokens into so many (at most 64): a bit for each chunk of keys that has anything for a chunk of
- * queries at any two ranks, whatever the tables; and for the chunk itself. Remembered of the last number asked for. */
-const uint64_t *pair_chunks(PairCounts *c, int chunks);
-PairWork pair_whole(PairCounts *c);               /* of the whole sequence with itself */
-const uint8_t *pair_live(PairCounts *c);          /* [q * ranks * pieces + k]: whether the pair has any unmasked tile */
-BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side); /* of a live pair: for which tiles of its queries or keys there is work */
-bool pair_tiles_suffice(PairCounts *c, int q, int k, int side, BurstTileRanges ranges); /* for no others */
 /* ---- attention_rate.c: what kernels compute of a pair of chunks, one head, and at which rate ---- */
-/* Pairs of the kernel's tiles that are not empty, those of partial ones, and the rows that have any: queries, backward keys. */
-typedef struct AttentionWork { double pairs, partial, rows; } AttentionWork;
-AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
-double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w); /* FLOP/s of the pairs of tiles */
-/* Columns of a head that attention's products take at that rate: as its kernels pad head_dim, and more where they are not of the devices'
- * own form. */
-double attention_columns(const Program *p, const Device *d, bool backward);
-
-/* mask/cell.c: of the pairs of a cell, those that the mask keeps. With tile 1 the share is 0 only where none is kept and 1 only where
- * all are; with larger tiles 0 only where none is computed and 1 only where all are full. Where it is not sure, either may be so. */
-typedef struct MaskShare { double share; bool sure; } MaskShare;
-MaskShare mask_share(MaskMap *m, const PosSet *q, const PosSet *k, int64_t tile);
-typedef struct MaskSum { PairWork work; double density; } MaskSum;
-MaskSum mask_sum(MaskMap *m); /* of the whole sequence with itself */
-/* The expression in the language of .burst, with the fewest parentheses; tables may be NULL (then t0, t1, ...). */
-void mask_text(const Expr *e, const Table *tables, Text *out);
-void print_mask(const Program *p, int mask, Text *out);              /* --emit=mask: density, picture, counts */
-void mask_warn(Diags *d, const Program *p); /* -Wempty-mask, -Wempty-rows: only what is sure; -Wone-document */
-/* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
-void mask_emit_c(const Program *p, int mask, Text *out);
-/* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template argument. */
-void mask_emit_cuda(const Program *p, int mask, Text *out);
-/* mask/keys.c: BURST_KEYS_*: which key tiles forward takes where the predicate has 32 bits; whether hashes decide by blocks of an odd
- * number of 64 tokens. */
-int mask_keys(const Program *p, int mask);
-bool mask_in_blocks(const Program *p, int mask);
 bool program_reads(const Program *p, const char *path); /* whether the path leads to one of its inputs */
 
-/* Input text made safe: inside a C comment, and as a C string literal with its quotes. */
-void mask_comment(const char *text, Text *out);
-void mask_quote(const char *text, Text *out);
+/* ---- one point of the search: every setting decided ---- */
+enum { SAVING_LEVELS = 256, TAIL_LEVELS = 32 };
+/* Where parameters and moments lie, and what updates them: the device; the host, its cores; the host, but the device, a unit at a time. */
+typedef enum OptimizerPlace { OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED } OptimizerPlace;
+/* How the layers of one mask attend, where they do not all attend alike. mask: its text. */
+typedef struct MaskChoice {
+    const char *mask;
+    const SchedText *schedule;
+    Travel travel;
+    int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* as Choice has them, of the same ranks */
+} MaskChoice;
+typedef struct Choice {
+    int data;  /* data-parallel groups */
+    int tensor; /* ranks with a chunk: neighbours, which split each layer's weights; 0: one */
+    int ranks; /* G: chunks of a sequence */
+    int coords, size[MAX_COORDS], stride[MAX_COORDS]; /* the ranks as a product of rings: the sum of coordinate * stride */
+    bool placed; /* ranks of the world are the sum of coordinate * place and group * data_stride; else groups follow each other */
+    int place[MAX_COORDS], data_stride;
+    PartitionKind partition;
+    int64_t block;
+    SharesKind shares;
+    const int *share;        /* [ranks] tokens in proportion, once shares.c has found them; NULL: equal */
+    const char *shares_text; /* as a layout has it, with `share` */
+    const SchedText *schedule;
+    Travel travel;
+    int masks; /* of of_mask */
+    const MaskChoice *of_mask; /* schedule, travel and sizes for the layers of each mask; NULL: those above, for all layers */
+    Sharding sharding;
+    int within; /* so many consecutive ranks share the weights, and other such groups have replicas; 0: all ranks do */
+    int ffn_chunks; /* of the tokens; below 2: none */
+    int token_chunks; /* of a layer's operations that treat tokens by themselves; below 2: none. With some, none of its own for ffn */
+    bool chunk_queries; /* with chunks of tokens: attention too has a chunk of queries at a time */
+    bool chunk_keys; /* ... with a chunk of keys at a time, which wait in the host's memory: see step/passes/tile_kv.c */
+    int head_chunks; /* of each layer's heads; below 2: none */
+    int spared;    /* 0: as `saving` says; else so many of SAVING_LEVELS parts of what none saves are not saved */
+    Saving saving; /* upper NULL: all that `none` saves */
+    int64_t loss_tile; /* tokens whose logits are there at once; 0: what the runtime prefers for the vocabulary */
+    int staged;    /* so many of the values that all layers save are staged to the host's memory, the largest first, ... */
+    const char *offload; /* ... or these; NULL: none */
+    int staged_layers; /* of the first so many; 0: of all but the last */
+    bool fetch_chunks; /* what was staged comes back a chunk of the tokens at a time, in the loop of backward that reads it */
+    OptimizerPlace optimizer;
+    bool overlap;  /* what tensor ranks do among them is beside products: step/passes/overlap.c */
+    bool bf16_gradients; /* of weights, kept rounded */
+    bool whole;    /* the layout says `ranges no` */
+    bool ranges;   /* attention's transfers carry the tiles that somebody further along reads, or added to */
+} Choice;
+const Phase *phase_of(const Choice *c, bool backward); /* NULL where the schedule has none */
 
-#include "ir/plan.h"
+/* ---- ir/choice.c ---- */
+bool choice_moves_queries(const Choice *c, bool backward); /* or outputs, or their gradients, to another rank */
+bool choice_chunks_queries(const Choice *c);
+bool choice_chunks_keys(const Choice *c);
+int64_t tokens_in_chunk(int64_t tokens, int chunks); /* of so many chunks, all but the last */
+int chunk_count(int64_t tokens, int chunks); /* chunks that there are then: there may be fewer */
+bool choice_keeps_tail(const Choice *c); /* layers keep attention's output of a rank's last tokens alone */
+int64_t choice_loss_tile(const Program *p, const Choice *c); /* tokens, never 0 */
+int64_t tail_tokens(double share, int64_t tokens); /* so many of them, of the rank that has most: at least one, and not all */
+int program_tensor(const Program *p); /* ranks that split each layer's weights, at least 1 */
+int program_key_copies(const Program *p); /* of these, ranks that have the same key heads, at least 1 */
+int program_head_chunks(const Program *p); /* of each layer's heads, at least 1 */
+int program_heads(const Program *p), program_kv_heads(const Program *p); /* of all these chunks */
+int program_chunk_kv_heads(const Program *p, bool is_short); /* of a chunk; the last ones may be short */
+/* The same, whose model has the heads of one of so many chunks, of the largest; 1: all. Chunks differ by a key head at most. */
+const Program *program_chunked(Arena *a, const Program *p, int chunks);
+Model program_chunk_model(const Program *p, bool is_short);
+int choice_tensor(const Choice *c); /* ranks with a chunk, the first of which choice_rank names */
+void choice_shape(Choice *c, int coords, const int *size); /* the last coordinate innermost: its ranks are neighbours */
+/* Ranks along the exchanged coordinate share the heads: in a direction that exchanges, each attends its share of them for the chunks
+ * of all of these ranks together. Chunk c + x is then those of rank c + x and its peers along the coordinate, and x is 0 there. */
+bool choice_by_heads(const Choice *c, bool backward); /* several ranks share the heads in this direction */
+bool choice_exchanges(const Choice *c);              /* in either direction */
+int choice_shares(const Choice *c, bool backward);   /* ranks that share the heads; 1: it does not exchange */
+int choice_member(const Choice *c, int rank, int i); /* the i-th of the ranks that share the heads with that one */
+int choice_rows(const Choice *c, bool backward);     /* ranks / shares */
+int choice_pieces(const Choice *c);                  /* of a rank's chunk of KV and dKV; 1 before the schedule is decided */
+int choice_chunks(const Choice *c);                  /* of KV and dKV: ranks * pieces */
+bool chunk_is_home(const Choice *c, int chunk);      /* a relative one */
+int chunk_piece(const Choice *c, int chunk);
+int tensor_pieces(const Choice *c, TensorId t);      /* of its chunks: 1 but for KV and dKV */
+/* What a direction's trace looks up: pair[q * choice_chunks + k] for its chunks, where any of their ranks' own has a pair; of chunks at
+ * different places of the exchanged coordinate 0. The same table where it does not exchange. */
+const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair);
+
+/* ---- layout/layers.c: what differs between layers ---- */
+bool layers_share_sizes(const Choice *c); /* the coordinates of all layers have the same sizes */
+bool sizes_equal(const Choice *x, const Choice *y);
+
+/* ---- layout/recompute.c: the row of what layers save, its functions as in Dimension ---- */
+Saving saving_of(const Choice *c);
+
+/* ---- attentions.c: the schedules of a choice, one for all layers or one for the layers of each mask ---- */
+Choice choice_of_mask(const Choice *c, int mask); /* as all layers of that mask have it: without of_mask */
+/* Relative indices: sums wrap in each coordinate; the piece stays. */
+const char *tensor_name(TensorId t);
+bool tensor_accumulates(TensorId t);
+int result_tensor(bool backward, int side); /* what a pair adds to for its queries (side 0) or keys (1); -1: nothing */
+int coord_inside(const Choice *c, int before); /* the outermost coordinate inside that one, -1: of all; -1 where there is none */
+int rel_coord(const Choice *c, int index, int i);
+int rel_hop(const Choice *c, int index, int i); /* the same the shorter way round: from -(size - 1) / 2 to size / 2 */
+int rel_add(const Choice *c, int x, int y);
+int rel_sub(const Choice *c, int x, int y);
+
+/* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
+typedef struct Kernels {
+    int form;                      /* their architecture: 80, 90. 0: there are none */
+    const char *forward, *backward; /* headers */
+    BurstTileSizes tile;
+    const char *missed, *unfit; /* the architecture of all devices, whose own kernels `unfit`; NULL: those run */
+    double share[2];    /* of the rates that such devices state, what these reach forward and backward */
+} Kernels;
+Kernels kernels_of(const Program *p);
+/* All forms, the best first; unfit: why the program cannot have it, after "kernels for <arch>"; NULL: it can. */
+enum { KERNEL_FORMS = 2 };
+typedef struct KernelForm { int form; const char *arch; BurstTileSizes tile; const char *unfit, *header[2]; } KernelForm;
+int kernels_forms(const Program *p, KernelForm out[KERNEL_FORMS]);
+/* Columns of a head that attention's products take at the rates that the devices state: head_dim as kernels pad it, over `share`. */
+double kernels_columns(const Program *p, bool backward);
+
+/* ---- step/passes/offload.c: values in the host's memory ---- */
+enum { MOST_STAGED = 16 }; /* more than a layer saves */
 
 #endif

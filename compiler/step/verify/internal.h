@@ -1,8 +1,8 @@
-/* step_verify.h: between the files of the step's verifier, which step/verify/replay.c explains. */
+/* step/verify/internal.h: between the files of the step's verifier, which step/verify/replay.c explains. */
 #ifndef STEP_VERIFY_H
 #define STEP_VERIFY_H
 
-#include "step/step.h"
+#include "step/verify/verify.h"
 
 enum { INS = 3, OUTS = 2, /* odd: a shard is another number than the sum it comes from, and than itself summed over replicas */
        SUM_FACTOR = 0x2545f491, REPLICA_FACTOR = 0x41c64e6d, TENSOR_FACTOR = 0x1b873593 };

@@ -2,7 +2,7 @@
 #ifndef VERIFY_H
 #define VERIFY_H
 
-#include "ir/burst.h"
+#include "proof/proof.h"
 
 #define PROOFS(X) \
     X(PAIRS, 1, "every pair once") X(SUMS, 2, "every sum home") X(MESSAGES, 3, "sends meet receives") \
