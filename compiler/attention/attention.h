@@ -97,6 +97,7 @@ const char *instance_text(Arena *a, const Schedule *s, const Instance *i); /* "p
 const char *chunk_name(Arena *a, const Schedule *s, TensorId t, int chunk);  /* "KV[r - 1]" */
 
 /* ---- prune.c: what a mask leaves of a trace, for every rank ---- */
+enum { PRUNED_RANKS = 256 }; /* what a mask leaves of a schedule is looked at for every rank of so many */
 typedef struct Live {
     int ranks, ops;
     uint8_t *op;           /* [ops][ranks]: LIVE_* bits */

@@ -13,7 +13,6 @@ typedef enum Proof {
 #undef X
 } Proof;
 extern const char *const proof_names[]; /* by number */
-enum { PRUNED_RANKS = 256 }; /* what a mask leaves of a schedule is looked at for every rank of so many */
 
 /* What each mask of the layers that have the schedule leaves, and for per-token tables samples of what they may leave, is complete. */
 bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);

@@ -1,9 +1,9 @@
-/* check_sched_derive.c: statements that stand for others. `gather`, `scatter` and chunks of several pieces are loops; `use` is the
+/* sched/derive.c: statements that stand for others. `gather`, `scatter` and chunks of several pieces are loops; `use` is the
  * statements of another schedule, and a direction that mirrors those of another one, copied.
  *
  * `use` writes the coordinates, sizes and loop variables of this schedule for those of the other one; a direction that mirrors keeps them
  * and has other tensors: queries do what keys did. What is derived is a schedule like any other from here on. */
-#include "check_sched.h"
+#include "sched/check_sched.h"
 
 #include <string.h>
 

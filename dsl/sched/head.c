@@ -1,5 +1,5 @@
-/* check_sched_head.c: the head of a schedule: its coordinates with their sizes, and how many pieces a chunk of keys has. */
-#include "check_sched.h"
+/* sched/head.c: the head of a schedule: its coordinates with their sizes, and how many pieces a chunk of keys has. */
+#include "sched/check_sched.h"
 
 #include <string.h>
 

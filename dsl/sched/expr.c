@@ -1,5 +1,5 @@
-/* check_sched_expr.c: expressions of schedules: indices, destinations, bounds of loops and conditions. */
-#include "check_sched.h"
+/* sched/expr.c: expressions of schedules: indices, destinations, bounds of loops and conditions. */
+#include "sched/check_sched.h"
 
 #include <string.h>
 

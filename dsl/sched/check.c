@@ -1,6 +1,6 @@
-/* check_sched.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only its place,
+/* sched/check.c: schedules. Ranks run in lockstep: each runs the same statements, and what differs is only its place,
  * so every index is the rank's own coordinate plus something that all ranks agree on. */
-#include "check_sched.h"
+#include "sched/check_sched.h"
 
 #include <string.h>
 

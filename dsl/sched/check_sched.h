@@ -24,14 +24,14 @@ typedef struct Scheduler {
 
 void fault(Scheduler *s, Span at, const char *text);
 
-/* ---- check_sched.c ---- */
+/* ---- sched/check.c ---- */
 ChunkRef chunk(Scheduler *s, const Ast *a);
 void chunks(Scheduler *s, Stmt *stmt, const Ast *first, const Ast *end);
 void once_each(Scheduler *s, const Stmt *stmt);
 int new_loop_variable(Scheduler *s, const Ast *a); /* -1 after an error */
 void outputs_stay(Scheduler *s, const Stmt *stmt);
 
-/* ---- check_sched_derive.c ---- */
+/* ---- sched/derive.c ---- */
 /* A statement about a chunk of keys without a piece is about all of them: `for pieces in 0 .. P - 1` around it, named by the
  * word, which no user's variable can be. */
 Stmt *each_piece(Scheduler *s, Stmt *stmt);
@@ -40,10 +40,10 @@ Stmt *use_statement(Scheduler *s, const Ast *a); /* the statements of the schedu
 /* The statements of `of` with queries for keys and keys for queries; in forward, with O for dQ, and none for dKV. */
 const Phase *mirror(Scheduler *s, const Phase *of, Span by);
 
-/* ---- check_sched_head.c ---- */
+/* ---- sched/head.c ---- */
 bool schedule_head(Scheduler *s, const Ast *a); /* false after an error */
 
-/* ---- check_sched_expr.c ---- */
+/* ---- sched/expr.c ---- */
 typedef enum Type { BROKEN, NUMBER, TRUTH } Type;
 /* A value that all ranks must agree on: bounds of loops, conditions. NULL after an error; range may be NULL. */
 const Expr *common_value(Scheduler *s, const Ast *a, Type wanted, Range *range);
