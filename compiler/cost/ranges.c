@@ -3,6 +3,7 @@
  * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and
  * one of outputs or gradients those that have all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
  */
+#include "cost/cost.h"
 
 /* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is not worth it. */
 static const double least_saved = 0.3;
