@@ -3,9 +3,9 @@
 
     run_pages.py BURSTC PAGE.md ... [--update]
 
-In a page a block ```LANGUAGE NAME holds the file NAME. A block ```console begins with `$ COMMAND`; what follows, up to the
-next `$ `, is what the command prints on either stream. Commands are run by bash in a folder with the page's files, where
-`burstc` is BURSTC. --update writes what they print into the page.
+In a page a block ```LANGUAGE NAME holds the file NAME. A block ```console begins with `$ COMMAND`; what
+follows, up to the next `$ `, is what the command prints on either stream. Commands are run by bash in a folder
+with the page's files, where `burstc` is BURSTC. --update writes what they print into the page.
 """
 import argparse
 import os
@@ -20,9 +20,8 @@ BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 
 
 def printed(command, burstc, folder):
-    path = f"{burstc.parent}:{os.environ['PATH']}"
-    done = runner.run(["bash", "-c", f"exec 2>&1\n{command}"], 100, env=dict(os.environ, PATH=path), check=False, cwd=folder)
-    return done.stdout
+    env = dict(os.environ, PATH=f"{burstc.parent}:{os.environ['PATH']}")
+    return runner.run(["bash", "-c", f"exec 2>&1\n{command}"], 100, env=env, check=False, cwd=folder).stdout
 
 
 def now(block, burstc, folder):
@@ -41,7 +40,7 @@ def check(page, burstc, update):
             if language != "console":
                 continue
             examples += 1
-            runner.require(block.startswith("$ "), f"{page.name}: a console block begins with no command: {block}")
+            runner.require(block.startswith("$ "), f"{page.name}: a console block without a command: {block}")
             got = now(block, burstc, folder)
             if update:
                 text = text.replace(f"```console\n{block}```\n", f"```console\n{got}```\n")
@@ -55,7 +54,8 @@ def check(page, burstc, update):
 
 def undocumented(page, burstc):
     """Forms that burstc --help lists and the page has no section of."""
-    listed = re.search(r"--emit=FORM +instead: (.*?),\s+or standard", runner.run([burstc, "--help"], 10).stdout, re.S)
+    text = runner.run([burstc, "--help"], 10).stdout
+    listed = re.search(r"--emit=FORM +instead: (.*?),\s+or standard", text, re.S)
     forms = re.findall(r"\w+", listed[1].replace(" or ", " ")) if listed else []
     runner.require("step" in forms, "burstc --help lists no forms")
     sections = re.findall(r"^## (.*)$", page.read_text(), re.M)

@@ -3,8 +3,9 @@
 
     run_golden.py BURSTC [--update] [NAME ...]
 
-A pair is NAME.burst, whose first line is `# CLUSTER.topo c|cuda [SCHEDULE.sched]`. held/NAME.forms holds its forms (of a
-long one, size and hash), held/NAME.text the emitted text. Pairs without a file in held/ are those of run_lines.py.
+A pair is NAME.burst, whose first line is `# CLUSTER.topo c|cuda [SCHEDULE.sched]`. held/NAME.forms holds its
+forms (of a long one, size and hash), held/NAME.text the emitted text. Pairs without a file in held/ are those
+of run_lines.py.
 """
 import argparse
 import hashlib
@@ -38,7 +39,8 @@ class Pair:
         for form in FORMS:
             printed = self.run(burstc, f"--emit={form}")
             if len(printed) > LONG:
-                printed = f"{printed.count(chr(10))} lines, sha256 {hashlib.sha256(printed.encode()).hexdigest()}\n"
+                digest = hashlib.sha256(printed.encode()).hexdigest()
+                printed = f"{printed.count(chr(10))} lines, sha256 {digest}\n"
             text += f"#--- {form}\n{printed}"
         return text
 

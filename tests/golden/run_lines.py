@@ -8,8 +8,9 @@ lines.txt says for each pair, under `pair NAME` and a reason, what its forms and
     FORM: text     a line holds the text, after the line that the requirement before it of that form found
     FORM! text     no line holds it
 
-FORM is an --emit form, or explain; text between {{ and }} is a regular expression. figures.txt has a row a pair: unmasked
-pairs of each mask, operations of a rank, the simulated step and a rank's bytes. --update writes it, and no other file.
+FORM is an --emit form, or explain; text between {{ and }} is a regular expression. figures.txt has a row a
+pair: unmasked pairs of each mask, operations of a rank, the simulated step and a rank's bytes. --update
+writes it, and no other file.
 """
 import argparse
 import os
@@ -50,9 +51,9 @@ class Lines(Pair):
             hits = [i for i, line in enumerate(lines) if pattern(wanted).search(line)]
             later = [i for i in hits if i > at.get(form, -1)]
             if kind == "!" and hits:
-                bad.append(f"{self.name}: line {hits[0] + 1} of {form} holds what it must not: {lines[hits[0]]}")
+                bad.append(f"{self}: line {hits[0] + 1} of {form} holds what it must not: {lines[hits[0]]}")
             elif kind == ":" and not later:
-                bad.append(f"{self.name}: no line of {form} after line {at.get(form, -1) + 1} holds: {wanted}")
+                bad.append(f"{self}: no line of {form} after line {at.get(form, -1) + 1} holds: {wanted}")
             elif kind == ":":
                 at[form] = later[0]
         return bad
@@ -72,7 +73,8 @@ def read_lines(path):
         elif words[2]:
             pairs[-1].wanted.append((words[2], words[3], words[4]))
     for pair in pairs:
-        runner.require(any(kind == ":" for _, kind, _ in pair.wanted), f"{path.name}: nothing is required of {pair}")
+        required = [wanted for _, kind, wanted in pair.wanted if kind == ":"]
+        runner.require(required, f"{path.name}: nothing is required of {pair}")
     return pairs
 
 
@@ -85,13 +87,15 @@ def main():
     pairs = [pair for pair in read_lines(HERE / "lines.txt") if not o.name or pair.name in o.name]
     found, failures = runner.check_all(lambda pair: (pair.missing(o.burstc), pair.figures(o.burstc)), pairs)
     bad = [line for _, (missing, _) in found for line in missing]
-    failures += sum(not runner.counts_agree(f"{pair} {form}", text) for pair, _ in found for form, text in pair.texts.items())
+    failures += sum(not runner.counts_agree(f"{pair} {form}", text)
+                    for pair, _ in found for form, text in pair.texts.items())
     rows = {pair.name: figures for pair, (_, figures) in found}
-    held = dict((row.split(":")[0], row) for row in FIGURES.read_text().splitlines()) if FIGURES.exists() else {}
+    held = {row.split(":")[0]: row for row in FIGURES.read_text().splitlines()}
     if o.update:
         held |= rows
         FIGURES.write_text("".join(row + "\n" for _, row in sorted(held.items())))
-    bad += [f"figures.txt: {held.get(name)}\n       now: {row}" for name, row in rows.items() if held.get(name) != row]
+    bad += [f"figures.txt: {held.get(name)}\n       now: {row}"
+            for name, row in rows.items() if held.get(name) != row]
     print("\n".join(bad + [f"{len(pairs)} pairs, {len(bad) + failures} lines differ"]))
     return len(bad) + failures > 0
 
