@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* From the best form on; arch: the only one that runs it, NULL: every one. share: of the rates of a better form's devices, measured at
- * head_dim 128 on an H200 (docs/performance.md) and taken for all; of that, backward with tiles of 64 keys reached `narrow`. */
+ * head_dim 128 on an H200 (benchmarks/log) and taken for all; of that, backward with tiles of 64 keys reached `narrow`. */
 static const double narrow = 0.73;
 static const struct Form { int form; const char *arch, *header[2]; double share[2]; } forms[] = {
     {90, "sm_90a", {"cuda_hopper_forward.cuh", "cuda_hopper_backward.cuh"}, {1, 1}},

@@ -75,7 +75,7 @@ static inline int64_t burst_gpu_loss_bytes(int64_t tile, int vocab)
 }
 
 /* CUDA: what a rank takes of its device beside the plan's buffers. The runtime's own is exact. The others are what drivers and
- * libraries took on H200s (docs/performance.md), connections of NCCL included; programs print what they measure. Inside a node
+ * libraries took on H200s (benchmarks/log), connections of NCCL included; programs print what they measure. Inside a node
  * channels move by copy engines and have no communicator. */
 enum {
     BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */

@@ -58,7 +58,7 @@ enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 struct BackwardOrder { int16_t splits, section, late; };
 
 /* With few query heads a work, the rows that all blocks read and add to at a time stay in the L2 cache, and a long list holds no block for
- * long. But each work adds a whole tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (docs/performance.md). */
+ * long. But each work adds a whole tile of dK and dV, so it has BACKWARD_LEAST query tiles on average (benchmarks/log). */
 enum { BACKWARD_LEAST = 32 };
 static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackward &p)
 {

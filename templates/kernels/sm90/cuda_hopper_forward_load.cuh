@@ -22,7 +22,7 @@ typedef struct BurstForwardLaunch {
     BurstForward p;
 } BurstForwardLaunch;
 
-/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (docs/performance.md). */
+/* TURNS: warpgroups take turns to ask for products: at head_dim 64, where there are three (benchmarks/log). */
 template <int D, class MASK> struct BurstForwardLayout {
     static constexpr int BM = BurstTiles<D, MASK>::FORWARD_Q, BN = BurstTiles<D, MASK>::FORWARD_K;
     static constexpr bool BLOCKS = BurstTiles<D, MASK>::BLOCKS; /* warpgroups leave out tiles of which they see nothing */
@@ -158,7 +158,7 @@ template <class L, class MASK> static __device__ __forceinline__ void forward_pr
 {
     const uint32_t base = shared_address(shared);
     const int rows = a.p.flags & (BURST_FIRST | BURST_LAST) ? a.p.lists.rows : list_of(a.p.lists, 0).live;
-    const int late = late_heads(a.p.lists, a.p.q_heads, 2); /* docs/performance.md */
+    const int late = late_heads(a.p.lists, a.p.q_heads, 2); /* benchmarks/log */
     ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
     for (int number = (int)blockIdx.x; number < rows * a.p.q_heads;)
         number = forward_produce_tile<L, MASK>(a, shared, w, number, rows, late);
