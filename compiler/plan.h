@@ -548,7 +548,6 @@ const char *build_command(Arena *a, const char *share, const Program *p, const c
 int run_command(const char *command); /* its exit status, or -1 */
 
 /* ---- probe.c: a cluster with the figures of this machine ---- */
-int probe(Text *out, int nodes, int devices); /* of cpu devices; 0, or -1 */
 /* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is said. 0, or an exit status. */
 typedef struct ProbeOptions { enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind; int nodes, devices; /* 0: not given */ } ProbeOptions;
 bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out); /* false: an error is in d */
