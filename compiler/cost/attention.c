@@ -217,9 +217,10 @@ int grid_add(const AttentionInput *in, int rank, int hop)
     return grid_move(in, rank, hop, 1);
 }
 
-static double merge_seconds(const Device *d, double bytes)
+static double merge_seconds(const AttentionInput *in, int rank, double bytes)
 {
-    return d->hbm > 0 ? 3 * bytes / d->hbm : 0; /* two operands read, one written */
+    const NodeGroup *g = links_group(in, rank);
+    return g->device->hbm > 0 ? 3 * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0; /* two operands read, one written */
 }
 
 static void make_arrivals(Build *b, int at)
@@ -233,7 +234,7 @@ static void make_arrivals(Build *b, int at)
         int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
         if (tensor_accumulates(i->node->ref[0].tensor)) {
             last = sim_task(b->sim, (Task){.class = COST_MERGE,
-                                           .seconds = merge_seconds(links_group(b->in, to)->device, bytes)});
+                                           .seconds = merge_seconds(b->in, to, bytes)});
             sim_after(b->sim, last, task);
         }
         b->task[cell(b, at, to)] = task;

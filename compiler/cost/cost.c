@@ -94,7 +94,7 @@ static double mean_peak(const Cluster *c)
 {
     double sum = 0;
     for (int r = 0; r < c->world; r++)
-        sum += cluster_group_of(c, r)->device->matmul * cost_rate_share(c, r);
+        sum += cluster_group_of(c, r)->device->matmul * cost_rate_share(c, cluster_group_of(c, r));
     return sum / c->world;
 }
 

@@ -184,7 +184,8 @@ AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, boo
 /* Of what attention's transfers of a layer of each mask send with whole chunks, the share that ranges leave away. */
 double cost_ranges_save(Arena *a, const Draft *d);
 int cost_simulated_ranks(const Draft *d); /* how many ranks are worth simulating: `ranks` above, or the whole group */
-double cost_rate_share(const Cluster *c, int rank); /* of a device's rate: cpu ranks of a node share its cores */
+/* What each rank of such nodes has of a device's rates and of its link: cpu ranks share the cores that compute, read, write and copy. */
+double cost_rate_share(const Cluster *c, const NodeGroup *g);
 
 /* ---- cost/work.c: what operations take on ranks that are alike ---- */
 typedef struct Work { double flops, bytes, norms; /* a token; norms: bytes at the rate of norms and rotation */ double fixed, seconds; /* bytes, and seconds, whatever the tokens */ } Work;

@@ -64,7 +64,7 @@ Sim *links_sim(Arena *a, const AttentionInput *in)
     double *capacity = NEW_ARRAY(a, double, all);
     for (int r = 0; r < in->ranks; r++) {
         const NodeGroup *g = links_group(in, r);
-        double link = or_unlimited(c->link_bandwidth), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
+        double link = or_unlimited(c->link_bandwidth * cost_rate_share(c, g)), nic = g->nic ? g->nic->bandwidth : 0, node = g->nics * nic;
         double own = or_unlimited(fmax(nic, node / g->gpus)); /* one NIC, or several where there are more than ranks */
         double *rank = &capacity[RANK_RESOURCES * r], *out = &capacity[node_nics(in, r)];
         rank[LINK_OUT] = rank[LINK_IN] = link;
@@ -189,9 +189,17 @@ static double slowest_uplink(const Cluster *c, int level)
     return least;
 }
 
+static double slowest_link(const Cluster *c)
+{
+    double share = 1;
+    for (int g = 0; g < c->group_count; g++)
+        share = fmin(share, cost_rate_share(c, &c->groups[g]));
+    return or_unlimited(c->link_bandwidth * share);
+}
+
 double collective_moving(const Cluster *c, Collective x)
 {
-    double seconds = fmax(x.link / or_unlimited(c->link_bandwidth), x.nic / slowest_nics(c));
+    double seconds = fmax(x.link / slowest_link(c), x.nic / slowest_nics(c));
     for (int l = 0; l < c->levels; l++)
         seconds = fmax(seconds, x.uplink[l] / slowest_uplink(c, l));
     return seconds;

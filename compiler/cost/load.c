@@ -18,9 +18,8 @@ static double exchange_bytes(const Model *m, TensorId t, bool backward, const Ta
     return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
 }
 
-double cost_rate_share(const Cluster *c, int rank)
+double cost_rate_share(const Cluster *c, const NodeGroup *g)
 {
-    const NodeGroup *g = cluster_group_of(c, rank);
     return c->target->shares_cores && c->host_cores > 0 && g->gpus > c->host_cores ? (double)c->host_cores / g->gpus : 1;
 }
 
@@ -159,7 +158,7 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w, double
 {
     const Device *d = device_of(l, rank);
     const Program *p = l->draft->program;
-    double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_rank(l->in, rank));
+    double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_group(l->in, rank));
     double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
     return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }

@@ -59,9 +59,10 @@ static const Device *mean_device(Arena *a, const Cluster *c)
     mean->matmul = mean->passes = mean->norms = 0;
     for (int r = 0; r < c->world; r++) {
         const Device *d = cluster_group_of(c, r)->device;
-        mean->matmul += d->matmul * cost_rate_share(c, r) / c->world;
-        mean->passes += d->passes / c->world;
-        mean->norms += d->norms / c->world;
+        const double part = cost_rate_share(c, cluster_group_of(c, r)) / c->world;
+        mean->matmul += d->matmul * part;
+        mean->passes += d->passes * part;
+        mean->norms += d->norms * part;
     }
     return mean;
 }
@@ -565,6 +566,12 @@ static double least_weights(Arena *a, const Program *p, StepParts parts, const C
     return least;
 }
 
+/* Long rows of full tiles, whose rate that of a head_dim may exceed. */
+static double fastest_attention(const Device *d, bool backward, int head_dim)
+{
+    return fmax(backward ? d->attention_backward : d->attention_forward, attention_rate(d, backward, head_dim, (AttentionWork){.pairs = 1}));
+}
+
 double cost_least(const Program *p, const double *pairs, const Choice *each, int choices)
 {
     Arena *a = arena_new();
@@ -572,9 +579,9 @@ double cost_least(const Program *p, const double *pairs, const Choice *each, int
     StepParts parts = parts_make(a, p, &c, 1);
     double rate[2] = {0};
     for (int r = 0; r < p->cluster.world; r++) {
-        const Device *d = cluster_group_of(&p->cluster, r)->device;
-        rate[0] = fmax(rate[0], d->attention_forward * cost_rate_share(&p->cluster, r));
-        rate[1] = fmax(rate[1], d->attention_backward * cost_rate_share(&p->cluster, r));
+        const NodeGroup *g = cluster_group_of(&p->cluster, r);
+        for (int backward = 0; backward < 2; backward++)
+            rate[backward] = fmax(rate[backward], fastest_attention(g->device, backward, p->model.head_dim) * cost_rate_share(&p->cluster, g));
     }
     for (int k = 0; k < p->mask_count; k++)
         for (int backward = 0; backward < 2; backward++) {

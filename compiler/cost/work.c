@@ -150,7 +150,8 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
 
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens)
 {
-    return (RankKind){cluster_group_of(c, rank)->device, cost_rate_share(c, rank), tokens};
+    const NodeGroup *g = cluster_group_of(c, rank);
+    return (RankKind){g->device, cost_rate_share(c, g), tokens};
 }
 
 bool rank_kinds_equal(RankKind x, RankKind y)
@@ -162,5 +163,5 @@ double work_seconds(RankKind k, Work w)
 {
     const Device *d = k.device;
     const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) + (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
-    return k.tokens * w.flops / (d->matmul * k.share) + memory + w.seconds;
+    return (k.tokens * w.flops / d->matmul + memory) / k.share + w.seconds;
 }

@@ -47,16 +47,18 @@ void measure_emit(const MeasureJob *j, Text *out)
 /* ---- what it prints ---- */
 
 /* A line of the output: a name and positive numbers. */
-typedef struct Figure { const char *name; size_t at; int numbers; double lo, hi; bool machine, links; } Figure;
+typedef struct Figure { const char *name; size_t at; int numbers; double lo, hi; unsigned of; } Figure;
+enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 }; /* where it is printed: of the whole machine; of processors, of GPUs, of several */
 #define AT(member) offsetof(Measured, member)
 static const Figure figures[] = {
-    {"product", AT(product), 1, 1e6, 1e18},
-    {"passes", AT(passes), 1, 1e6, 1e16, .machine = true},
-    {"norms", AT(norms), 1, 1e6, 1e16, .machine = true},
-    {"copy", AT(copy), 1, 1e6, 1e16, .machine = true},
-    {"pcie", AT(pcie), 2, 1e6, 1e15, .machine = true},
-    {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, .machine = true, .links = true},
-    {"link nccl", AT(link[LINK_NCCL]), 3, 1e-9, 1e15, .machine = true, .links = true},
+    {"product", AT(product), 1, 1e6, 1e18, 0},
+    {"passes", AT(passes), 1, 1e6, 1e16, MACHINE},
+    {"norms", AT(norms), 1, 1e6, 1e16, MACHINE},
+    {"copy", AT(copy), 1, 1e6, 1e16, MACHINE},
+    {"spread", AT(spread), 1, 1, 1e9, MACHINE | HOST},
+    {"pcie", AT(pcie), 2, 1e6, 1e15, MACHINE | DEVICE},
+    {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
+    {"link nccl", AT(link[LINK_NCCL]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
 };
 #undef AT
 
@@ -117,9 +119,10 @@ static bool read_attention(Reader *r, int i, MeasuredAttention *out)
 
 static bool read_figures(Reader *r, const MeasureJob *j, Measured *out, bool machine)
 {
+    const unsigned here = (j->machine ? MACHINE : 0) | (j->program->target->device_memory ? DEVICE : HOST) | (out->gpus > 1 ? LINKED : 0);
     for (int i = 0; i < countof(figures); i++) {
         const Figure *f = &figures[i];
-        if (f->machine != machine || (machine && !j->machine) || (f->links && out->gpus == 1))
+        if (!(f->of & MACHINE) == machine || f->of & ~here)
             continue;
         const char *line = line_of(r, f->name);
         if (!line || !numbers_of(line, f->numbers, f->lo, f->hi, (double *)((char *)out + f->at)))

@@ -15,7 +15,7 @@ typedef struct MeasureCase { int mask, head_dim, tokens, heads, kv_heads; } Meas
 typedef struct MeasureJob {
     const Program *program; /* its masks and target; the architecture is that of its cluster's devices */
     const char *share;
-    bool machine;           /* also memory, passes, PCIe and links; on all GPUs */
+    bool machine;           /* also memory and passes, and of GPUs PCIe and links; on all GPUs */
     double seconds;         /* that the rounds take */
     int cases;
     const MeasureCase *at;  /* [cases] */
@@ -31,6 +31,7 @@ typedef struct Measured {
     char device[MEASURE_NAME];
     double product;          /* FLOP/s */
     double passes, norms, copy; /* bytes/s; 0: not measured, as all that follows */
+    double spread;           /* of processors: the most that half of the repetitions of anything took at least, in times of the best one */
     double pcie[2];          /* alone, beside computing */
     MeasuredLink link[LINKS];
     MeasuredAttention attention[MEASURE_MOST];
@@ -51,15 +52,33 @@ const Program *measure_program(Arena *a, Diags *d, const char *share, const Meas
  * is in d. */
 int measure_gpus(Arena *a, Diags *d, const char **arch);
 
+/* ---- probe_attention.c: attention's rates of what was measured ---- */
+enum { PROBE_LONG = -1 }; /* the rates of long rows */
+/* What is timed, and the rate that it decides: attention_forward and _backward, or a row of its kind. */
+typedef struct ProbeCase { const char *mask; int head_dim, kind; /* AttentionKind, or PROBE_LONG */ } ProbeCase;
+typedef struct ProbeCases {
+    int n;
+    const ProbeCase *at; /* [n] rows of keys by falling keys */
+    int tokens, heads, kv_heads;
+    double seconds;      /* that the rounds take */
+    const char *unit_name;
+    double unit;         /* FLOP/s */
+} ProbeCases;
+const Program *probe_program(Arena *a, Diags *d, const char *share, const ProbeCases *c, const char *arch, int gpus); /* the masks that are timed */
+MeasureJob probe_job(Arena *a, const Program *p, const char *share, const ProbeCases *c);
+/* Comments: what each case reached of its unmasked pairs. */
+void probe_print_cases(const ProbeCases *c, const Measured *m, Text *out);
+/* A device's rates of attention. */
+void probe_print_rates(Arena *a, const Program *p, const ProbeCases *c, const Measured *m, Text *out);
 
-/* ---- probe_gpu.c ---- */
+/* ---- probe.c, probe_gpu.c: the cluster's text of what was measured with these cases ---- */
 typedef struct Cards { double gigabits; int count; } Cards; /* the fastest network cards, by their drivers */
-typedef struct ProbedHost { int nodes, cores; double memory; Cards cards; } ProbedHost; /* bytes */
+typedef struct ProbedHost { int nodes, cores; double memory; Cards cards; } ProbedHost; /* bytes; of processors cores and memory of all nodes together */
+extern const ProbeCases probe_cpu_cases, probe_gpu_cases;
+bool probe_uncertain(const Measured *m); /* others used the processors meanwhile */
+void probe_cpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, int devices, Text *out); /* of a node */
+void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, Text *out);
 Cards probe_cards(Arena *a, const char *sys); /* sys: where the kernel says it, /sys */
-const Program *probe_program(Arena *a, Diags *d, const char *share, const char *arch, int gpus); /* the masks that are timed */
-MeasureJob probe_job(Arena *a, const Program *p, const char *share);
-/* The cluster's text of what was measured with probe_job. */
-void probe_print(Arena *a, const Program *p, const Measured *m, const ProbedHost *h, Text *out);
 /* All of it; false: an error is in d. */
 bool probe_gpus(Arena *a, Diags *d, const char *share, int gpus, const char *arch, ProbedHost h, Text *out);
 

@@ -25,7 +25,6 @@ void print_memory(const Plan *p, const Cost *c, Text *out);
 bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out);
 
 /* ---- probe.c: a cluster with the figures of this machine ---- */
-int probe(Text *out, int nodes, int devices); /* of cpu devices; 0, or -1 */
 /* `burstc probe [cpus | gpus] [NODES [DEVICES]]`: of GPUs where nvidia-smi lists any and nothing else is said. 0, or an exit status. */
 typedef struct ProbeOptions { enum { PROBE_ANY, PROBE_CPUS, PROBE_GPUS } kind; int nodes, devices; /* 0: not given */ } ProbeOptions;
 bool probe_machine(Arena *a, Diags *d, const char *share, const ProbeOptions *o, Text *out); /* false: an error is in d */
