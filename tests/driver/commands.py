@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from runner import scaled_timeout  # noqa: E402
+
 burstc, topo, burst = sys.argv[1:]
 COMMANDS = {
     "program": [topo, burst, "-o", "x.c"],
@@ -33,7 +36,7 @@ WRITTEN = [pathlib.Path(name) for name in ("x.c", "x.cu", "x.svg", "x.html", "x.
 def wrong(command, option):
     for path in WRITTEN:
         path.unlink(missing_ok=True)
-    done = subprocess.run([burstc, *COMMANDS[command], *option], capture_output=True, text=True, errors="replace", timeout=300)
+    done = subprocess.run([burstc, *COMMANDS[command], *option], capture_output=True, text=True, errors="replace", timeout=scaled_timeout(60))
     error = re.search(r"^(?:\S+:\d+:\d+|burstc): error: \S", done.stderr, re.M)
     if done.returncode not in (0, 1, 2) or (done.returncode != 0) != bool(error):
         return f"status {done.returncode}, {done.stderr!r}"

@@ -22,7 +22,12 @@ def require(condition, what):
         raise Failed(what)
 
 
-LOADED = 20 # how much longer than on an idle machine a command may take: only a hang should reach a limit
+def scaled_timeout(seconds):
+    """The seconds that something may take by the wall, of those that are ample on an idle machine: as many times more as other
+    processes want each processor. check.h and check.sh have the same for C and for shell."""
+    words = pathlib.Path("/proc/loadavg").read_text().split()
+    load = max(float(words[0]), float(words[3].split("/")[0]))  # of the last minute, or of right now
+    return seconds * max(1, 4 * load / os.cpu_count())
 
 
 def run(command, timeout, env=None, check=True, status=0, **more):
@@ -30,9 +35,9 @@ def run(command, timeout, env=None, check=True, status=0, **more):
     timeout: seconds that it would have on an idle machine."""
     command = [str(word) for word in command]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOADED * timeout, env=env, **more)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=scaled_timeout(timeout), env=env, **more)
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{' '.join(command)}\n  hung for {LOADED * timeout} s\n{error.stdout or ''}{error.stderr or ''}") from None
+        raise Failed(f"{' '.join(command)}\n  hung for {error.timeout:.0f} s\n{error.stdout or ''}{error.stderr or ''}") from None
     if check and done.returncode != status:
         raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
     return done

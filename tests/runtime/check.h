@@ -26,6 +26,9 @@ BurstPlan bare_plan(int world, size_t arena_bytes);
 Outcome run_job(const BurstPlan *p, const char *timeout, Body body, void *arg);
 /* Runs a shell command; exit code as the shell's. */
 Outcome run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The seconds that something may take by the wall, of those that are ample on an idle machine: as many times more as other
+ * processes want each processor. runner.py and check.sh have the same. */
+double scaled_timeout(double seconds);
 /* Zeroed memory that the ranks share with the test. */
 void *shared_memory(size_t bytes);
 /* A new empty directory below the build folder's temporary place; the caller removes it with remove_directory. */

@@ -2,12 +2,15 @@
 """ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
 
 Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
-ended 2 s later is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
+ended 2 s later (more on a busy machine) is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
 ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all ranks, or as many values as ranks; "-" unsets it.
 """
-import argparse, os, signal, subprocess, sys, time
+import argparse, os, pathlib, signal, subprocess, sys, time
 
-PATIENCE = 2  # seconds
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from runner import scaled_timeout  # noqa: E402
+
+PATIENCE = 2  # seconds, on an idle machine
 
 def split(options, rank):
     """Number of the host, number on it, ranks on each."""
@@ -52,7 +55,7 @@ def wait(processes):
         bad = [exit_code(p) for p in processes if p.returncode]
         if bad and failed_at is None:
             failed_at, first = time.monotonic(), bad[0]
-        if failed_at is not None and time.monotonic() - failed_at > PATIENCE:
+        if failed_at is not None and time.monotonic() - failed_at > scaled_timeout(PATIENCE):
             late = [i for i, p in enumerate(processes) if p.poll() is None]
             print("ranks.py: killed, having not ended:", *late, file=sys.stderr)
             for i in late:

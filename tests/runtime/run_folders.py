@@ -15,7 +15,7 @@ import stat
 import subprocess
 import time
 
-from minirun import children, header_of, main, read_checkpoint, require, write_header
+from minirun import children, header_of, main, read_checkpoint, require, scaled_timeout, write_header
 
 OPTIONS = ["--quiet", "--checkpoint", "ck"]
 
@@ -59,14 +59,14 @@ def two_runs(mini, args):
         for world in rng.sample([1, 2, 3], 2):
             runs.append((world, mini.start(*OPTIONS, "--every", 1, "--keep", 9, "--steps", 40, mini=f"{world} 1 0 4 40 -1")))
             time.sleep(rng.choice([0, 0, rng.random() * 0.03]))
-        loser = next((r for r in sorted(runs, key=lambda r: r[1].poll() is None) if r[1].wait(30) != 0), None)
+        loser = next((r for r in sorted(runs, key=lambda r: r[1].poll() is None) if r[1].wait(scaled_timeout(30)) != 0), None)
         require(loser, f"try {i}: both runs wrote into the folder")
         winner = runs[1 - runs.index(loser)]
         pid = holder(loser[1].stderr.read())
         owner = parent(pid)
         seen += owner == winner[1].pid
         require(owner in (None, winner[1].pid) and loser[1].returncode == 1, f"try {i}: {pid} is named, of {owner}")
-        require(winner[1].wait(30) == 0, f"try {i}: {winner[1].stderr.read()}")
+        require(winner[1].wait(scaled_timeout(30)) == 0, f"try {i}: {winner[1].stderr.read()}")
         facts = [read_checkpoint(path) for path in checkpoints(mini)]
         require([f["step"] for f in facts] == list(range(32, 41)), f"try {i}: {facts}")
         require(all(f["world"] == winner[0] for f in facts), f"try {i}: files of both runs")
@@ -83,7 +83,7 @@ def killed(mini, args):
         time.sleep(0.02 + rng.random() * 0.2)
         victims = [run.pid] + children(run)
         os.kill(rng.choice(victims), signal.SIGKILL)
-        text = run.communicate(timeout=600)[1]
+        text = run.communicate(timeout=scaled_timeout(30))[1]
         require("is not used" not in text and "is whole" not in text, f"kill {i}: {text}")
         facts = [read_checkpoint(path) for path in checkpoints(mini)]
         require(not facts or facts[-1]["step"] >= newest, f"kill {i}: from step {newest} back to {facts}")
@@ -141,7 +141,7 @@ def replaced(mini, args):
     mini.wait_for(run, lambda: checkpoints(mini), "a checkpoint in a new folder")
     os.rename(mini.folder / "ck", mini.folder / "gone2")
     other = mini.start(*OPTIONS, "--every", 1, mini="1 1 0 4 100000 -1")
-    said = run.communicate(timeout=600)[1]
+    said = run.communicate(timeout=scaled_timeout(30))[1]
     ranks = children(other)
     other.kill()
     other.communicate()
@@ -268,7 +268,7 @@ def unusable(mini, args):
     mini.run(1, "cannot read the folder file: Not a directory", "--checkpoint", "file", "--resume", "--steps", 0)
     os.mkdir(mini.folder / "full")
     script = 'mount -t tmpfs -o size=8k none full || exit 77; "$0" --checkpoint full --metrics m; code=$?; ls -A full; exit $code'
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=scaled_timeout(30))
     if done.returncode == 77 or "unshare failed" in done.stderr:
         print("no full file system: this user may not mount one")
         return

@@ -98,7 +98,7 @@ if command -v torchrun >/dev/null; then
     check "same losses, bit by bit" 0 "" cmp a b
     rm -f metrics
     node="torchrun --no-python --nnodes=2 --nproc-per-node=2 --master-addr=127.0.0.1 --master-port=$((25000 + $$ % 5000))"
-    BURST_HOSTID=1 timeout 20 $node --node-rank=1 "$mini" --quiet >other 2>&1 &
+    BURST_HOSTID=1 timeout "$(scaled_timeout 20)" $node --node-rank=1 "$mini" --quiet >other 2>&1 &
     check "two of them" 0 "" env BURST_HOSTID=0 $node --node-rank=0 "$mini" --quiet --metrics metrics
     wait $! || { echo "FAILED: the other node:"; cat other; failures=$((failures + 1)); }
     losses metrics >b
