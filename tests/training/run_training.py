@@ -368,13 +368,16 @@ class Training:
     def build(self, name, layout, shape, train="", objects=()):
         return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
+    def source(self, layout, steps, shape):
+        train = TRAIN.format(data=self.data, steps=steps, batch=2)
+        name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
+        return self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape or TEXT, train))
+
     def program(self, layout, steps=STEPS, shape=None):
         """The whole program of a layout, for training on the text."""
         key = layout, steps, shape
         if key not in self.built:
-            train = TRAIN.format(data=self.data, steps=steps, batch=2)
-            name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
-            self.built[key] = self.build(name, layout, shape or TEXT, train)
+            self.built[key] = self.tools.link(self.source(*key))
         return self.built[key]
 
     def read_metrics(self, path):
@@ -509,7 +512,7 @@ class Training:
 
     def other_bytes(self, layout, shape, planned):
         """What a program that plans one byte a token of a copy says of those that it made, before it ends."""
-        source = self.program(layout, NEAR_STEPS, shape).with_suffix(".c")
+        source = self.source(layout, NEAR_STEPS, shape)
         wrong = source.with_name("copied_" + source.name)
         wrong.write_text(re.sub(planned, r"\g<1>1", source.read_text()))
         done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
