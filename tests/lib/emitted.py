@@ -39,8 +39,8 @@ class Toolchain:
         return source
 
     def link(self, source, objects=(), optimise="-O0"):
-        """The program of an emitted source. With objects, one of them has the main. Most of what tests of programs take is compiling:
-        not optimised, programs as small as these are as fast. gold takes half as long as ld.bfd."""
+        """The program of an emitted source. With objects, one of them has the main. Compiling takes most of the time of
+        these tests: programs as small as theirs are as fast without optimisation. gold takes half as long as ld.bfd."""
         program = source.with_suffix("")
         no_main = ["-DPLAN_NO_MAIN"] if objects else []
         run([self.cc, "-std=gnu17", optimise, *self.flags, *no_main, f"-I{self.include}", source, *objects, "-o", program,

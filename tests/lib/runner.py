@@ -12,6 +12,8 @@ import tempfile
 import time
 import traceback
 
+from timeouts import scaled_timeout
+
 
 class Failed(Exception):
     """What a test found; or a command that should have succeeded did not, and the text says which and how."""
@@ -22,14 +24,6 @@ def require(condition, what):
         raise Failed(what)
 
 
-def scaled_timeout(seconds):
-    """The seconds that something may take by the wall, of those that are ample on an idle machine: as many times more as other
-    processes want each processor. check.h and check.sh have the same for C and for shell."""
-    words = pathlib.Path("/proc/loadavg").read_text().split()
-    load = max(float(words[0]), float(words[3].split("/")[0]))  # of the last minute, or of right now
-    return seconds * max(1, 4 * load / os.cpu_count())
-
-
 def run(command, timeout, env=None, check=True, status=0, **more):
     """Runs a command and returns it as completed; raises Failed where it ends with another status (unless check is off) or hangs.
     timeout: seconds that it would have on an idle machine."""
@@ -37,7 +31,8 @@ def run(command, timeout, env=None, check=True, status=0, **more):
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=scaled_timeout(timeout), env=env, **more)
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{' '.join(command)}\n  hung for {error.timeout:.0f} s\n{error.stdout or ''}{error.stderr or ''}") from None
+        raise Failed(f"{' '.join(command)}\n  hung for {error.timeout:.0f} s\n"
+                     f"{error.stdout or ''}{error.stderr or ''}") from None
     if check and done.returncode != status:
         raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
     return done

@@ -360,8 +360,8 @@ def points():
         yield Point(schedule, "keys", "zigzag", 2, 2, 8, 2, 8, LENGTHS[0], 2)
 
 
-KINDS = [("schedule", "travel"), ("schedule", "partition"), ("schedule", "heads", "kv_heads"), ("partition", "length"), ("nodes", "lanes"), ("mesh",),
-         ("head_dim",), ("data",), ("peaked",), ("softcap",), ("ranges",)]
+KINDS = [("schedule", "travel"), ("schedule", "partition"), ("schedule", "heads", "kv_heads"), ("partition", "length"),
+         ("nodes", "lanes"), ("mesh",), ("head_dim",), ("data",), ("peaked",), ("softcap",), ("ranges",)]
 
 
 def kinds(point):
@@ -369,7 +369,8 @@ def kinds(point):
 
 
 def sample(all_points, day):
-    """Points that have every kind there is: in an order of the day each that brings a kind, without those whose kinds the others have."""
+    """Few points that have every kind there is: in an order drawn for the day each that brings a new kind, and of these
+    no point whose kinds the others have."""
     taken, seen = [], collections.Counter()
     for point in random.Random(day).sample(all_points, len(all_points)):
         if not kinds(point) <= seen.keys():
@@ -492,7 +493,7 @@ def main():
     parser.add_argument("--harness", required=True, nargs="+", help="object files")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1, help="run every shards-th point only")
-    parser.add_argument("--sample", action="store_true", help="run points that have every kind, other ones each day; all with --all")
+    parser.add_argument("--sample", action="store_true", help="a few points with every kind, others each day; all with --all")
     parser.add_argument("--day", type=int, default=int(time.time() // 86400), help="whose sample")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="leave texts and programs in the work folder")

@@ -1,14 +1,14 @@
 # check.sh: sourced by the tests that are shell scripts.
 failures=0
 
-# scaled_timeout SECONDS: whole seconds that something may take by the wall, of those that are ample on an idle machine; as check.h.
+# scaled_timeout SECONDS: the wall-clock limit, in whole seconds, for something that takes less on an idle machine; see check.h.
 scaled_timeout() {
     awk -v seconds="$1" -v cores="$(getconf _NPROCESSORS_ONLN)" '{
         split($4, now, "/"); load = now[1] > $1 ? now[1] : $1; scale = 4 * load / cores
         printf "%d\n", seconds * (scale > 1 ? scale : 1) }' /proc/loadavg
 }
 
-# check NAME WANTED-CODE TEXT COMMAND...: runs the command, as long as only a hang takes; the text must be in what it writes. Code "any":
+# check NAME WANTED-CODE TEXT COMMAND...: runs the command until it ends or hangs; the text must be in what it writes. Code "any":
 # any failure. A command that ends with 77 skips the whole test.
 check() {
     name=$1 wanted=$2 text=$3

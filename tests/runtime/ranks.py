@@ -2,13 +2,14 @@
 """ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
 
 Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
-ended 2 s later (more on a busy machine) is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
-ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all ranks, or as many values as ranks; "-" unsets it.
+ended 2 s later (more on a busy machine) is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID,
+or because AGENT NUMBER PROGRAM ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all
+ranks, or as many values as ranks; "-" unsets it.
 """
 import argparse, os, pathlib, signal, subprocess, sys, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
-from runner import scaled_timeout  # noqa: E402
+from timeouts import scaled_timeout  # noqa: E402
 
 PATIENCE = 2  # seconds, on an idle machine
 

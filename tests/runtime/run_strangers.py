@@ -3,7 +3,7 @@
 what they recorded, or know the secret and then say what no rank may say. All of it stays on this machine's loopback."""
 import contextlib, glob, os, random, re, signal, socket, struct, subprocess, sys, threading, time
 import strangers
-from runner import scaled_timeout
+from timeouts import scaled_timeout
 from strangers import DATA, FAILED, GRANT, attacked, become_rank_1, frame, hello, job_key
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -7,7 +7,7 @@ hmac, so that tests can be a rank with the right secret that then misbehaves."""
 import contextlib, hashlib, hmac, os, pathlib, random, select, socket, struct, sys, threading, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
-from runner import scaled_timeout  # noqa: E402
+from timeouts import scaled_timeout  # noqa: E402
 
 MAGIC, FRAME_MAGIC, M64 = b"BURSTRV3", 0x42525354, (1 << 64) - 1
 HELLO, CALL, PROOF, ENTRY, MEMBER, ANSWER = 96, 40, 64, 128, 128, 4 + 32 + 1024
