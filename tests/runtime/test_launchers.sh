@@ -85,7 +85,7 @@ for hosts in 1 2 4; do
     MINI_FAULT="nan 0 3"
     check "an error, $hosts hosts" 1 "the loss of step 3 is not a number" "$ranks" --hosts $hosts 4 "$mini" --quiet
     MINI_FAULT="hang 1 3"
-    check "watchdog, $hosts hosts" 1 "stuck for" "$ranks" --hosts $hosts 4 "$mini" --quiet --timeout 0.5
+    check "watchdog, $hosts hosts" 1 "stuck for" "$ranks" --hangs 1 --hosts $hosts 4 "$mini" --quiet --timeout 0.5
     grep -qx "ranks.py: killed, having not ended: 1" log || { echo "FAILED: the others should have ended"; failures=1; }
 done
 unset MINI_FAULT
