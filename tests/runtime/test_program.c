@@ -174,7 +174,7 @@ static void expect_failure(const char *fault, const char *options, const char *t
 {
     Outcome o = run_command("MINI='4 1 0 4 50 -1' MINI_FAULT='%s' $MINI_MAIN --quiet %s", fault, options);
     expect(o, 1, text);
-    assert_true(o.seconds < 100); /* and not at the time-out of 300 s */
+    assert_true(o.seconds < scaled_timeout(3)); /* and not at the time-out of 300 s */
 }
 
 static void failures(void **unused)
