@@ -70,6 +70,7 @@ typedef struct AttentionInput {
     /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. NULL: of computing alone. */
     double *bytes;
     double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
+    double *tile_flops;   /* [ranks] of the tiles that the rank computes, masked pairs of partial ones included */
     BurstPairTiles *tiles; /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
     double whole;         /* bytes of all transfers if chunks travelled whole */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
@@ -179,6 +180,7 @@ typedef struct StepParts {
     double *speed, mean_speed; /* [ranks] of attention, in that of the group's first rank; of all ranks */
     double flops;         /* of the step, all ranks */
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
+    double tile_flops;    /* a step, of the busiest rank's tiles of attention */
     /* a step, from cost_stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
     double tensor;        /* what tensor ranks do among them */

@@ -436,6 +436,7 @@ typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     double compute;   /* busy seconds of that rank's compute */
     double attention, again, update; /* of compute: attention, what backward recomputes beside it, the optimizer */
+    double tile_flops; /* of all tiles of that attention, masked pairs of partial ones included */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
@@ -460,6 +461,8 @@ Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
 const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
+double cost_mfu(const Program *p, const Cost *c); /* the predicted share of what all ranks' matrix products could do */
+const char *cost_mfu_text(Arena *a, double mfu); /* where it is above all: why; NULL: it is not */
 /* What a step takes at least with so many data-parallel groups, whatever else is chosen: perfect balance, and no transfer of
  * attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, int data);

@@ -279,7 +279,7 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 }
 
 /* What is said below the candidates. */
-static const char *remarks(Searcher *s, const Draft *d)
+static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
     for (int i = 0; i < s->skipped.n; i++)
@@ -290,6 +290,9 @@ static const char *remarks(Searcher *s, const Draft *d)
     if (s->cut)
         text_printf(&t, "%d more not tried: they lose whatever their weights, even if gathers and reductions took no time\n", s->cut);
     search_remark_kernels(s->program, &t);
+    const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
+    if (too_fast)
+        text_printf(&t, "%s\n", too_fast);
     if (!cost_is_of_program(s->program))
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
@@ -478,7 +481,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         return (Found){.too_large = any_too_large(&s)};
     }
     search_warn(d, p, &best->choice);
-    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan))};
+    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
     for (int i = 0; i < DIMENSIONS; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
