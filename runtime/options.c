@@ -24,6 +24,7 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least
     X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
     X("--fresh", FLAG, "", fresh, "move checkpoints beyond where this run begins into a folder of their own")            \
     X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder")                          \
+    X("--plan-masks", FLAG, "", plan_masks, "train with the plan's masks where that folder's config.json has others") \
     X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step")            \
     X("--export-dtype", CHOICE, "bf16|f32", dtype, "of the exported weights (bf16)")                                    \
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
@@ -143,6 +144,7 @@ static const struct { const char *option, *needs; size_t at; const char *why; } 
     NEEDS("--every", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--keep", checkpoint, "--checkpoint DIR", ""),
     NEEDS("--fresh", checkpoint, "--checkpoint DIR", ""),
+    NEEDS("--plan-masks", weights, "--weights DIR", ""),
     NEEDS("--export-dtype", export_dir, "--export DIR", ""),
     NEEDS("--trace-steps", trace, "--trace FILE", ""),
 #undef NEEDS
