@@ -134,6 +134,8 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
     text_add(out, "\n");
     text_printf(out, "%.4g FLOP on all ranks, imbalance %.3f, memory %s a rank\n", c->flops, c->imbalance,
                 size_text(a, (double)c->memory));
+    if (memory_uncounted(p))
+        text_printf(out, "%s\n", memory_uncounted(p));
     if (too_fast)
         text_printf(out, "%s\n", too_fast);
 }

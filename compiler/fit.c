@@ -246,8 +246,11 @@ static void print_heading(const Fit *f, Text *out)
 {
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
-    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\nlayout {", p->model.name, p->cluster.name,
+    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n", p->model.name, p->cluster.name,
                 p->cluster.world, plural(p->cluster.world), bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
+    if (memory_uncounted(p))
+        text_printf(out, "%s\n", memory_uncounted(p));
+    text_add(out, "layout {");
     for (int i = 0; i < DIMENSIONS; i++) {
         const char *text = dimensions[i].text(f->arena, &f->base);
         if (text && !varies(f, i))

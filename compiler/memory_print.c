@@ -25,6 +25,12 @@ int memory_spaces(const Draft *d, Space *space)
     return device || host ? 2 : 1;
 }
 
+/* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */
+const char *memory_uncounted(const Program *p)
+{
+    return p->target->device_memory ? NULL : "each process takes 7 to 20 MiB more, which is not predicted: OpenBLAS, MPI and other libraries";
+}
+
 static const char *size(Arena *a, double bytes)
 {
     return bytes_text(a, bytes, 2);
@@ -128,6 +134,8 @@ void print_memory(const Plan *p, const Cost *c, Text *out)
     Space space[MOST_SPACES];
     const int n = memory_spaces(d, space);
     text_printf(out, "burst-memory 1\n%s\n", choice_text(a, &d->choice));
+    if (memory_uncounted(d->program))
+        text_printf(out, "%s\n", memory_uncounted(d->program));
     for (int i = 0; i < n; i++) {
         print_space(a, &space[i], &d->memory, out);
         if (space[i].flow) {

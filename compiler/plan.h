@@ -420,6 +420,7 @@ typedef struct Draft {
 /* The six proofs of docs/architecture.md. NULL after an error that names the broken proof and the line. */
 const Plan *verify(Arena *a, Diags *d, const Draft *draft);
 int memory_spaces(const Draft *d, Space *space); /* [MOST_SPACES]; how many */
+const char *memory_uncounted(const Program *p); /* what a process takes beside what is predicted; NULL: the prediction has it */
 bool memory_fits(const Draft *draft); /* proof 6 */
 bool device_fits(const Draft *draft); /* ... but for the hosts */
 bool host_fits(const Draft *draft);   /* its part of the memory of hosts: all ranks of a node together */
@@ -491,7 +492,7 @@ typedef struct Found {
     const char *table, *remarks; /* for --explain; its last lines */
     bool column[DIMENSIONS];     /* that it has */
     const Tried *tried;
-    int tried_count;
+    int tried_count, judged;     /* judged: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */
