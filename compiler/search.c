@@ -206,6 +206,7 @@ void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
+    s->judged++;
     if (s->single && !s->lean) {
         search_judge(s, s->arena, x, diags_new(s->arena));
         return;
@@ -485,6 +486,7 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     for (int i = 0; i < DIMENSIONS; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
+    f.judged = s.judged;
     f.table = search_table(a, &f);
     return f;
 }
