@@ -46,9 +46,14 @@ static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cl
                         100 * fmin(waits, balance ? others : path[most]) / p->step);
 }
 
+/* The busiest rank's attention takes the mean rank's tiles, times imbalance, times seconds a tile: which of the three grew most. */
 static const char *attention_grew(const Cost *x, const Cost *best)
 {
-    return x->imbalance > 1.01 * best->imbalance ? "unbalanced attention" : "attention computes more tiles, or shorter rows of them";
+    const double balance = x->imbalance / best->imbalance, tiles = x->tile_flops / best->tile_flops / balance;
+    const double slower = x->attention / x->tile_flops / (best->attention / best->tile_flops);
+    if (balance >= tiles && balance >= slower)
+        return "unbalanced attention";
+    return tiles >= slower ? "attention computes more tiles" : "attention's tiles are slower, with shorter rows or more of them partial";
 }
 
 /* What the step takes longer for than another's, by what grew most. */
@@ -67,6 +72,19 @@ const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost
     if (waits >= grew[most].seconds)
         return x->critical;
     return arena_printf(a, "%s: %.0f %% of the difference", grew[most].text, 100 * fmin(1, grew[most].seconds / more));
+}
+
+double cost_mfu(const Program *p, const Cost *c)
+{
+    return c->flops / (c->step * c->peak * p->cluster.world);
+}
+
+/* Nothing but attention has another rate than matmul's. */
+const char *cost_mfu_text(Arena *a, double mfu)
+{
+    return mfu <= 1 || !isfinite(mfu) ? NULL
+           : arena_printf(a, "%.0f %% MFU is more than the devices can do: the topology's rates of attention are above that of matmul, "
+                          "which MFU is a share of", 100 * mfu);
 }
 
 static void sum_layers(const StepParts *p, const Program *program, Cost *c)
@@ -108,6 +126,7 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     sum_layers(&p, d->program, &c);
     c.exposed = fmax(0, c.step - c.compute);
     c.attention = p.attention_busy;
+    c.tile_flops = p.tile_flops;
     for (int b = 0; b < STEP_BLOCKS; b++)
         c.again += p.block[b].again;
     c.update = p.block[BLOCK_OPTIMIZER].seconds;

@@ -33,6 +33,7 @@ typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     double compute;   /* busy seconds of that rank's compute */
     double attention, again, update; /* of compute: attention, what backward recomputes beside it, the optimizer */
+    double tile_flops; /* of all tiles of that attention, masked pairs of partial ones included */
     double attention_forward, attention_backward; /* seconds of one layer, mean over layers */
     double exposed;   /* seconds that compute waits for transfers, of that rank, whole step */
     double bytes_link, bytes_nic; /* sent by one rank in a step, mean */
@@ -57,6 +58,8 @@ Bound cost_bound(Arena *a, const Draft *d);
 Bound cost_bound_computing(Arena *a, const Draft *d); /* lower, and found sooner: attention waits for no transfer; ranges need not be decided */
 const char *cost_waits_text(const Cost *c); /* what is most waited for, as forms and pictures say it */
 const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best); /* why x, of choice c, is slower, from both figures */
+double cost_mfu(const Program *p, const Cost *c); /* the predicted share of what all ranks' matrix products could do */
+const char *cost_mfu_text(Arena *a, double mfu); /* where it is above all: why; NULL: it is not */
 /* Seconds that a step takes at least with the best of `each`, which differ in the row `weights` alone, whatever else is chosen: perfect
  * balance, and no transfer of attention waited for. pairs: [mask_count] unmasked pairs of a sequence. */
 double cost_least(const Program *p, const double *pairs, const Choice *each, int choices);
@@ -129,6 +132,7 @@ typedef struct AttentionInput {
     /* [trace.n][ranks]. PASS, RETURN: bytes that arrive at the rank, 0: nothing is sent; EXCHANGE: bytes the rank sends. NULL: of computing alone. */
     double *bytes;
     double *received;     /* [trace.n][ranks]. EXCHANGE: bytes that come to the rank. */
+    double *tile_flops;   /* [ranks] of the tiles that the rank computes, masked pairs of partial ones included */
     BurstPairTiles *tiles; /* [trace.n][ranks]. COMPUTE: tiles that it has work for; NULL: chunks travel whole */
     double whole;         /* bytes of all transfers if chunks travelled whole */
     int besides;          /* collectives that are on the wire when it begins, one after the other */
@@ -239,6 +243,7 @@ typedef struct StepParts {
     double *speed, mean_speed; /* [ranks] of attention, in that of the group's first rank; of all ranks */
     double flops;         /* of the step, all ranks */
     double attention_busy, mean_attention_busy; /* a step: of the busiest rank, of the mean rank */
+    double tile_flops;    /* a step, of the busiest rank's tiles of attention */
     /* a step, from cost/stream.c */
     double step, weights; /* weights: what collectives add to the rest: waits for them, and attention that they slow */
     double tensor;        /* what tensor ranks do among them */

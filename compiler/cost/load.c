@@ -160,6 +160,7 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w, double
     const Program *p = l->draft->program;
     double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_group(l->in, rank));
     double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
+    l->in->tile_flops[rank] += flops;
     return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
 }
 
@@ -293,6 +294,7 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     Loader l = {.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = s->backward, .shares = choice_shares(s->choice, s->backward),
                 .sides = schedule_sides(s), .pairs = pairs};
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
+    in->tile_flops = NEW_ARRAY(a, double, in->ranks);
     for (int at = 0; at < s->trace.n; at++) {
         const size_t row = (size_t)at * (size_t)in->ranks;
         if (s->trace.at[at].node->kind == N_COMPUTE)

@@ -167,9 +167,11 @@ static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const Atten
     const int n = forward->schedule->trace.n;
     AttentionInput in = *forward;
     in.seconds = NEW_ARRAY(a, double, n * in.ranks);
+    in.tile_flops = NEW_ARRAY(a, double, in.ranks);
     for (int r = 0; r < in.ranks; r++) {
         const int64_t tokens = d->partition->of[in.rank[r]].tokens;
         const double share = pair_share_before(d->counts[mask], in.rank[r], tokens > kept ? tokens - kept : 1);
+        in.tile_flops[r] = share * forward->tile_flops[r];
         for (int at = 0; at < n; at++)
             in.seconds[at * in.ranks + r] = share * forward->seconds[at * in.ranks + r];
     }
@@ -236,6 +238,8 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
 {
     const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
     const double longer = chunks_meet(a, in, d, mask, backward, chunks);
+    for (int r = 0; r < in->ranks; r++)
+        in->tile_flops[r] /= runs;
     for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
         const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs, choice_chunks_keys(&d->choice));
         in->seconds[i] *= longer / runs;
@@ -314,6 +318,16 @@ static double rank_busy(const StepParts *p, int rank, bool step)
     return sum;
 }
 
+/* Of all tiles that a rank computes in a step, masked pairs of partial ones included. */
+static double rank_flops(const StepParts *p, int rank)
+{
+    double sum = 0;
+    for (int k = 0; k < p->kinds; k++)
+        for (int b = 0; b < p->attends && p->kind[k].layers; b++)
+            sum += p->kind[k].times[b] * p->kind[k].input[b].tile_flops[rank];
+    return sum;
+}
+
 static void find_busiest(StepParts *p)
 {
     for (int r = 1; r < p->ranks; r++)
@@ -354,7 +368,8 @@ static void sum_busy(StepParts *p, int ranks)
 {
     double mean = 0;
     for (int r = 0; r < p->ranks; r++) {
-        p->attention_busy = fmax(p->attention_busy, rank_busy(p, r, true));
+        if (rank_busy(p, r, true) > p->attention_busy)
+            p->attention_busy = rank_busy(p, r, true), p->tile_flops = rank_flops(p, r);
         mean += rank_busy(p, r, true) / p->ranks;
     }
     p->mean_attention_busy = p->ranks == ranks ? mean : p->attention_busy / cost_imbalance(p);

@@ -153,4 +153,9 @@ void emit_predicted(Emit *e)
     if (e->draft->memory.beside)
         text_printf(e->out, ", %.3f of it CUDA's context, NCCL and workspace", (double)e->draft->memory.beside / (1 << 30));
     text_add(e->out, "\n");
+    if (memory_uncounted(e->draft->program))
+        text_printf(e->out, " * %s\n", memory_uncounted(e->draft->program));
+    const char *too_fast = cost_mfu_text(e->arena, cost_mfu(e->draft->program, c));
+    if (too_fast && cost_is_of_program(e->draft->program))
+        text_printf(e->out, " * %s\n", too_fast);
 }

@@ -163,11 +163,6 @@ const char *fetch_text(Arena *a, const Choice *c)
     return can_fetch_chunks(c) ? fetch_names[c->fetch_chunks] : NULL;
 }
 
-const char *fetch_frees(const Choice *c)
-{
-    return !c->fetch_chunks && can_fetch_chunks(c) ? "`fetch chunks` brings back what layers staged a chunk of the tokens at a time" : NULL;
-}
-
 /* ---- loss tile: as many tokens as suit the vocabulary; by need a half, a quarter, an eighth of them ---- */
 
 bool loss_tile_open(const Program *p)

@@ -29,7 +29,6 @@ typedef struct Dimension {
     bool (*fits_each)(const Program *p); /* whether `burstc fit` has a row for each of these; NULL: none */
     const char *(*why_not)(Arena *a, const Program *p, const Choice *c); /* once all are decided; NULL: it works */
     const char *(*text)(Arena *a, const Choice *c); /* as the layout has it; NULL: it means nothing here */
-    const char *(*frees)(const Choice *c);          /* which values would need less memory; NULL: none */
 } Dimension;
 extern const Dimension dimensions[DIMENSIONS]; /* data first */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);
@@ -80,7 +79,6 @@ bool fetch_open(const Program *p);
 bool fetch_other(const Program *p, Choice *c, int n);
 const char *fetch_why_not(Arena *a, const Program *p, const Choice *c);
 const char *fetch_text(Arena *a, const Choice *c);
-const char *fetch_frees(const Choice *c);
 bool loss_tile_open(const Program *p);
 int loss_tile_count(const Program *p);
 bool loss_tile_take(const Program *p, Choice *c, int n);

@@ -382,12 +382,6 @@ static const char *weights_text(Arena *a, const Choice *c)
     return c->within ? arena_printf(a, "%s within %d", sharding_names[c->sharding], c->within) : sharding_names[c->sharding];
 }
 
-static const char *weights_frees(const Choice *c)
-{
-    return c->sharding != SHARDING_ZERO3 ? "`weights zero3` holds two units of weights and of their gradients at once"
-           : c->within ? "`weights zero3` without `within` shards parameters and moments over all ranks" : NULL;
-}
-
 /* ---- ranges: ranges.c decides where the layout does not ---- */
 
 static const char *ranges_why_not(Arena *a, const Program *p, const Choice *c)
@@ -474,11 +468,11 @@ const Dimension dimensions[DIMENSIONS] = {
      .other_needs_less = true, .count = token_chunks_count,
      .take = token_chunks_take, .other = token_chunks_other, .fits_each = token_chunks_open, .why_not = token_chunks_why_not, .text = token_chunks_text},
     {.name = "fetch", .column = 6, .if_several = true, .by_need = true, .count = fetch_count, .take = fetch_take, .other = fetch_other,
-     .fits_each = fetch_open, .why_not = fetch_why_not, .text = fetch_text, .frees = fetch_frees},
+     .fits_each = fetch_open, .why_not = fetch_why_not, .text = fetch_text},
     {.name = "loss tile", .column = 9, .if_several = true, .by_need = true, .need_first = true, .count = loss_tile_count,
      .take = loss_tile_take, .other = loss_tile_other, .fits_each = loss_tile_open, .text = loss_tile_text},
     {.name = "weights", .column = 15, .if_several = true, .count = sharding_count, .take = sharding_take,
-     .other = other_sharding, .fits_each = weights_open, .text = weights_text, .frees = weights_frees},
+     .other = other_sharding, .fits_each = weights_open, .text = weights_text},
     {.name = "overlap", .column = 8, .if_several = true, .count = count_overlaps, .take = take_overlap, .text = overlap_text},
     {.name = "gradients", .count = count_gradients, .take = take_gradients, .text = gradients_text},
     {.name = "update", .column = 6, .if_several = true, .count = count_updates, .take = take_update, .other = other_update, .text = update_text},

@@ -178,12 +178,7 @@ static bool check_memory(Arena *a, Diags *d, const Draft *t)
         diag_note(d, (Span){0}, "beside the plan: CUDA's context, NCCL, workspace, %s",
                   bytes_text(a, (double)t->memory.beside, 2));
     note_alive(a, d, t);
-    const char *less = "";
-    for (int i = 0; i < DIMENSIONS; i++) {
-        const char *more = dimensions[i].frees ? dimensions[i].frees(&t->choice) : NULL;
-        less = more ? arena_printf(a, "%s%s; ", less, more) : less;
-    }
-    diag_note(d, at, "%smore context ranks or a shorter sequence need less", less);
+    diag_note(d, at, "more context ranks or a shorter sequence need less");
     return false;
 }
 

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A setting, left to the search; false: it is already. */
+/* A setting, left to the search; false: it is already. Rows that are decided by need go on from their first value by themselves; of others
+ * each value is tried. */
 typedef struct Opening { const char *row; bool (*open)(Layout *l); } Opening;
 
 static bool open_setting(Setting *s)
@@ -19,6 +20,14 @@ static bool open_ffn_chunks(Layout *l) { return open_setting(&l->ffn_chunks); }
 static bool open_offload(Layout *l) { return open_setting(&l->offload); }
 static bool open_head_chunks(Layout *l) { return open_setting(&l->head_chunks); }
 static bool open_loss_tile(Layout *l) { return open_setting(&l->loss_tile); }
+
+static bool open_fetch(Layout *l) { return open_setting(&l->fetch); }
+
+static bool open_weights(Layout *l)
+{
+    l->within = (Setting){0};
+    return open_setting(&l->weights);
+}
 
 static bool open_token_chunks(Layout *l)
 {
@@ -38,6 +47,7 @@ static bool open_recompute(Layout *l)
 static const Opening openings[] = {
     {"recompute", open_recompute},       {"ffn chunks", open_ffn_chunks},     {"offload", open_offload},
     {"head chunks", open_head_chunks},   {"token chunks", open_token_chunks}, {"loss tile", open_loss_tile},
+    {"fetch", open_fetch},               {"weights", open_weights},
 };
 
 static bool would_fit(Searcher *s, const Candidate *near, const Opening *o)
@@ -47,11 +57,14 @@ static bool would_fit(Searcher *s, const Candidate *near, const Opening *o)
     if (!o->open(&p->layout))
         return false;
     Searcher t = {.arena = s->arena, .diags = diags_new(s->arena), .program = p, .effort = SEARCH_WHOLE, .other = INFINITY, .maps = s->maps};
-    Candidate x = {.choice = near->choice};
-    memcpy(x.value, near->value, sizeof x.value);
     bool fits = false;
-    if (search_take(&t, &x, dimension_row(o->row), 0) && !choice_why_not(s->arena, p, &x.choice))
-        search_by_need(&t, x);
+    const int row = dimension_row(o->row), values = dimensions[row].by_need ? 1 : search_values(&t, row);
+    for (int n = 0; n < values; n++) {
+        Candidate x = {.choice = near->choice};
+        memcpy(x.value, near->value, sizeof x.value);
+        if (search_take(&t, &x, row, n) && !choice_why_not(s->arena, p, &x.choice))
+            search_by_need(&t, x);
+    }
     for (int i = 0; i < t.all.n; i++)
         fits |= search_works(&t.all.at[i]) && !choice_why_not(s->arena, p, &t.all.at[i].choice);
     search_forget(&t);

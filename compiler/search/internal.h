@@ -44,6 +44,7 @@ typedef struct Searcher {
     Vec(Ranged) ranged;
     Attended attended[ATTENDED];
     int attends; /* how many there were */
+    int judged;  /* candidates that went through the passes so far, lean ones too */
     Speeds *speeds; /* once shares are asked for */
     Candidates data; /* decided alone: numbers of groups to try, falling */
     Candidates open; /* of one of these: what is to be tried */

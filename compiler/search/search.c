@@ -204,6 +204,7 @@ void search_try(Searcher *s, Candidate *x)
 {
     if (x->why_not)
         return;
+    s->judged++;
     if (s->single && !s->lean) {
         search_judge(s, s->arena, x, diags_new(s->arena));
         return;
@@ -277,7 +278,7 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 }
 
 /* What is said below the candidates. */
-static const char *remarks(Searcher *s, const Draft *d)
+static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
     for (int i = 0; i < s->skipped.n; i++)
@@ -288,6 +289,9 @@ static const char *remarks(Searcher *s, const Draft *d)
     if (s->cut)
         text_printf(&t, "%d more not tried: they lose whatever their weights, even if gathers and reductions took no time\n", s->cut);
     search_remark_kernels(s->program, &t);
+    const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
+    if (too_fast)
+        text_printf(&t, "%s\n", too_fast);
     if (!cost_is_of_program(s->program))
         text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
     if (d->choice.of_mask && isfinite(fastest_alike(s)))
@@ -487,10 +491,11 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
         return (Found){.too_large = any_too_large(&s)};
     }
     search_warn(d, p, &best->choice);
-    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan))};
+    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
     for (int i = 0; i < DIMENSIONS; i++)
         f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
+    f.judged = s.judged;
     f.table = search_table(a, &f);
     return f;
 }

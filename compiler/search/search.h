@@ -24,7 +24,7 @@ typedef struct Found {
     const char *table, *remarks; /* for --explain; its last lines */
     bool column[DIMENSIONS];     /* that it has */
     const Tried *tried;
-    int tried_count;
+    int tried_count, judged;     /* judged: how often a candidate went through the passes */
     bool too_large; /* plan NULL: for want of memory */
 } Found;
 #define SEARCH_TIE 1e-3 /* what is simpler wins unless another is faster by more than this share */

@@ -102,7 +102,7 @@ void print_partition(const Partition *p, Text *out)
     text_add(out, "burst-partition 1\n");
     text_printf(out, "kind %s", partition_names[p->kind]);
     if (p->kind == PART_BLOCKS)
-        text_printf(out, "(%" PRId64 ")", p->block);
+        text_printf(out, "(%" PRId64 ")", block_of(p)); /* as it is dealt out, not as it was given */
     if (p->before)
         text_printf(out, "\nshares %" PRId64, shares_before(p, p->ranks));
     text_printf(out, "\nranks %d\nsequence %" PRId64 "\nmax_tokens %" PRId64 "\n", p->ranks, p->sequence, p->max_tokens);

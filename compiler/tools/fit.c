@@ -234,7 +234,7 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
         const double tokens = (double)r->tokens * (double)p->train.batch;
         text_printf(out, "%9s %12lld %11s %11.3f s %12.1f %6.1f %%  %s\n", length_text(f->arena, r->tokens),
                     (long long)j->draft.partition->max_tokens, bytes, j->cost.step, tokens / j->cost.step,
-                    100 * j->cost.flops / (j->cost.step * j->cost.peak * p->cluster.world), r->largest);
+                    100 * cost_mfu(p, &j->cost), r->largest);
     } else if (j->why_not || !p) {
         text_printf(out, "%9s  %s\n", "-", j->why_not ? j->why_not : "refused");
     } else {
@@ -246,8 +246,11 @@ static void print_heading(const Fit *f, Text *out)
 {
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
-    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\nlayout {", p->model.name, p->cluster.name,
+    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n", p->model.name, p->cluster.name,
                 p->cluster.world, plural(p->cluster.world), bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
+    if (memory_uncounted(p))
+        text_printf(out, "%s\n", memory_uncounted(p));
+    text_add(out, "layout {");
     for (int i = 0; i < DIMENSIONS; i++) {
         const char *text = dimensions[i].text(f->arena, &f->base);
         if (text && !varies(f, i))
@@ -258,6 +261,17 @@ static void print_heading(const Fit *f, Text *out)
         if (varies(f, i))
             text_printf(out, "%-*s ", width_of(f, i), dimensions[i].name);
     text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s", "MFU", "largest at the peak");
+}
+
+static double highest_mfu(const Fit *f)
+{
+    double most = 0;
+    for (int r = 0; r < f->rows.n; r++) {
+        const Judged *j = &f->rows.at[r].judged;
+        if (f->rows.at[r].tokens && !j->why_not)
+            most = fmax(most, cost_mfu(j->draft.program, &j->cost));
+    }
+    return most;
 }
 
 static void print_table(const Fit *f, Text *out)
@@ -271,6 +285,9 @@ static void print_table(const Fit *f, Text *out)
         }
         print_figures(f, &f->rows.at[r], out);
     }
+    const char *too_fast = cost_mfu_text(f->arena, highest_mfu(f));
+    if (too_fast)
+        text_printf(out, "%s\n", too_fast);
 }
 
 /* Steps of the sequence are whole kernel tiles of each rank, and multiples of 1Ki. */

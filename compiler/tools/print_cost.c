@@ -122,8 +122,10 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
 
 /* ---- all ---- */
 
-static void print_sums(Arena *a, const Cluster *cluster, const Cost *c, Text *out)
+static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
 {
+    const Cluster *cluster = &p->cluster;
+    const char *too_fast = cost_mfu_text(a, cost_mfu(p, c));
     text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step), ms(c->compute),
                 ms(c->exposed), cost_waits_text(c));
     text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link), size_text(a, c->bytes_nic));
@@ -132,6 +134,10 @@ static void print_sums(Arena *a, const Cluster *cluster, const Cost *c, Text *ou
     text_add(out, "\n");
     text_printf(out, "%.4g FLOP on all ranks, imbalance %.3f, memory %s a rank\n", c->flops, c->imbalance,
                 size_text(a, (double)c->memory));
+    if (memory_uncounted(p))
+        text_printf(out, "%s\n", memory_uncounted(p));
+    if (too_fast)
+        text_printf(out, "%s\n", too_fast);
 }
 
 void print_cost_draft(const Draft *d, const Cost *c, Text *out)
@@ -142,7 +148,7 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     text_printf(out, "burst-cost 1\n%s\n", choice_text(a, choice));
     if (p.ranks < choice->ranks)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
-    print_sums(a, &d->program->cluster, c, out);
+    print_sums(a, d->program, c, out);
     print_table(a, d, &p, c, out);
     const LayerKind *first = &p.kind[d->program->layer_mask[0]];
     for (int backward = 0; backward < 2; backward++)

@@ -127,6 +127,8 @@ void print_memory(const Plan *p, const Cost *c, Text *out)
     Space space[MOST_SPACES];
     const int n = memory_spaces(d, space);
     text_printf(out, "burst-memory 1\n%s\n", choice_text(a, &d->choice));
+    if (memory_uncounted(d->program))
+        text_printf(out, "%s\n", memory_uncounted(d->program));
     for (int i = 0; i < n; i++) {
         print_space(a, &space[i], &d->memory, out);
         if (space[i].flow) {

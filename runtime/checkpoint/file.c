@@ -30,9 +30,9 @@ static json_t *unit_facts(const BurstPlan *p)
 /* What a run that goes on may have changed: compared, and said. */
 static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
 {
-    return json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
+    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
                      (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
-                     t->data ? json_text(t->data) : json_null(), "separator", (json_int_t)t->separator, "predict",
+                     t->data ? json_text(t->data) : json_null(), "bytes", t->bytes, "separator", (json_int_t)t->separator, "predict",
                      (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
                      (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
                      t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",

@@ -73,7 +73,7 @@ static int list_open(BurstCtx *c, DIR *d, const char *directory, bool complain, 
         if (done > 0 && !add_steps(s, done))
             return burst_fail(c, BURST_E_MEMORY, "no memory for the names in %s", directory);
         if (complain && done < 0 && has_ends(e->d_name, "step-", ".burst"))
-            fprintf(stderr, "burst: %s/%.*s is not used: no run gives a checkpoint such a name\n", directory,
+            say_line("%s/%.*s is not used: no run gives a checkpoint such a name", directory,
                     (int)strspn(e->d_name, "step-0123456789.burst"), e->d_name);
     }
     return errno ? io_failed(c, "read the folder", directory) : BURST_OK;
@@ -288,7 +288,7 @@ static int move_aside(BurstCtx *c, const char *directory, const Steps *s, int fi
             return io_failed(c, "move to another folder", from);
     }
     const int moved = s->count - first;
-    fprintf(stderr, "burst: %d earlier checkpoint%s of %s moved to %s\n", moved, moved > 1 ? "s" : "", directory, aside);
+    say_line("%d earlier checkpoint%s of %s moved to %s", moved, moved > 1 ? "s" : "", directory, aside);
     return BURST_OK;
 }
 

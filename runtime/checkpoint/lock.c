@@ -134,7 +134,7 @@ int lock_take(BurstCtx *c, const BurstPlan *p, const char *directory, int *fd)
     else if (errno == EAGAIN || errno == EACCES)
         status = held_by_another(c, directory, path);
     else
-        fprintf(stderr, "burst: cannot lock %s: %s; whether another run writes into %s is not checked\n", path, strerror(errno),
+        say_line("cannot lock %s: %s; whether another run writes into %s is not checked", path, strerror(errno),
                 directory);
     close(lock);
     return status;

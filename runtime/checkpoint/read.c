@@ -164,7 +164,7 @@ static void say_differences(const char *path, json_t *there, json_t *here)
         return;
     add_differences(to, there, here);
     if (fclose(to) == 0 && n > 0)
-        fprintf(stderr, "burst: this run goes on from %s with other values: %s\n", path, text);
+        say_line("this run goes on from %s with other values: %s", path, text);
     free(text);
 }
 
@@ -293,10 +293,10 @@ static int read_listed(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const c
         if (status != DAMAGED)
             return *done = s.done, status;
         if (c->rank == 0)
-            fprintf(stderr, "burst: %s is not used: %s\n", path, text_of(&s));
+            say_line("%s is not used: %s", path, text_of(&s));
     }
     if (c->rank == 0)
-        fprintf(stderr, "burst: no checkpoint in %s: starting from the beginning\n", directory);
+        say_line("no checkpoint in %s: starting from the beginning", directory);
     return BURST_OK;
 }
 

@@ -76,13 +76,17 @@ int burst_fail(BurstCtx *c, int code, const char *fmt, ...)
 
 void say_line(const char *format, ...)
 {
-    char text[4 * ERROR_TEXT];
-    va_list ap;
+    char start[ERROR_TEXT]; /* where there is no memory for more */
+    va_list ap, again;
     va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
+    va_copy(again, ap);
+    char *text = shown_text(format, ap);
+    vsnprintf(start, sizeof start, format, again);
+    escape_shown(start, sizeof start);
+    fprintf(stderr, "burst: %s\n", text ? text : start);
+    free(text);
+    va_end(again);
     va_end(ap);
-    escape_shown(text, sizeof text);
-    fprintf(stderr, "burst: %s\n", text);
 }
 
 void *burst_take(BurstCtx *c, size_t bytes)
@@ -154,7 +158,7 @@ double default_timeout(void)
     const char *text = getenv("BURST_TIMEOUT");
     double seconds = 300;
     if (text && !parse_seconds(text, &seconds))
-        fprintf(stderr, "burst: BURST_TIMEOUT is '%s', not a number of seconds: %.0f is used\n", text, seconds);
+        say_line("BURST_TIMEOUT is '%s', not a number of seconds: %.0f is used", text, seconds);
     return seconds;
 }
 

@@ -78,6 +78,31 @@ void escape_shown(char *text, size_t size)
     free(rest);
 }
 
+char *shown_text(const char *format, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    const int n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    const size_t size = n < 0 ? 0 : ESCAPED * (size_t)n + 1;
+    char *text = size ? malloc(size) : NULL;
+    if (text) {
+        vsnprintf(text, size, format, ap);
+        escape_shown(text, size);
+    }
+    return text;
+}
+
+void print_shown(FILE *to, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    char *text = shown_text(format, ap);
+    va_end(ap);
+    fputs(text ? text : "(no memory for a message)", to);
+    free(text);
+}
+
 char *escaped_utf8(const char *text)
 {
     char *escaped = malloc(ESCAPED * strlen(text) + 1), *to = escaped;

@@ -1,5 +1,6 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "checkpoint/checkpoint.h"
+#include "core/escape.h"
 #include "host/host.h"
 #include "host/launch/place.h"
 #include "core/options.h"
@@ -90,7 +91,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     if (*done)
         return BURST_OK;
     if (o->weights)
-        return folder_read(c, p, w, o->weights);
+        return folder_read(c, p, w, o->weights, o->plan_masks);
     weights_fill(c, p, w);
     return BURST_OK;
 }
@@ -165,7 +166,7 @@ static int export_weights(BurstCtx *c, const BurstPlan *p, const Options *o, Exp
         return rescue(c, p, w, o->steps, BURST_E_IO);
     BURST_TRY(status);
     if (c->rank == 0 && !o->quiet)
-        printf("wrote %s: weights as %s\n", o->export_dir, o->export_dtype == BURST_F32 ? "F32" : "BF16");
+        print_shown(stdout, "wrote %s: weights as %s", o->export_dir, o->export_dtype == BURST_F32 ? "F32" : "BF16"), putchar('\n');
     return output_printed(c);
 }
 
@@ -266,11 +267,11 @@ static int say(const BurstPlan *p, const Options *o, const char *program)
     if (o->help)
         options_help(p, program);
     if (o->version)
-        printf("%s, runtime interface %d\n", p->source, p->abi);
+        print_shown(stdout, "%s, runtime interface %d", p->source, p->abi), putchar('\n');
     int reason = output_flush(stdout);
     if (!reason)
         return 0;
-    fprintf(stderr, "burst: cannot write to standard output: %s\n", strerror(reason));
+    say_line("cannot write to standard output: %s", strerror(reason));
     return exit_code(BURST_E_IO);
 }
 
@@ -280,12 +281,12 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
     char text[512];
     const int rank = place_rank();
     if (!burst_blas_fits(0, text, sizeof text)) {
-        fprintf(stderr, "burst: %s\n", text);
+        say_line("%s", text);
         _exit(exit_code(BURST_E_MEMORY)); /* an exit would wait for OpenBLAS */
     }
     int status = options_read(&o, p, argc, argv, text, sizeof text);
     if (status != BURST_OK) {
-        fprintf(stderr, "burst: %s\n", text); /* by every rank: mpirun kills the others as soon as one has failed */
+        say_line("%s", text); /* by every rank: mpirun kills the others as soon as one has failed */
         return exit_code(status);
     }
     if (o.help || o.version)

@@ -1,6 +1,7 @@
 /* options.c: the command line of an emitted program, from one table. */
 #include "core/options.h"
 
+#include "core/escape.h"
 #include "host/launch/identity.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ enum { COUNT, NATURAL, SECONDS, PATH, FLAG, RESUME, CHOICE }; /* COUNT: at least
     X("--resume", RESUME, "[FILE]", resume_file, "go on from the newest whole checkpoint, or from FILE")                \
     X("--fresh", FLAG, "", fresh, "move checkpoints beyond where this run begins into a folder of their own")            \
     X("--weights", PATH, "DIR", weights, "start from the weights of this Hugging Face folder")                          \
+    X("--plan-masks", FLAG, "", plan_masks, "train with the plan's masks where that folder's config.json has others") \
     X("--export", PATH, "DIR", export_dir, "write the weights as a Hugging Face folder after the last step")            \
     X("--export-dtype", CHOICE, "bf16|f32", dtype, "of the exported weights (bf16)")                                    \
     X("--seed", NATURAL, "N", seed, "of the first weights and of the order of the data")                                \
@@ -46,8 +48,9 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 void options_help(const BurstPlan *p, const char *program)
 {
-    printf("%s: trains what %s describes, on %d rank%s. It starts them itself, or takes its place under mpirun -n %d,\n"
-           "srun -n %d, or torchrun --no-python.\n\n", program, p->source, p->world, plural(p->world), p->world, p->world);
+    print_shown(stdout, "%s: trains what %s describes", program, p->source);
+    printf(", on %d rank%s. It starts them itself, or takes its place under mpirun -n %d,\n"
+           "srun -n %d, or torchrun --no-python.\n\n", p->world, plural(p->world), p->world, p->world);
     for (int i = 0; i < ROWS; i++)
         printf("  %-14s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 done, 1 failed (the reason is on stderr), 2 usage, 3 no device.\n");
@@ -112,13 +115,14 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     if (!row)
         return usage(text, size, "unknown option '%s'; --help lists the options", argv[*i]);
+    const bool again = seen[row - rows];
+    seen[row - rows] = true;
     if (row->kind == FLAG) {
         *(bool *)((char *)o + row->at) = true;
         return BURST_OK;
     }
-    if (seen[row - rows])
+    if (again)
         return usage(text, size, "%s is given twice", row->name);
-    seen[row - rows] = true;
     if (row->kind == RESUME) {
         o->resume = true;
         if (!next || next[0] == '-')
@@ -133,6 +137,29 @@ static int read_option(Options *o, bool seen[ROWS], int argc, char **argv, int *
     return usage(text, size, "%s cannot be '%s'%s%s", row->name, next, listed ? ": " : "", listed ? row->value : "");
 }
 
+/* An option that has nothing to act on is an error: what it acts on is missing. */
+static const struct { const char *option, *needs; size_t at; const char *why; } needs[] = {
+#define NEEDS(option, field, needed, why) {option, needed, offsetof(Options, field), why}
+    NEEDS("--bytes", data, "--data FILE", ": without any, tokens are random"),
+    NEEDS("--every", checkpoint, "--checkpoint DIR", ""),
+    NEEDS("--keep", checkpoint, "--checkpoint DIR", ""),
+    NEEDS("--fresh", checkpoint, "--checkpoint DIR", ""),
+    NEEDS("--plan-masks", weights, "--weights DIR", ""),
+    NEEDS("--export-dtype", export_dir, "--export DIR", ""),
+    NEEDS("--trace-steps", trace, "--trace FILE", ""),
+#undef NEEDS
+};
+
+static int check_needs(const Options *o, const bool seen[ROWS], char *text, size_t size)
+{
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (seen[find_row(needs[i].option) - rows] && !*(const char *const *)((const char *)o + needs[i].at))
+            return usage(text, size, "%s needs %s%s", needs[i].option, needs[i].needs, needs[i].why);
+    if (o->quiet && o->progress)
+        return usage(text, size, "--quiet prints no progress lines, and --progress says how many: leave one out");
+    return BURST_OK;
+}
+
 int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *text, size_t size)
 {
     const BurstTrain *t = &p->train;
@@ -142,8 +169,7 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     bool seen[ROWS] = {false};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, seen, argc, argv, &i, text, size));
-    if (o->bytes && !o->data)
-        return usage(text, size, "--bytes needs --data FILE: without any, tokens are random");
+    BURST_TRY(check_needs(o, seen, text, size));
     if (o->data == t->data)
         o->bytes = o->bytes || t->bytes; /* of the plan's file */
     if (o->transport && !p->on_gpu)
@@ -152,15 +178,11 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
         return usage(text, size, "--share-gpus lets ranks share GPUs, and this program computes on CPUs: leave it out");
     if (o->resume && !o->resume_file && !o->checkpoint)
         return usage(text, size, "--resume needs a FILE, or --checkpoint DIR");
-    if (o->fresh && !o->checkpoint)
-        return usage(text, size, "--fresh needs --checkpoint DIR");
     if (o->fresh && o->resume && !o->resume_file)
         return usage(text, size, "--fresh starts over, and --resume goes on from the newest checkpoint: leave one out, or name a "
                      "FILE to go on from");
     if (o->resume && o->weights != t->weights)
         return usage(text, size, "--resume and --weights contradict each other: a checkpoint has weights of its own");
-    if (o->dtype && !o->export_dir)
-        return usage(text, size, "--export-dtype needs --export DIR");
     o->export_dtype = !o->dtype ? t->export_dtype : strcmp(o->dtype, "f32") == 0 ? BURST_F32 : BURST_BF16;
     return BURST_OK;
 }

@@ -10,7 +10,7 @@ typedef struct Options {
     const char *data, *metrics, *checkpoint, *resume_file, *trace, *transport, *weights, *export_dir;
     const char *dtype; /* "bf16", "f32"; NULL: not given */
     int export_dtype;
-    bool bytes, resume, fresh, share_gpus, quiet, help, version;
+    bool bytes, resume, fresh, plan_masks, share_gpus, quiet, help, version;
 } Options;
 
 /* Fills in the plan's values and then the command line's. BURST_OK, or BURST_E_USAGE with the reason in text. */

@@ -1,6 +1,7 @@
 /* progress.c: the progress line and the metrics file. */
 #include "core/progress.h"
 
+#include "core/escape.h"
 #include "core/output.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ static double gib(double bytes)
 
 static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
 {
-    printf("%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
+    print_shown(stdout, "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
            p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers), (long long)p->sequence, (long long)p->train.batch,
            c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
     if (p->predicted_seconds > 0)
@@ -35,7 +36,7 @@ int progress_memory(BurstCtx *c)
     if (!c->device.describe)
         return BURST_OK;
     BURST_TRY(c->device.describe(c->device.arg, text, sizeof text));
-    printf("device memory of rank %d: %s\n", c->rank, text);
+    print_shown(stdout, "device memory of rank %d: %s", c->rank, text), putchar('\n');
     return output_printed(c);
 }
 

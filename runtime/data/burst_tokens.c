@@ -31,7 +31,7 @@ typedef struct Job {
 static int usage(const char *wrong, const char *what)
 {
     if (wrong)
-        fprintf(stderr, "burst-tokens: %s%s\n", wrong, what);
+        print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
     fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
                     "Writes a token file from decimal integers separated by space, from bytes, or from "
                     "little-endian integers of 2 or 4\n"

@@ -1,5 +1,7 @@
-/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Masks are no
- * part of the weights, and training may go on with others: that is said, and no error. */
+/* safetensors/masks.c: which mask each layer has by a folder's config.json, beside the plan's. Where the folder says a
+ * window, full attention or masks of burstc's, and the plan has others, that is an error: numbers would not be those that
+ * the folder asks for. --plan-masks trains with the plan's all the same. A folder whose layers are all causal says nothing
+ * that is not the default: the plan's masks are named and used. */
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
@@ -113,12 +115,52 @@ static void layer_text(const Masks *m, int layer, char text[MASK_TEXT])
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
 }
 
+/* As a window of as many tokens as there are is causal. */
+static bool same_mask(const BurstPlan *p, const Masks *m, int layer)
+{
+    const char *here = mask_text(p, layer);
+    char there[MASK_TEXT];
+    Masks seen = *m;
+    layer_text(m, layer, there);
+    seen.window = m->window < p->sequence ? m->window : 0;
+    if (strcmp(there, here) == 0)
+        return true;
+    layer_text(&seen, layer, there);
+    return strcmp(there, here) == 0;
+}
+
+/* The first layer of another mask; -1: there is none. */
+static int other_layer(const BurstPlan *p, const Masks *m)
+{
+    int layer = 0;
+    while (layer < p->layers && same_mask(p, m, layer))
+        layer++;
+    return layer < p->layers ? layer : -1;
+}
+
+/* Whether it is said that a layer is not just causal. */
+static bool says_masks(const BurstPlan *p, const Masks *m)
+{
+    char text[MASK_TEXT];
+    bool says = false;
+    for (int i = 0; i < p->layers && !says; i++) {
+        layer_text(m, i, text);
+        says = strcmp(text, "causal") != 0;
+    }
+    return says;
+}
+
+#define TRAINS "; --plan-masks trains with the plan's"
+
 /* Of a folder that burstc wrote. */
-static void compare_written(const BurstPlan *p, const json_t *there, const char *path)
+static void compare_written(const BurstCtx *c, const BurstPlan *p, const json_t *there, const char *path, Misfits *m)
 {
     json_t *here = masks_of(p);
-    if (!json_equal(there, here))
-        say_line("the plan's masks are not those that burst_attention of %s names", path);
+    const bool equal = json_equal(there, here);
+    if (!equal && !m->plan_masks)
+        misfit(m, "the plan's masks are not those that burst_attention names" TRAINS);
+    else if (!equal && c->rank == 0 && !m->count)
+        say_line("the plan's masks are used, which are not those that burst_attention of %s names", path);
     json_decref(here);
 }
 
@@ -126,20 +168,21 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
                         Misfits *m)
 {
     const json_t *written = json_object_get(config, "burst_attention");
+    const int before = m->count;
     const Masks masks = take_masks(m, p, config);
     char there[MASK_TEXT];
-    if (c->rank != 0 || m->count)
+    if (m->count > before)
         return;
     if (written) {
-        compare_written(p, written, path);
+        compare_written(c, p, written, path, m);
         return;
     }
-    for (int i = 0; i < p->layers; i++) {
-        layer_text(&masks, i, there);
-        if (strcmp(there, mask_text(p, i)) == 0)
-            continue;
-        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", i, there, path,
-                 mask_text(p, i));
+    const int layer = other_layer(p, &masks);
+    if (layer < 0)
         return;
-    }
+    layer_text(&masks, layer, there);
+    if (says_masks(p, &masks) && !m->plan_masks)
+        misfit(m, "the mask of layer %d is %s, and the plan's is %s" TRAINS, layer, there, mask_text(p, layer));
+    else if (c->rank == 0 && !m->count)
+        say_line("the mask of layer %d is %s by %s, and the plan's is %s, which is used", layer, there, path, mask_text(p, layer));
 }

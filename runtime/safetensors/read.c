@@ -315,9 +315,9 @@ static void check_adapters(Misfits *m, const char *folder)
         misfit(m, "it has an adapter (adapter_config.json); merge it into the weights first");
 }
 
-static int read_folder(BurstCtx *c, const BurstPlan *p, Folder *f, BurstWeights *w)
+static int read_folder(BurstCtx *c, const BurstPlan *p, Folder *f, BurstWeights *w, bool plan_masks)
 {
-    Misfits m = {0};
+    Misfits m = {.plan_masks = plan_masks};
     BURST_TRY(config_check(c, p, f->path, &m));
     check_adapters(&m, f->path);
     BURST_TRY(find_files(c, f));
@@ -331,11 +331,11 @@ static int read_folder(BurstCtx *c, const BurstPlan *p, Folder *f, BurstWeights 
     return BURST_OK;
 }
 
-int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder)
+int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks)
 {
     Folder f = {.path = folder};
     burst_doing(c, "reading weights");
-    int status = read_folder(c, p, &f, w);
+    int status = read_folder(c, p, &f, w, plan_masks);
     close_folder(&f);
     return status;
 }

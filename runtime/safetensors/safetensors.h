@@ -22,9 +22,10 @@ int load_json(BurstCtx *c, const char *path, json_t **json);
 /* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
 json_t *json_text(const char *text);
 
-/* What a folder says and the plan does not do: all of it is told in one message. */
+/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that differ are said, and the
+ * plan's are used. */
 enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
-typedef struct Misfits { int count, left_out; size_t used; char text[MISFITS_TEXT]; } Misfits;
+typedef struct Misfits { bool plan_masks; int count, left_out; size_t used; char text[MISFITS_TEXT]; } Misfits;
 __attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
 int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
 
@@ -85,7 +86,7 @@ int tensor_shape_of(const BurstTensor *t, int64_t shape[2]);
 
 /* ---- folders; every rank calls ---- */
 /* Fills this rank's shards. Reads only their bytes. */
-int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder);
+int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks);
 /* A folder in the making, which no other run may make meanwhile. */
 typedef struct Export Export;
 /* Before the training: nothing or an empty folder may be there, another may take its place, and all files have their room, in files of at

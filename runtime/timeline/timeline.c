@@ -5,6 +5,7 @@
  */
 #include "timeline/timeline.h"
 
+#include "core/escape.h"
 #include "core/progress.h"
 #include "timeline/trace_file.h"
 
@@ -168,8 +169,8 @@ static void print_table(const Timeline *t, const BurstPlan *p)
 #undef X
     };
     double n = (double)(t->last - t->first + 1), step = t->seconds / n, left = step;
-    printf("traced: %.0f step%s from step %lld on, to %s\n  %-28s %8s %12s %12s %12s %9s\n", n, n > 1 ? "s" : "", (long long)t->first + 1,
-           t->path, "a step, milliseconds", "spans", "mean", "most", "predicted", "share");
+    print_shown(stdout, "traced: %.0f step%s from step %lld on, to %s", n, n > 1 ? "s" : "", (long long)t->first + 1, t->path);
+    printf("\n  %-28s %8s %12s %12s %12s %9s\n", "a step, milliseconds", "spans", "mean", "most", "predicted", "share");
     for (int beside = 0; beside < 2; beside++) {
         for (int r = 1; r < BURST_ROW_COUNT; r++) {
             double predicted = p->predicted_rows ? p->predicted_rows[r] : -1;

@@ -200,6 +200,45 @@ def other_values(mini, args):
     require(said == "", f"nothing differs but the world: {said}")
 
 
+def data_of_bytes(mini, args):
+    """Whether data are bytes is among the values that a run which goes on may have changed."""
+    data = mini.folder / "small bytes"
+    data.write_bytes(bytes(i % 20 for i in range(4000)))
+    train(mini, "--data", data, "--bytes")
+    said = mini.run(0, "", *OPTIONS, "--resume", "--data", data, "--steps", 11)
+    require(said.strip().endswith("with other values: bytes true there, false here"), said)
+
+
+def raw_names(mini, args):
+    """No name reaches the terminal as it is: each message that has one, on either stream."""
+    raw = "\x1b[2J\x07"
+    shown = r"\x1b[2J\x07"
+    clear(mini)
+
+    def says(code, text, *options, **more):
+        said = mini.run(code, text.replace(raw, shown), *options, **more)
+        require("\x1b" not in said and "\x07" not in said, f"{options}: raw: {said!r}")
+
+    kept = ["--checkpoint", "c" + raw, "--steps", 4, "--every", 2]
+    says(0, f"no checkpoint in c{raw}: starting from the beginning", "--quiet", *kept, "--resume")
+    (mini.folder / ("c" + raw) / "step-00000009.burst").write_bytes(b"x")
+    says(0, f"c{raw}/step-00000009.burst is not used: ", "--quiet", *kept, "--resume")
+    says(0, f"earlier checkpoints of c{raw} moved to c{raw}/earlier-1", "--quiet", *kept, "--fresh")
+    says(0, f"this run goes on from c{raw}/step-00000004.burst with other values", "--quiet", *kept, "--resume", "--seed", 8)
+    says(0, f"wrote e{raw}: weights as BF16", "--steps", 2, "--export", "e" + raw)
+    says(0, f"to t{raw}", "--steps", 3, "--trace", "t" + raw)
+    (mini.folder / ("d" + raw)).write_bytes(bytes(4000))
+    says(0, f"d{raw}", "--steps", 2, "--data", "d" + raw)
+    says(2, f"unknown option '{raw}'", raw)
+    says(2, f"--steps cannot be '{raw}'", "--steps", raw)
+    says(0, f"BURST_TIMEOUT is '{raw}', not a number", "--steps", 1, set={"BURST_TIMEOUT": raw})
+    link = mini.folder / ("p" + raw)
+    link.symlink_to(mini.program)
+    program, mini.program = mini.program, str(link)
+    says(0, f"p{raw}: trains what ", "--help")
+    mini.program = program
+
+
 def rates(mini, args):
     """The learning rate of every step is the schedule's, wherever a run resumed; mini.c: 4 steps up to 0.05, then down to 0.005 at the last."""
     steps, warmup, lr, end = 12, 4, 0.05, 0.005
@@ -301,4 +340,4 @@ def add_options(parser):
 
 
 if __name__ == "__main__":
-    main([two_runs, killed, leftovers, lock_mode, replaced, earlier_runs, other_values, rates, headers, names, unusable], __doc__, add_options)
+    main([two_runs, killed, leftovers, lock_mode, replaced, earlier_runs, other_values, data_of_bytes, raw_names, rates, headers, names, unusable], __doc__, add_options)

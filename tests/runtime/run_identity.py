@@ -71,9 +71,10 @@ def differ_option(draw, base, odd, folder):
     if name == "BURST_TRANSPORT":
         odd.environment[name] = "nccl"
         return name
-    both = name in ("--fresh",)
-    if both or draw.random() < 0.3:
+    if name in ("--fresh", "--every", "--keep") or draw.random() < 0.3:
         base.options["--checkpoint"] = odd.options["--checkpoint"] = str(folder / "both")
+    if name == "--trace-steps":
+        base.options["--trace"] = odd.options["--trace"] = str(folder / "trace")
     if name == "--fresh":
         odd.options[name] = ""
     elif name in ("--checkpoint", "--export", "--trace"):

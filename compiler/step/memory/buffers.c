@@ -218,3 +218,9 @@ PackRoom memory_room(const Draft *t)
     return (PackRoom){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
                       t->program->target->device_memory ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host) : 0};
 }
+
+/* Measured (docs/runtime.md); on GPUs it is not of the device's memory, whose libraries are counted. */
+const char *memory_uncounted(const Program *p)
+{
+    return p->target->device_memory ? NULL : "each process takes 7 to 20 MiB more, which is not predicted: OpenBLAS, MPI and other libraries";
+}

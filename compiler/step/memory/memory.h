@@ -131,5 +131,7 @@ typedef struct Draft {
     Memory memory;
     const struct StepParts *attended; /* of another draft that attends alike (cost.h); NULL: attention is simulated */
 } Draft;
+/* What a process takes beside what is predicted; NULL: the prediction has it. */
+const char *memory_uncounted(const Program *p);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct Crew {
 
 static int usage_error(const char *text)
 {
-    fprintf(stderr, "burst: %s\n", text);
+    say_line("%s", text);
     return exit_code(BURST_E_USAGE);
 }
 
@@ -205,7 +205,7 @@ static int run_crew(const Job *job, Region *r)
         status = run_children(job, &crew);
         signals_release(&crew.signals);
     } else {
-        fprintf(stderr, "burst: cannot start %zu rank%s: %s\n", world, plural((long long)world), strerror(errno));
+        say_line("cannot start %zu rank%s: %s", world, plural((long long)world), strerror(errno));
     }
     free(crew.child);
     free(crew.local_of);
@@ -221,16 +221,16 @@ static int run_alone(const Job *job)
     Region r;
     const int status = identity_plan_fits(job, p->world, text, sizeof text);
     if (status != BURST_OK) {
-        fprintf(stderr, "burst: %s\n", text);
+        say_line("%s", text);
         return exit_code(status);
     }
     if (!memory_suffices(bytes, &machine)) {
-        fprintf(stderr, "burst: %d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left\n", p->world, plural(p->world),
+        say_line("%d rank%s of %.2f GiB each need%s %.2f GiB, and this machine has %.2f GiB left", p->world, plural(p->world),
                 (double)p->arena_bytes / (1 << 30), p->world == 1 ? "s" : "", (double)bytes / (1 << 30), (double)machine / (1 << 30));
         return exit_code(BURST_E_MEMORY);
     }
     if (region_make(&r, p->world, p->arena_bytes) != 0) {
-        fprintf(stderr, "burst: cannot make %.2f GiB of shared memory: %s\n", (double)bytes / (1 << 30), strerror(errno));
+        say_line("cannot make %.2f GiB of shared memory: %s", (double)bytes / (1 << 30), strerror(errno));
         fflush(NULL);
         _exit(exit_code(BURST_E_MEMORY)); /* an exit may wait for OpenBLAS (host.h) */
     }

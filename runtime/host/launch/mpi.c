@@ -185,7 +185,7 @@ static int *find_locals(MPI_Comm host, int world)
 static void end_all(const Region *r, int status, bool first)
 {
     if (first)
-        fprintf(stderr, "burst: %s\n", region_head(r)->text);
+        say_line("%s", region_head(r)->text);
     else
         usleep(GRACE_US);
     fflush(NULL);
@@ -226,7 +226,7 @@ static int compare_all(const Job *job, char *all, int size)
     char text[ERROR_TEXT];
     const int status = identities_equal(all, size, text, sizeof text) ? identity_plan_fits(job, size, text, sizeof text) : BURST_E_USAGE;
     if (status != BURST_OK)
-        fprintf(stderr, "burst: %s\n", text);
+        say_line("%s", text);
     return status;
 }
 
@@ -247,11 +247,11 @@ static int meet(const Job *job, int rank, int size)
             MPI_Ibcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
         if (met && await_all(&request, deadline))
             return free(mine), free(all), status;
-        fprintf(stderr, "burst: rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)\n", rank, size, plural(size),
+        say_line("rank %d waited in vain for all %d rank%s to begin for %.3g s (--timeout sets the limit)", rank, size, plural(size),
                 job->timeout);
         status = BURST_E_PEER;
     } else {
-        fprintf(stderr, "burst: rank %d has no memory for a list of %d rank%s\n", rank, size, plural(size));
+        say_line("rank %d has no memory for a list of %d rank%s", rank, size, plural(size));
     }
     MPI_Abort(MPI_COMM_WORLD, exit_code(status));
     return status;
@@ -276,7 +276,7 @@ int mpi_job_run(const Job *job)
             fprintf(stderr, "burst: ranks of one host cannot share memory here; all messages go through MPI\n");
         code = run_here(job, MPI_COMM_SELF, &r);
     } else {
-        fprintf(stderr, "burst: rank %d cannot make %zu bytes of shared memory: %s\n", rank, job->plan->arena_bytes,
+        say_line("rank %d cannot make %zu bytes of shared memory: %s", rank, job->plan->arena_bytes,
                 strerror(errno));
         MPI_Abort(MPI_COMM_WORLD, code);
     }

@@ -31,7 +31,7 @@ static int map(Region *r)
 {
     char text[ERROR_TEXT];
     if (!burst_blas_fits(r->bytes, text, sizeof text)) {
-        fprintf(stderr, "burst: %s\n", text);
+        say_line("%s", text);
         errno = ENOMEM;
         return -1;
     }
@@ -117,7 +117,7 @@ void region_say(Region *r)
 {
     Head *h = region_head(r);
     if (atomic_exchange(&h->said, 1) == 0)
-        fprintf(stderr, "burst: %s\n", *h->text ? h->text : "a rank failed without a word");
+        say_line("%s", *h->text ? h->text : "a rank failed without a word");
 }
 
 /* Into the text that does not count: somebody may be reading the other. */

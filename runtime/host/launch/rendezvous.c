@@ -35,7 +35,7 @@ double rendezvous_limit(const Job *job)
 void rendezvous_say(Rendezvous *m)
 {
     if (!m->said)
-        fprintf(stderr, "burst: %s\n", m->error);
+        say_line("%s", m->error);
     m->said = true;
 }
 
@@ -189,7 +189,7 @@ static int run_here(const Rendezvous *m, Region *r, const Remote *remote)
         return status;
     if (first) {
         tcp_tell_failure(remote, status, region_head(r)->text);
-        fprintf(stderr, "burst: %s\n", region_head(r)->text);
+        say_line("%s", region_head(r)->text);
         fflush(NULL);
     } else {
         usleep(GRACE_US);

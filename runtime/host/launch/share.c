@@ -55,7 +55,7 @@ static bool share_or_not(Rendezvous *m, Region *r, bool ok)
     if (m->shares[m->rank])
         return true;
     if (m->local_of[m->rank] == 0)
-        fprintf(stderr, "burst: ranks of %s cannot share memory; their messages go through TCP\n", m->all[m->rank].hello.name);
+        say_line("ranks of %s cannot share memory; their messages go through TCP", m->all[m->rank].hello.name);
     region_free(r);
     for (int i = 0; i < m->world; i++)
         m->local_of[i] = i == m->rank ? 0 : -1;

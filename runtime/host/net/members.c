@@ -132,7 +132,7 @@ static int listen_at(Rendezvous *m, Handshakes *g, const Address *at, int count)
 static int listen_everywhere(Rendezvous *m, Handshakes *g, const char *why)
 {
     const Address any = {0};
-    fprintf(stderr, "burst: rank 0 listens on all interfaces: MASTER_ADDR (%s) %s\n", m->place->master, why);
+    say_line("rank 0 listens on all interfaces: MASTER_ADDR (%s) %s", m->place->master, why);
     return listen_at(m, g, &any, 1);
 }
 
