@@ -1,11 +1,14 @@
-# libclang 19, for the check of emitted text. Sets LibClang_FOUND, LibClang_INCLUDE_DIR and LibClang_LIBRARY.
+# libclang 19, for the check of emitted text: in a prefix of CMAKE_PREFIX_PATH, or where llvm-config-19 says. Sets LibClang_FOUND, LibClang_INCLUDE_DIR and LibClang_LIBRARY.
 find_program(LLVM_CONFIG_19 llvm-config-19)
 set(libclang_prefix /usr/lib/llvm-19)
 if(LLVM_CONFIG_19)
   execute_process(COMMAND ${LLVM_CONFIG_19} --prefix OUTPUT_VARIABLE libclang_prefix OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
-find_path(LibClang_INCLUDE_DIR clang-c/Index.h HINTS ${libclang_prefix}/include NO_DEFAULT_PATH)
-find_library(LibClang_LIBRARY NAMES clang-19 HINTS ${libclang_prefix}/lib NO_DEFAULT_PATH)
+set(libclang_prefixes ${CMAKE_PREFIX_PATH} ${libclang_prefix})
+list(TRANSFORM libclang_prefixes APPEND /lib/llvm-19 OUTPUT_VARIABLE libclang_llvm)
+list(APPEND libclang_prefixes ${libclang_llvm})
+find_path(LibClang_INCLUDE_DIR clang-c/Index.h HINTS ${libclang_prefixes} PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_library(LibClang_LIBRARY NAMES clang-19 HINTS ${libclang_prefixes} PATH_SUFFIXES lib NO_DEFAULT_PATH)
 set(CMAKE_FIND_PACKAGE_NAME LibClang)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibClang REQUIRED_VARS LibClang_LIBRARY LibClang_INCLUDE_DIR)

@@ -1,6 +1,5 @@
 /* main.c: the driver. The pipeline is compile(), read top to bottom. */
-#include "forms.h"
-#include "plan/step.h"
+#include "tools/forms.h"
 
 #include <errno.h>
 #include <limits.h>

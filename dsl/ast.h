@@ -6,7 +6,7 @@
 #ifndef BURST_AST_H
 #define BURST_AST_H
 
-#include "burst.h"
+#include "dsl.h"
 
 /* ---- units.c: numbers with units ---- */
 #define UNIT_KINDS(X) /* id, what it measures, examples for messages */ \

@@ -1,7 +1,6 @@
 /* check.c: the front end: files and imports, then the parts of the program in the order in which they need each other.
  */
 #include "check.h"
-#include "plan.h"
 
 #include <dirent.h>
 #include <errno.h>

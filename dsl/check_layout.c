@@ -390,7 +390,7 @@ static void check_layout(Checker *c, Layout *l)
     if (!world)
         return;
     const int64_t tensor = l->tensor.value;
-    if (l->tensor.is_auto) /* with each number in turn: search_tensor.c */
+    if (l->tensor.is_auto) /* with each number in turn: search/tensor.c */
         return;
     check_tensor(c, l, world);
     if (world % tensor != 0)

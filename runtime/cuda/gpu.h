@@ -4,8 +4,8 @@
 
 #include "burst_gpu.h"
 #include "burst_sizes.h"
-#include "host_side.h"
-#include "plural.h"
+#include "cuda/device/host_side.h"
+#include "core/plural.h"
 
 #include <cublasLt.h>
 #include <cudaTypedefs.h>

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <stdlib.h>
 #include <string.h>

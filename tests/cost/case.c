@@ -65,7 +65,7 @@ Draft make(Arena *a, const Case *k)
     two_levels(&c, k);
     Draft t = draft_make(a, d, p, &c);
     diags_print(d, stdout);
-    assert_int_not_equal(t.attentions, 0);
+    assert_int_not_equal(t.attention.n, 0);
     return t;
 }
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cost.h"
+#include "tools/tools.h"
 
 typedef struct Case {
     int nodes, gpus, layers, heads, kv_heads;

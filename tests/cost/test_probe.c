@@ -1,60 +1,19 @@
-/* `burstc probe`: the file parses, describes this machine, and its figures are of the right size; of a GPU, the simulation takes what
- * was measured. attention_rate against its formula. */
+/* `burstc probe`: the figures of its file are those that the program printed, and with them the simulation takes what was measured;
+ * for processors it says where times spread. attention_rate against its formula. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "measure.h"
+#include "burst_measure_times.h"
+#include "tools/measure.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const char model[] = "import \"masks\";\nmodel m { layers 1; hidden 64; heads 4; kv_heads 4; head_dim 16; ffn swiglu 128;\n"
-                            "  norm rmsnorm 1e-5; rope 10000; vocab 256; tied no; }\nattention { default causal; }\n"
-                            "sequence 1Ki;\n";
-
-static const Cluster *probed(Arena *a, int nodes, int devices)
-{
-    Text topo = {0}, text = {0};
-    assert_int_equal(probe(&topo, nodes, devices), 0);
-    text_add(&text, model);
-    assert_int_equal(text_write_file(&topo, "probe_case.topo"), 0);
-    assert_int_equal(text_write_file(&text, "probe_case.burst"), 0);
-    text_free(&topo);
-    text_free(&text);
-    Diags *d = diags_new(a);
-    FrontEnd in = {.target = &targets[TARGET_C], .topo_path = "probe_case.topo", .model_path = "probe_case.burst", .stock_dir = STOCK_DIR};
-    const Program *p = front_end(a, d, &in);
-    diags_print(d, stdout);
-    assert_non_null(p);
-    return &p->cluster;
-}
-
-static void parses(void **state)
-{
-    (void)state;
-    static const int shapes[][2] = {{1, 1}, {1, 4}, {2, 4}, {3, 1}};
-    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    for (int i = 0; i < countof(shapes); i++) {
-        Arena *a = arena_new();
-        const Cluster *c = probed(a, shapes[i][0], shapes[i][1]);
-        const Device *d = c->groups[0].device;
-        assert_int_equal(c->nodes, shapes[i][0]);
-        assert_int_equal(c->world, shapes[i][0] * shapes[i][1]);
-        assert_ptr_equal(d->target, &targets[TARGET_C]);
-        assert_true(c->host_cores >= 1 && c->host_cores <= sysconf(_SC_NPROCESSORS_ONLN));
-        assert_true(d->memory * c->world <= physical * 1.001 && d->memory * c->world >= physical * 0.9);
-        assert_true(d->matmul > 1e8 && d->matmul < 1e13); /* sanitizers slow it, no core reaches 10 TFLOP/s */
-        assert_true(d->attention_forward < d->matmul && d->attention_backward < d->matmul);
-        assert_true(c->link_bandwidth > 1e8 && c->link_bandwidth < 1e12 && d->hbm > c->link_bandwidth);
-        arena_free(a);
-    }
-}
 
 /* ---- rates of attention ---- */
 
@@ -98,7 +57,7 @@ static void rows_of_keys(void **state)
     }
 }
 
-/* ---- GPUs ---- */
+/* ---- what was measured ---- */
 
 static double drawn(unsigned *seed, double lo, double hi)
 {
@@ -107,11 +66,8 @@ static double drawn(unsigned *seed, double lo, double hi)
 }
 
 /* Seconds of made-up kernels: each tile takes something, each row too. */
-static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, Text *out)
+static void make_attention(Arena *a, const Program *p, const MeasureJob *j, double rate, double start, Text *out)
 {
-    const int gpus = seed % 2 ? 4 : 1;
-    const double rate = drawn(&seed, 2e14, 9e14), start = drawn(&seed, 0, 500);
-    text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n", gpus);
     for (int i = 0; i < j->cases; i++) {
         Piece piece;
         const PosSet all = pos_run(&piece, 0, p->sequence);
@@ -125,6 +81,14 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
         }
         text_add(out, "\n");
     }
+}
+
+static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, Text *out)
+{
+    const int gpus = seed % 2 ? 4 : 1;
+    const double rate = drawn(&seed, 2e14, 9e14), start = drawn(&seed, 0, 500);
+    text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n", gpus);
+    make_attention(a, p, j, rate, start, out);
     text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
     if (gpus > 1)
         text_add(out, "link auto 2.5e11 2.4e11 1.5e-05\nlink nccl 2.3e11 9e10 2.5e-05\n");
@@ -147,6 +111,19 @@ static const Program *read_cluster(Arena *a, const Text *topo)
 }
 
 /* With the file's rates each case takes what it took, but for the digits that the file has. */
+static void assert_takes(Arena *a, const Device *d, const Program *p, const MeasureJob *j, const Measured *m, double tolerance)
+{
+    for (int i = 0; i < j->cases; i++)
+        for (int b = 0; b < 2; b++) {
+            Piece piece;
+            const PosSet all = pos_run(&piece, 0, p->sequence);
+            const PairWork w = mask_work(mask_map(a, p, j->at[i].mask, 64, 64), &all, &all);
+            const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
+            const double seconds = (b ? 10 : 4) * x.pairs * j->at[i].head_dim * j->at[i].heads / attention_rate(d, b, j->at[i].head_dim, x);
+            assert_true(fabs(seconds / m->attention[i].seconds[b] - 1) < tolerance);
+        }
+}
+
 static void takes_what_it_took(void **state)
 {
     (void)state;
@@ -154,14 +131,14 @@ static void takes_what_it_took(void **state)
         Arena *a = arena_new();
         Text figures = {0}, topo = {0}, again = {0};
         Measured m;
-        const Program *p = probe_program(a, diags_new(a), STOCK_DIR, "sm_80", 4);
+        const Program *p = probe_program(a, diags_new(a), STOCK_DIR, &probe_gpu_cases, "sm_80", 4);
         assert_non_null(p);
-        const MeasureJob j = probe_job(a, p, STOCK_DIR);
+        const MeasureJob j = probe_job(a, p, STOCK_DIR, &probe_gpu_cases);
         const ProbedHost h = {2, 96, 1e12, {200, 4}};
         make_figures(a, p, &j, seed, &figures);
         assert_null(measure_read(a, figures.at, &j, &m));
-        probe_print(a, p, &m, &h, &topo);
-        probe_print(a, p, &m, &h, &again);
+        probe_gpu_print(a, p, &m, &h, &topo);
+        probe_gpu_print(a, p, &m, &h, &again);
         assert_string_equal(topo.at, again.at);
         const Cluster *c = &read_cluster(a, &topo)->cluster;
         const Device *d = c->groups[0].device;
@@ -169,18 +146,84 @@ static void takes_what_it_took(void **state)
         assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 && c->groups[0].nic->bandwidth == 25e9);
         assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 && c->pcie == 2.4e10 && c->host_cores == 96);
         assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6));
-        for (int i = 0; i < j.cases; i++)
-            for (int b = 0; b < 2; b++) {
-                Piece piece;
-                const PosSet all = pos_run(&piece, 0, p->sequence);
-                const PairWork w = mask_work(mask_map(a, p, j.at[i].mask, 64, 64), &all, &all);
-                const AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
-                const double seconds = (b ? 10 : 4) * x.pairs * j.at[i].head_dim * 32 / attention_rate(d, b, j.at[i].head_dim, x);
-                assert_true(fabs(seconds / m.attention[i].seconds[b] - 1) < 2e-3);
-            }
+        assert_takes(a, d, p, &j, &m, 2e-3);
         text_free(&figures), text_free(&topo), text_free(&again);
         arena_free(a);
     }
+}
+
+/* ---- processors ---- */
+
+static void make_cpu_figures(Arena *a, const Program *p, const MeasureJob *j, unsigned seed, double spread, Text *out)
+{
+    const double rate = drawn(&seed, 2e10, 9e10), start = drawn(&seed, 0, 30);
+    text_add(out, "burst-measure 1\ngpus 1\ndevice 16000000000 A processor\nproduct 9.57e10\n");
+    make_attention(a, p, j, rate, start, out);
+    text_printf(out, "passes 3.31e10\nnorms 2.99e10\ncopy 2.06e10\nspread %.9g\nend\n", spread);
+}
+
+/* So many nodes of so many ranks on so many cores: their file has what the program printed. */
+static void processors(void **state)
+{
+    (void)state;
+    static const struct { int nodes, devices, cores, node_cores, cards; } shape[] = {{1, 1, 2, 2, 0}, {1, 4, 2, 2, 0}, {2, 4, 2, 1, 1},
+                                                                                     {2, 4, 64, 32, 4}, {3, 1, 2, 1, 1}, {2, 8, 8, 4, 4}};
+    for (int i = 0; i < countof(shape); i++) {
+        Arena *a = arena_new();
+        Text figures = {0}, topo = {0};
+        Measured m;
+        const Program *p = probe_program(a, diags_new(a), STOCK_DIR, &probe_cpu_cases, "cpu", 1);
+        assert_non_null(p);
+        const MeasureJob j = probe_job(a, p, STOCK_DIR, &probe_cpu_cases);
+        const ProbedHost h = {.nodes = shape[i].nodes, .cores = shape[i].cores, .memory = 48.0 * (1 << 30)};
+        make_cpu_figures(a, p, &j, (unsigned)i, 1, &figures);
+        assert_null(measure_read(a, figures.at, &j, &m));
+        probe_cpu_print(a, p, &m, &h, shape[i].devices, &topo);
+        const Cluster *c = &read_cluster(a, &topo)->cluster;
+        const Device *d = c->groups[0].device;
+        assert_ptr_equal(d->target, &targets[TARGET_C]);
+        assert_true(c->nodes == shape[i].nodes && c->world == shape[i].nodes * shape[i].devices && c->host_cores == shape[i].node_cores);
+        assert_true(c->nodes == 1 || (c->groups[0].nics == shape[i].cards && fabs(c->groups[0].nic->bandwidth / 1.03e10 - 1) < 1e-12));
+        assert_true(d->matmul == 9.57e10 && d->passes == 3.31e10 && d->norms == 2.99e10 && d->hbm == 2.06e10);
+        assert_true(c->link_bandwidth == 1.03e10 && c->pcie == 1.03e10);
+        assert_true(fabs(d->memory * c->world / h.memory - 1) < 1e-3 && fabs(c->host_memory * c->nodes / h.memory - 1) < 1e-3);
+        assert_takes(a, d, p, &j, &m, 1e-2);
+        text_free(&figures), text_free(&topo);
+        arena_free(a);
+    }
+}
+
+/* A file says so where half of the repetitions took more than a fifth longer than the best. */
+static void spread_is_said(void **state)
+{
+    (void)state;
+    static const double spread[] = {1, 1.199, 1.201, 30};
+    Arena *a = arena_new();
+    const Program *p = probe_program(a, diags_new(a), STOCK_DIR, &probe_cpu_cases, "cpu", 1);
+    const MeasureJob j = probe_job(a, p, STOCK_DIR, &probe_cpu_cases);
+    const ProbedHost h = {.nodes = 1, .cores = 2, .memory = 1e10};
+    for (int i = 0; i < countof(spread); i++) {
+        Text figures = {0}, topo = {0};
+        Measured m;
+        make_cpu_figures(a, p, &j, 3, spread[i], &figures);
+        assert_null(measure_read(a, figures.at, &j, &m));
+        probe_cpu_print(a, p, &m, &h, 1, &topo);
+        assert_int_equal(strstr(topo.at, "\n# the figures are uncertain: ") != NULL, i >= 2);
+        assert_int_equal(probe_uncertain(&m), i >= 2);
+        read_cluster(a, &topo);
+        text_free(&figures), text_free(&topo);
+    }
+    arena_free(a);
+}
+
+/* A list of times in any order. */
+static void times(void **state)
+{
+    (void)state;
+    double few[] = {3, 1, 2}, half[] = {1.3, 1, 1.3, 1, 1.3}, less[] = {9, 1, 1, 9, 1}, even[] = {4, 2, 1, 3}, one[] = {5};
+    assert_true(measure_best(3, few) == 1 && measure_median(3, few) == 2 && measure_spread(3, few) == 2);
+    assert_true(measure_spread(5, half) == 1.3 && measure_spread(5, less) == 1);
+    assert_true(measure_spread(4, even) == 3 && measure_best(1, one) == 5 && measure_spread(1, one) == 1);
 }
 
 /* Cut anywhere, or with any byte another: refused, or figures that are numbers of machines. */
@@ -189,8 +232,8 @@ static void hostile(void **state)
     (void)state;
     Arena *a = arena_new();
     Text figures = {0};
-    const Program *p = probe_program(a, diags_new(a), STOCK_DIR, "sm_90a", 1);
-    const MeasureJob j = probe_job(a, p, STOCK_DIR);
+    const Program *p = probe_program(a, diags_new(a), STOCK_DIR, &probe_gpu_cases, "sm_90a", 1);
+    const MeasureJob j = probe_job(a, p, STOCK_DIR, &probe_gpu_cases);
     unsigned seed = 7;
     Measured m;
     make_figures(a, p, &j, seed, &figures);
@@ -249,7 +292,8 @@ static void cards(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parses), cmocka_unit_test(rates), cmocka_unit_test(rows_of_keys), cmocka_unit_test(takes_what_it_took), cmocka_unit_test(hostile),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(rows_of_keys), cmocka_unit_test(takes_what_it_took), cmocka_unit_test(processors),
+                                       cmocka_unit_test(spread_is_said), cmocka_unit_test(times), cmocka_unit_test(hostile),
                                        cmocka_unit_test(cards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

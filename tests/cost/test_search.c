@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,6 +104,24 @@ static void candidates_leave_no_memory_behind(void **state)
     struct rusage use = use_of(&(Case){256, 8, "2Mi", "causal", "data 1;", "", false});
     printf("2048 ranks: %.0f MB\n", (double)use.ru_maxrss / 1e3);
     assert_true((double)use.ru_maxrss * 1e3 < 500e6 * larger);
+}
+
+/* Clusters of two kinds and few tokens: shares that come to the same tokens are one layout (42 candidates, 316 MB). Counted is how often a candidate goes through the passes, and bytes at the most: neither depends on the machine. */
+static void mixed_clusters_are_bounded(void **state)
+{
+    (void)state;
+    static const struct { Case k; int judged; double bytes; } cases[] = {
+        {{.nodes = 67, .gpus = 1, .sequence = "512", .mask = "causal", .layout = "", .train = "", .others = 67}, 60, 500e6},
+    };
+    for (int i = 0; i < countof(cases); i++) {
+        Arena *a = arena_new();
+        const Found f = found(a, diags_new(a), &cases[i].k);
+        const struct rusage use = use_of(&cases[i].k);
+        printf("%d ranks of two kinds: %d candidates judged, %.0f MB\n", 2 * cases[i].k.nodes, f.judged, (double)use.ru_maxrss / 1e3);
+        assert_true(f.judged > 0 && f.judged < cases[i].judged);
+        assert_true((double)use.ru_maxrss * 1e3 < cases[i].bytes * larger);
+        arena_free(a);
+    }
 }
 
 /* ---- data ---- */
@@ -381,6 +399,7 @@ int main(void)
         cmocka_unit_test(cutting_chooses_the_same),
         cmocka_unit_test(pairs_are_counted_once),
         cmocka_unit_test(candidates_leave_no_memory_behind),
+        cmocka_unit_test(mixed_clusters_are_bounded),
         cmocka_unit_test(open_data_is_the_best_of_all),
         cmocka_unit_test(batch_is_shared_by_groups),
         cmocka_unit_test(data_follows_from_context),

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "burst_hash.h"
-#include "cost.h"
+#include "tools/tools.h"
 #include "../mask/positions.h"
 
 #include <math.h>
@@ -165,7 +165,7 @@ static void nothing_is_faster_than_the_least(void **state)
         Arena *a = arena_new();
         const Found f = found(a, &(Case){mixed, masks[i], "128Ki", ""});
         const Draft *d = plan_draft(f.plan);
-        const double pairs = (double)pair_whole(d->counts[0]).pairs, least = cost_least(d->program, &pairs, 1);
+        const double pairs = (double)pair_whole(d->counts[0]).pairs, least = data_least(d->program, &pairs, 1);
         printf("%s: %.3f ms, at least %.3f ms\n", masks[i], f.cost.step * 1e3, least * 1e3);
         assert_true(least <= f.cost.step && least > 0.5 * f.cost.step);
         arena_free(a);

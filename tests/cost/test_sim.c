@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cost.h"
+#include "tools/tools.h"
 
 #include <math.h>
 

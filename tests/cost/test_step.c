@@ -21,6 +21,62 @@ static void ring_in_figures(void **state)
     arena_free(a);
 }
 
+/* The same draft on other devices: so many cores a node, and devices and links at a share of their rates. */
+static Draft on_cores(Arena *a, const Case *k, int cores, double rate)
+{
+    Draft d = make(a, k);
+    Program *p = memcpy(NEW(a, Program), d.program, sizeof *p);
+    NodeGroup *g = memcpy(NEW(a, NodeGroup), p->cluster.groups, sizeof *g);
+    Device *device = memcpy(NEW(a, Device), g->device, sizeof *device);
+    assert_int_equal(p->cluster.group_count, 1);
+    double *const rates[] = {&device->matmul, &device->attention_forward, &device->attention_backward, &device->hbm, &device->passes,
+                             &device->norms, &p->cluster.link_bandwidth};
+    for (int i = 0; i < countof(rates); i++)
+        *rates[i] *= rate;
+    g->device = device;
+    p->cluster.groups = g;
+    p->cluster.host_cores = cores;
+    d.program = p;
+    return d;
+}
+
+/* Four ranks on one core: all that they compute, read, write and copy takes as long as at a quarter of the rates on four cores. */
+static void ranks_share_cores(void **state)
+{
+    (void)state;
+    static const struct { int nodes; const char *schedule, *mask; } of[] = {{1, "ring", "full"}, {1, "ulysses", "causal"}, {2, "burst", "causal"}};
+    for (int i = 0; i < countof(of); i++)
+        for (int travel = 0; travel < 2; travel++) {
+            Case k = usual;
+            k.device = "cpu", k.sequence = "4Ki", k.nodes = of[i].nodes, k.schedule = of[i].schedule, k.mask = of[i].mask;
+            k.travel = travel && i != 1 ? TRAVEL_QUERIES : TRAVEL_KEYS;
+            Arena *a = arena_new();
+            const Draft one = on_cores(a, &k, 1, 1), four = on_cores(a, &k, 4, 0.25), more = on_cores(a, &k, 64, 0.25), idle = on_cores(a, &k, 4, 1);
+            const double step = cost_draft(a, &one, INFINITY).step;
+            close_to(step, cost_draft(a, &four, INFINITY).step, 1e-12);
+            close_to(step, cost_draft(a, &more, INFINITY).step, 1e-12);
+            assert_true(step > 3 * cost_draft(a, &idle, INFINITY).step);
+            arena_free(a);
+        }
+}
+
+/* No step takes less than the least, whether the head_dim's rate is above that of long rows or below. */
+static void least_of_head_dim(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        Arena *a = arena_new();
+        Draft d = on_cores(a, &usual, 64, 1);
+        Device *device = (Device *)d.program->cluster.groups->device;
+        const double base = device->attention_forward;
+        const AttentionRate row[] = {{ATTENTION_HEAD_DIM, false, 128, base * (0.5 + i), {0}}, {ATTENTION_HEAD_DIM, true, 128, base * (0.5 + i), {0}}};
+        device->rate = row, device->rates = countof(row);
+        const double pairs = (double)pair_whole(d.counts[0]).pairs;
+        assert_true(data_least(d.program, &pairs, 1) <= cost_draft(a, &d, INFINITY).step);
+        arena_free(a);
+    }
+}
+
 /* Causal, closed: N (N + 1) / 2 pairs a layer; every matrix product 2 operations a weight and token; backward twice. */
 static void operations(void **state)
 {
@@ -493,7 +549,7 @@ static void printed_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ring_in_figures),   cmocka_unit_test(operations),
+        cmocka_unit_test(ring_in_figures), cmocka_unit_test(ranks_share_cores), cmocka_unit_test(least_of_head_dim),   cmocka_unit_test(operations),
         cmocka_unit_test(steps_add_up),      cmocka_unit_test(recomputing_adds_what_it_repeats),
         cmocka_unit_test(keeping_less_takes_less_memory),
         cmocka_unit_test(chunks_of_queries_meet), cmocka_unit_test(chunks_of_heads_compute_no_more), cmocka_unit_test(one_rank_sends_nothing), cmocka_unit_test(all_to_all),

@@ -3,7 +3,7 @@
 #include "case.h"
 
 #include "burst_rt.h"
-#include "forecast.h"
+#include "timeline/forecast.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TRACES_H
 #define TRACES_H
 
-#include "cost.h"
+#include "tools/tools.h"
 
 typedef enum Direction { FORWARD, BACKWARD_KEYS, BACKWARD_QUERIES } Direction;
 /* The rings of schedules/ring.sched (lanes 0: one coordinate of `nodes` ranks) and schedules/burst.sched, with slots. */

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 
+FOLDERS = ["templates/kernels", "templates/kernels/sm80", "templates/kernels/sm90", "runtime/include"]
 MASKS = {0: 0, 1: 0, 3: 0, 6: 0, 8: 200, 12: 0} # full, causal, window_sink, document, odd, bigbird: bytes that may be spilled
 MASKS_80 = MASKS | {12: 8} # its hash has one register too many backward
 SLOW = "C7508|C7511|C7512|C7514|C7515"
@@ -24,7 +25,7 @@ if variant:
 object_file = f"{folder}/attention_{arch}_{head_dim}{'_' + variant[0] if variant else ''}.o"
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",
-     f"-DHEAD_DIM={head_dim}", "-DMASKS(X)=" + " ".join(f"X({m})" for m in MASKS), f"-I{root}/templates", f"-I{root}/runtime",
+     f"-DHEAD_DIM={head_dim}", "-DMASKS(X)=" + " ".join(f"X({m})" for m in MASKS), *[f"-I{root}/{folder}" for folder in FOLDERS],
      *(["-DHOPPER"] if hopper else []), *(f"-D{x}" for x in variant[1:]), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c",
      f"{root}/tests/cuda/attention_lib.cu", "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:

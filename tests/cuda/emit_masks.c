@@ -1,7 +1,7 @@
 /* emit_masks.c: emit_masks CLUSTER.topo MASKS.burst STOCK writes to standard output what mask_emit_cuda makes of each
  * layer's mask, and TEST_MASKS, a list of their numbers.
  */
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <string.h>
 

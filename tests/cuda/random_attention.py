@@ -21,6 +21,7 @@ LIMIT, FP32 = 1.25, 2.0 ** -17 # FP32: of the terms' size, for sums of some hund
 HEAD_DIMS = (64, 64, 128, 128, 128, 32, 96, 192, 256)
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+FOLDERS = ["templates/kernels", "templates/kernels/sm80", "templates/kernels/sm90", "runtime/include"]
 NAMES = ("O", "dQ", "dK", "dV")
 
 
@@ -135,7 +136,7 @@ def build(folder, d, numbers, texts):
     arch = os.environ["ARCH"]
     library = folder / f"libattention{name}.so"
     subprocess.run([os.environ["NVCC"], "-std=c++17", "-O3", "-diag-suppress", "186", *flags, f"-DHEAD_DIM={d}", f'-DMASKS_FILE="masks{name}.cuh"', f"-I{folder}",
-                    f"-I{ROOT}/templates", f"-I{ROOT}/runtime", "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xcompiler", "-fPIC",
+                    *[f"-I{ROOT}/{folder}" for folder in FOLDERS], "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-Xcompiler", "-fPIC",
                     "-shared", "-o", library, HERE / "attention_lib.cu"], check=True)
     return library
 

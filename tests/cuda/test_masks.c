@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "burst.h"
+#include "tools/tools.h"
 #include "burst_mask.h"
 #include "compile_text.h"
 #include "random_expr.h"

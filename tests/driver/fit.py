@@ -73,6 +73,9 @@ def check(case):
     pathlib.Path("m.burst").write_text(MODEL.format(**{**PLAIN, **case}))
     lines = burstc("fit", "c.topo", "m.burst").splitlines()
     assert lines[0] == "burst-fit 1" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
+    on_host = lines[2].startswith("each process takes")
+    assert on_host == ("device" not in case), lines[2]
+    lines = lines[:2] + lines[2 + on_host:]
     world, step = re.search(r": (\d+) ranks?, .* multiples of (\S+) tokens", lines[1]).groups()
     kept = re.fullmatch(r"layout \{ (.*)\}, with", lines[2]).group(1)
     names = [n for n in ("ffn chunks", "recompute", "offload", "weights") if n in lines[3]]

@@ -103,7 +103,7 @@ def run(toolchain, scratch, path, update):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     path = path.resolve()
-    me = f"{shlex.quote(sys.executable)} {shlex.quote(str(pathlib.Path(__file__).resolve()))}"
+    me = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(pathlib.Path(__file__).resolve()))}"
     words = {k: shlex.quote(v) for k, v in tools.items() if isinstance(v, str)}
     words |= {"s": shlex.quote(str(path)), "S": shlex.quote(str(path.parent)), "check": f"{me} --check {shlex.quote(str(path))}",
               "golden": f"{me} {'--update' if update else '--golden'} {shlex.quote(str(path.parent))}"}

@@ -2,7 +2,7 @@
  * the golden tests.
  *   dslcheck STOCK BASE [--ast] file.topo | file.burst | file.sched ...
  * STOCK is the folder of the stock files; a cluster or model that is not given is base.topo or base.burst of BASE. */
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <string.h>
 

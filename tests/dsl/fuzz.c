@@ -5,7 +5,7 @@
  * all files of the folders) given. The environment names the folders: BURST_STOCK with the stock files, BURST_BASE with
  * base.topo and base.burst, the other half of an input.
  */
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

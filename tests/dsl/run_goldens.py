@@ -4,6 +4,7 @@ warnings of x.err, good/x.* accepted without a word and print x.ast.
 
     run_goldens.py DSLCHECK STOCK [--update]
 """
+import os
 import pathlib
 import subprocess
 import sys
@@ -44,7 +45,10 @@ def inputs(folder):
 
 
 def main():
-    program, stock, update = sys.argv[1], sys.argv[2], "--update" in sys.argv[3:]
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    program, stock, update = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), "--update" in sys.argv[3:]
+    os.chdir(pathlib.Path(__file__).resolve().parent) # messages name inputs from here
     texts = {kind: inputs(kind) for kind in KINDS}
     failed = sum(not check(program, stock, kind, path, update) for kind in KINDS for path in texts[kind])
     messages = {line for p in texts["bad"] for line in p.with_suffix(".err").read_bytes().split(b"\n") if b"error: " in line}

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "burst.h"
+#include "dsl.h"
 
 #define TOPO "cluster one { nodes 1 { gpus 4 of h100; } }\n"
 #define MODEL "model m { layers 4; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\n"

@@ -3,12 +3,13 @@
 # runtime over ranks that met by TCP. Without a device only what is said of that is tested, with one device what it allows.
 set -uo pipefail
 program=$1 ranks=$2
+. "$(dirname "$2")/check.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES BURST_HOSTID BURST_SHARE_GPUS
 
 expect() { # expect CODE TEXT COMMAND...
     local wanted=$1 text=$2 output code
     shift 2
-    output=$(timeout 100 "$@" 2>&1)
+    output=$(timeout "$(scaled_timeout 100)" "$@" 2>&1)
     code=$?
     if [ $code -ne "$wanted" ] || ! grep -q -- "$text" <<<"$output"; then
         printf 'FAILED: %s ended with %d, and not with %d and "%s":\n%s\n' "$*" $code "$wanted" "$text" "$output"

@@ -8,7 +8,7 @@ mkdir -p "$out"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 pids=()
 for f in "$root"/tests/gpu/*.cu; do
-    "$nvcc" -std=c++17 -O3 -gencode "arch=compute_$arch,code=sm_$arch" -I"$root/runtime" -I"$root/runtime/host" -I"$root/runtime/cuda" \
+    "$nvcc" -std=c++17 -O3 -gencode "arch=compute_$arch,code=sm_$arch" -I"$root/runtime" -I"$root/runtime/include" \
         -c "$f" -o "$out/$(basename "$f").o" &
     pids+=($!)
 done

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-FUNCTIONS = r"burst_sum_squares|multiply.*"
+FUNCTIONS = r"burst_sum_squares"
 LINE = re.compile(r"^ *([0-9a-f]+):\s+(\S+)\s*(.*)$")
 
 
@@ -42,7 +42,7 @@ def main(cc, *sources):
         for source in sources:
             for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
                 words = source.split()
-                subprocess.run([*cc.split(), "-std=gnu17", "-O3", f"-march={march}", "-D_GNU_SOURCE", '-DBURST_MARCH="native"', *words[1:], "-c", words[0],
+                subprocess.run([*cc.split(), "-std=gnu17", "-O3", f"-march={march}", "-D_GNU_SOURCE", *words[1:], "-c", words[0],
                                 "-o", f"{folder}/o"], check=True)
                 listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", f"{folder}/o"], check=True, capture_output=True, text=True).stdout
                 for name, code in functions(listing).items():
@@ -54,7 +54,7 @@ def main(cc, *sources):
                             failures += 1
                             print(f"{name} for {march} goes through memory: {through[0][1]} {through[0][2]}")
     print(f"{seen} loops")
-    return failures > 0 or seen < 6
+    return failures > 0 or seen < 3
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by differences of those. */
 #include "burst_rt.h"
-#include "host.h"
+#include "host/host.h"
 #include "kernel_test.h"
 
 #include <stdio.h>

@@ -12,6 +12,8 @@ import tempfile
 import time
 import traceback
 
+from timeouts import scaled_timeout
+
 
 class Failed(Exception):
     """What a test found; or a command that should have succeeded did not, and the text says which and how."""
@@ -22,17 +24,15 @@ def require(condition, what):
         raise Failed(what)
 
 
-LOADED = 20 # how much longer than on an idle machine a command may take: only a hang should reach a limit
-
-
 def run(command, timeout, env=None, check=True, status=0, **more):
     """Runs a command and returns it as completed; raises Failed where it ends with another status (unless check is off) or hangs.
     timeout: seconds that it would have on an idle machine."""
     command = [str(word) for word in command]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOADED * timeout, env=env, **more)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=scaled_timeout(timeout), env=env, **more)
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{' '.join(command)}\n  hung for {LOADED * timeout} s\n{error.stdout or ''}{error.stderr or ''}") from None
+        raise Failed(f"{' '.join(command)}\n  hung for {error.timeout:.0f} s\n"
+                     f"{error.stdout or ''}{error.stderr or ''}") from None
     if check and done.returncode != status:
         raise Failed(f"{' '.join(command)}\n  ended with {done.returncode}\n{done.stdout}{done.stderr}")
     return done

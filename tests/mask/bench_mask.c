@@ -1,5 +1,5 @@
 /* bench_mask.c: how long counting takes: every stock mask at 4Mi tokens, and many chunk pairs. Prints; asserts nothing. */
-#include "burst.h"
+#include "tools/tools.h"
 #include "random_expr.h"
 
 #include <time.h>

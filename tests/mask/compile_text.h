@@ -2,7 +2,7 @@
 #ifndef COMPILE_TEXT_H
 #define COMPILE_TEXT_H
 
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TEST_POSITIONS_H
 #define TEST_POSITIONS_H
 
-#include "burst.h"
+#include "tools/tools.h"
 
 static inline int64_t piece_tokens(const Piece *p)
 {

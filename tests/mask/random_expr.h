@@ -1,11 +1,11 @@
 /* random_expr.h: masks for tests: a small builder, the stock masks, random masks, and two printers (the language of
- * .burst, and an independent C predicate). Include it after burst.h. Everything lives in the caller's arena; the same
+ * .burst, and an independent C predicate). Include it after the compiler's headers. Everything lives in the caller's arena; the same
  * seed gives the same masks on every machine.
  */
 #ifndef RANDOM_EXPR_H
 #define RANDOM_EXPR_H
 
-#include "burst.h"
+#include "tools/tools.h"
 
 #include <inttypes.h>
 #include <string.h>

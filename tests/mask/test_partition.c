@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "burst.h"
+#include "tools/tools.h"
 #include "compile_text.h"
 #include "random_expr.h"
 #include "positions.h"

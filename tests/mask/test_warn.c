@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "burst.h"
+#include "tools/tools.h"
 #include "random_expr.h"
 
 enum { SEQUENCE = 40, MASKS = 3000, TABLES = 2, CONTENTS = 3 };

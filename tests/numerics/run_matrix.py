@@ -7,9 +7,11 @@ matrix. Points take sequence lengths in turn. The oracle's answers depend on sha
 Then the harness itself is tested: with each output spoiled, most cases must fail. Some points have peaked rows instead (peaked.c):
 one high score among up to 65536 low ones, causal, with the same tolerance.
 """
+import collections
 import itertools
 import math
 import pathlib
+import random
 import re
 import sys
 import time
@@ -358,6 +360,29 @@ def points():
         yield Point(schedule, "keys", "zigzag", 2, 2, 8, 2, 8, LENGTHS[0], 2)
 
 
+KINDS = [("schedule", "travel"), ("schedule", "partition"), ("schedule", "heads", "kv_heads"), ("partition", "length"),
+         ("nodes", "lanes"), ("mesh",), ("head_dim",), ("data",), ("peaked",), ("softcap",), ("ranges",)]
+
+
+def kinds(point):
+    return {(fields, *(getattr(point, field) for field in fields)) for fields in KINDS}
+
+
+def sample(all_points, day):
+    """Few points that have every kind there is: in an order drawn for the day each that brings a new kind, and of these
+    no point whose kinds the others have."""
+    taken, seen = [], collections.Counter()
+    for point in random.Random(day).sample(all_points, len(all_points)):
+        if not kinds(point) <= seen.keys():
+            taken.append(point)
+            seen.update(kinds(point))
+    for point in taken[::-1]:
+        if all(seen[kind] > 1 for kind in kinds(point)):
+            taken.remove(point)
+            seen.subtract(kinds(point))
+    return taken
+
+
 def model_text(point, masks):
     lines = ['import "masks";', "",
              f"model test {{ layers {len(masks)}; hidden 8; heads {point.heads}; kv_heads {point.kv_heads}; "
@@ -468,15 +493,16 @@ def main():
     parser.add_argument("--harness", required=True, nargs="+", help="object files")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1, help="run every shards-th point only")
-    parser.add_argument("--by-day", type=int, metavar="N", help="run every N-th point, from another one each day; all with --all")
+    parser.add_argument("--sample", action="store_true", help="a few points with every kind, others each day; all with --all")
+    parser.add_argument("--day", type=int, default=int(time.time() // 86400), help="whose sample")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="leave texts and programs in the work folder")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    if args.by_day and not args.all:
-        args.shard, args.shards = int(time.time() // 86400) % args.by_day, args.by_day
-        print(f"points {args.shard}, {args.shard + args.shards}, ... (--shard {args.shard} --shards {args.shards})")
     chosen = runner.chosen(points(), args.only)[args.shard::args.shards]
+    if args.sample and not args.all:
+        chosen = sample(chosen, args.day)
+        print(f"{len(chosen)} points (--sample --day {args.day})")
     if args.list:
         print("\n".join(p.name() for p in chosen))
         return 0

@@ -9,8 +9,8 @@
  *
  * With an argument something is spoilt, and success is that it is noticed: the waits of one kind, or how rank 0 lays its
  * memory out, which shows at the first message (apart), and in a world where nobody looks then (place) stops the streams. */
-#include "../../runtime/cuda/peer_move.cu"
-#include "../../runtime/cuda/transfer.cu"
+#include "cuda/move/peer_move.cu"
+#include "cuda/move/transfer.cu"
 #include "../gpu/traffic.h"
 
 #include <condition_variable>

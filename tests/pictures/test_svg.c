@@ -1,5 +1,5 @@
 /* test_svg.c: text of an input inside a picture, and what a grid's levels are. */
-#include "pictures/pictures.h"
+#include "tools/pictures/pictures.h"
 #include "../mask/positions.h"
 
 #include <setjmp.h>

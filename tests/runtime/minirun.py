@@ -11,7 +11,7 @@ import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner  # noqa: E402
-from runner import Failed, require  # noqa: E402
+from runner import Failed, require, scaled_timeout  # noqa: E402
 
 PAGE, PREFIX, KINDS = 4096, 16, 3
 
@@ -39,7 +39,7 @@ class Mini:
         """Runs to the end: this exit code, and the text on stderr or stdout."""
         process = self.start(*options, **more)
         try:
-            out, error = process.communicate(timeout=600)
+            out, error = process.communicate(timeout=scaled_timeout(30))
         except subprocess.TimeoutExpired:
             process.kill()
             raise Failed(f"{options}: hangs; expected '{text}'") from None
@@ -49,7 +49,7 @@ class Mini:
         return said
 
     def wait_for(self, process, happened, what):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + scaled_timeout(30)
         while not happened():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()

@@ -5,6 +5,7 @@
 # NETNS_BY=torchrun: without mpirun, each process by itself as torchrun would start it (ranks.py); messages between hosts are
 # then the runtime's own over TCP.
 # NETNS_STRANGER=COMMAND runs beside ranks started so, in the network of the last host, and ends with them at the latest.
+# NETNS_HANGS=RANK: of these, the one that never ends (ranks.py).
 # NETNS_RATE=1gbit limits what each host sends (tc tbf). Ends with mpirun's exit code, or 77 with a message where the
 # system does not permit namespaces.
 set -u
@@ -67,7 +68,7 @@ AGENT
         ip netns exec "$prefix-$hosts" sh -c "exec $NETNS_STRANGER" &
         stranger=$!
     fi
-    "$here/ranks.py" --through "$work/agent" --set MASTER_ADDR=10.77.0.1 --hosts "$hosts" $((hosts * ranks)) "$@"
+    "$here/ranks.py" --through "$work/agent" --set MASTER_ADDR=10.77.0.1 --hosts "$hosts" ${NETNS_HANGS:+--hangs "$NETNS_HANGS"} $((hosts * ranks)) "$@"
     exit
 fi
 

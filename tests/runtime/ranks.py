@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--set NAME=VALUE[,VALUE...]] ... WORLD PROGRAM [ARGUMENT ...]
+"""ranks.py [--hosts N] [--through AGENT] [--as torchrun|srun] [--hangs RANK] [--set NAME=VALUE[,VALUE...]] ...
+         WORLD PROGRAM [ARGUMENT ...]
 
 Starts WORLD processes as torchrun or srun would, and ends as they do: with the first failure's exit code; whoever has not
-ended 2 s later is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID, or because AGENT NUMBER PROGRAM
-ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all ranks, or as many values as ranks; "-" unsets it.
+ended 2 s later (more on a busy machine) is killed, and named. --hosts keeps ranks apart as on N hosts: by BURST_HOSTID,
+or because AGENT NUMBER PROGRAM ARGUMENTS starts each on the host of this number (from 1). --set: a variable for all
+ranks, or as many values as ranks; "-" unsets it. --hangs: this rank never ends; it is killed once the others have ended.
 """
-import argparse, os, signal, subprocess, sys, time
+import argparse, os, pathlib, signal, subprocess, sys, time
 
-PATIENCE = 2  # seconds
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from timeouts import scaled_timeout  # noqa: E402
+
+PATIENCE = 2  # seconds, on an idle machine
 
 def split(options, rank):
     """Number of the host, number on it, ranks on each."""
@@ -46,13 +51,15 @@ def start(options, rank):
 def exit_code(process):
     return 128 - process.returncode if process.returncode < 0 else process.returncode
 
-def wait(processes):
+def wait(processes, hangs):
     failed_at, first = None, 0
+    others = [p for i, p in enumerate(processes) if i != hangs]
     while None in [p.poll() for p in processes]:
         bad = [exit_code(p) for p in processes if p.returncode]
         if bad and failed_at is None:
             failed_at, first = time.monotonic(), bad[0]
-        if failed_at is not None and time.monotonic() - failed_at > PATIENCE:
+        alone = hangs is not None and None not in [p.poll() for p in others]
+        if failed_at is not None and (alone or time.monotonic() - failed_at > scaled_timeout(PATIENCE)):
             late = [i for i, p in enumerate(processes) if p.poll() is None]
             print("ranks.py: killed, having not ended:", *late, file=sys.stderr)
             for i in late:
@@ -66,10 +73,11 @@ def main():
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--through")
     parser.add_argument("--as", dest="launcher", choices=["torchrun", "srun"], default="torchrun")
+    parser.add_argument("--hangs", type=int)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("world", type=int)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    sys.exit(wait([start(options, i) for i in range(options.world)]))
+    sys.exit(wait([start(options, i) for i in range(options.world)], options.hangs))
 
 main()

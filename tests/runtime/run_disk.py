@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 
-from minirun import Failed, Mini, children, main, read_checkpoint, require
+from minirun import Failed, Mini, children, main, read_checkpoint, require, scaled_timeout
 
 STEPS = 40
 NEWEST = re.compile(r"; the newest checkpoint is (\S+)\n")
@@ -85,8 +85,10 @@ class Case:
     def end(self, kind):
         run = self.by_full() if kind == "full" else self.by_calls(kind) if kind in CALLS else self.by_signal(kind)
         ranks = children(run) if run.poll() is None and kind == "launcher" else []
-        out, error = run.communicate(timeout=60)
+        out, error = run.communicate(timeout=scaled_timeout(60))
+        deadline = time.monotonic() + scaled_timeout(30)
         while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks):
+            require(time.monotonic() < deadline, f"ranks are still there: {ranks}")
             time.sleep(0.01)
         self.said.append(f"{kind}: code {run.returncode}: {error.strip()}")
         self.look(kind, run.returncode, out, error)
@@ -143,7 +145,7 @@ class Case:
         """The run goes on to its end, and nothing of those before is left."""
         folder = self.mini.folder / "disk"
         run = self.start()
-        out, error = run.communicate(timeout=60)
+        out, error = run.communicate(timeout=scaled_timeout(60))
         self.said.append(f"last: code {run.returncode}: {error.strip()}")
         require(run.returncode == 0, "the run does not go on")
         resumed = re.search(r"resumed after step (\d+)", out)

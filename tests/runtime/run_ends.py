@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from minirun import children, main, read_checkpoint, require
+from minirun import children, main, read_checkpoint, require, scaled_timeout
 
 LONG = "4 1 0 4 1000000 -1"
 CK = ["--quiet", "--metrics", "m", "--checkpoint", "ck", "--every", 10]
@@ -33,9 +33,9 @@ def told(mini, send, code, text, *options):
     ranks = children(run)
     begin = time.monotonic()
     send(run, ranks)
-    said = run.communicate(timeout=600)[1]
+    said = run.communicate(timeout=scaled_timeout(30))[1]
     require(run.returncode == code and re.search(text, said) and said.count("\n") == 1, f"code {run.returncode}: {said}")
-    require(time.monotonic() - begin < 15, f"ended after {time.monotonic() - begin:.1f} s")
+    require(time.monotonic() - begin < scaled_timeout(15), f"ended after {time.monotonic() - begin:.1f} s")
     left = [pid for pid in ranks if pathlib.Path(f"/proc/{pid}").exists()]
     require(not left, f"ranks are still there: {left}")
 
@@ -52,7 +52,7 @@ def signals(mini, args):
     told(mini, lambda run, ranks: os.kill(ranks[2], signal.SIGTERM), 1, rf"lost rank 2, step \d+ \(.*killed by signal 15, .*{saved}", *CK)
     run = running(mini, "--quiet", "--metrics", "m", "--steps", 1000, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     os.kill(run.pid, signal.SIGHUP)  # as under nohup
-    require(run.wait(60) == 0, f"an ignored signal ends the run: {run.communicate()}")
+    require(run.wait(scaled_timeout(60)) == 0, f"an ignored signal ends the run: {run.communicate()}")
     run.communicate()
 
 
@@ -62,7 +62,7 @@ def launched(mini, args):
     run = mini.start(*CK, mini="1 1 0 4 1000000 -1", set=place)
     mini.wait_for_lines(run, "m", 25)
     run.terminate()
-    said = run.communicate(timeout=600)[1]
+    said = run.communicate(timeout=scaled_timeout(30))[1]
     require(run.returncode == 1 and re.search(r"rank 0, step \d+ \(.+\): told to end by signal 15, Terminated; the newest checkpoint is ck/step-", said), said)
 
 
@@ -73,13 +73,13 @@ def stopped_launcher(mini, args):
     os.kill(run.pid, signal.SIGSTOP)
     begin = time.monotonic()
     os.kill(ranks[2], signal.SIGKILL)
-    ready = select.select([run.stderr], [], [], 100)[0]
+    ready = select.select([run.stderr], [], [], scaled_timeout(10))[0]
     said = os.read(run.stderr.fileno(), 4096).decode() if ready else ""
     seconds = time.monotonic() - begin
     os.kill(run.pid, signal.SIGCONT)
-    said += run.communicate(timeout=600)[1]
+    said += run.communicate(timeout=scaled_timeout(30))[1]
     require(re.fullmatch(r"burst: rank [013], step \d+ \(.+\): lost rank 2, step \d+ \(.+\): its process \d+ is gone\n", said), said)
-    require(seconds < 100 and run.returncode == 1, f"said after {seconds:.1f} s, code {run.returncode}")
+    require(seconds < scaled_timeout(10) and run.returncode == 1, f"said after {seconds:.1f} s, code {run.returncode}")
 
 
 def cut_data(mini, args):
@@ -91,7 +91,7 @@ def cut_data(mini, args):
         run = mini.start("--quiet", "--metrics", "m", "--data", "d", mini=f"{world} 1 0 4 1000000 {separator}")
         mini.wait_for_lines(run, "m", 10)
         os.truncate(data, 1000)
-        said = run.communicate(timeout=600)[1]
+        said = run.communicate(timeout=scaled_timeout(30))[1]
         require(run.returncode == 1 and re.search(r"rank \d, step \d+ \(.+\): d was cut short during the run: token \d+ of 200000 is not there", said), said)
 
 
@@ -103,7 +103,7 @@ def full_disk(mini, args):
     mini.run(1, f"cannot write /dev/full: {no_space}", "--quiet", "--metrics", "/dev/full")
     mini.run(1, f"cannot write /dev/full: {no_space}", "--quiet", "--trace", "/dev/full")
     script = 'ulimit -f 400; exec "$0" --quiet --steps 300 --trace big --trace-steps 200'
-    done = subprocess.run(["sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["sh", "-c", script, mini.program], cwd=mini.folder, capture_output=True, text=True, timeout=scaled_timeout(30))
     require(done.returncode == 1 and "cannot write big: File too large" in done.stderr, f"{done.returncode}: {done.stderr}")
     require(not list(mini.folder.glob("big*")), "an unfinished trace is left")
 
@@ -115,7 +115,7 @@ def limits(mini, args):
 
     def run(code, text, mib, *options, mini_shape="2 1 0 4 3 -1", **setting):
         script = f'ulimit -v {mib << 10}; exec "$0" "$@"'
-        done = subprocess.run(["sh", "-c", script, mini.program, *options], cwd=mini.folder, capture_output=True, text=True, timeout=60,
+        done = subprocess.run(["sh", "-c", script, mini.program, *options], cwd=mini.folder, capture_output=True, text=True, timeout=scaled_timeout(60),
                               env=dict(os.environ, MINI=mini_shape, **setting))
         require(done.returncode == code and text in done.stderr, f"{mib} MiB: {done.returncode}: {done.stderr}")
 
@@ -142,7 +142,7 @@ def suspended(mini, args):
     time.sleep(1.5)  # no rank waits in vain for another
     require(run.poll() is None, "the run has ended")
     os.kill(run.pid, signal.SIGTERM)
-    said = run.communicate(timeout=600)[1]
+    said = run.communicate(timeout=scaled_timeout(30))[1]
     require(run.returncode == -signal.SIGTERM and "stuck" not in said, said)
 
 
@@ -152,7 +152,7 @@ def closed_descriptors(mini, args):
         options = [*more, "--steps", "12", "--metrics", f"m{name}", "--checkpoint", f"c{name}", "--every", "4", "--keep", "9", "--trace", f"t{name}"]
         script = f'exec "$0" "$@" {closed}'
         return subprocess.run(["sh", "-c", script, mini.program, *options], cwd=mini.folder, env=dict(os.environ, MINI="2 1 0 4 12 -1"),
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600).returncode
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=scaled_timeout(30)).returncode
 
     def losses(name):
         return [{k: v for k, v in json.loads(line).items() if k in ("step", "loss")} for line in (mini.folder / f"m{name}").read_text().splitlines()]
@@ -191,7 +191,7 @@ def outputs(mini, args):
     for option in ("--trace", "--metrics"):
         thread = reads(fifo, text)
         mini.run(0, "", "--quiet", option, "fifo")
-        thread.join(10)
+        thread.join(scaled_timeout(10))
         mini.run(0, "", "--quiet", option, "null")
         require(stat.S_ISFIFO(fifo.stat().st_mode) and stat.S_ISCHR(null.stat().st_mode), f"{option}: no FIFO or no device any more")
     require(json.loads(text[0])["traceEvents"] and len(text[1].splitlines()) == 12, f"what came through: {text}")
@@ -236,7 +236,7 @@ def exports(mini, args):
             "files are lost, or found after training had begun")
     for i in range(3):
         runs = [mini.start("--quiet", "--export", f"both{i}", "--seed", seed, "--export-dtype", "f32") for seed in (1, 2)]
-        said = [run.communicate(timeout=600)[1] for run in runs]
+        said = [run.communicate(timeout=scaled_timeout(30))[1] for run in runs]
         codes = sorted(run.returncode for run in runs)
         require(codes in ([0, 1], [0, 2]), f"codes {codes}: {said}")
         winner = [run.returncode for run in runs].index(0) + 1
@@ -246,7 +246,7 @@ def exports(mini, args):
     first = mini.start("--quiet", "--export", "late", set={"MINI_RENAME_MS": "4000"})
     mini.wait_for(first, lambda: (at / "late.part" / "config.json").exists() and (at / "late.part" / "config.json").read_bytes()[:1] == b"{", "a whole export that has not its name yet")
     mini.run(1, "another run has the folder late.part", "--quiet", "--export", "late")
-    require(first.wait(30) == 0 and sorted(f.name for f in (at / "late").iterdir()) == ["config.json", "model.safetensors"],
+    require(first.wait(scaled_timeout(30)) == 0 and sorted(f.name for f in (at / "late").iterdir()) == ["config.json", "model.safetensors"],
             f"a second export has taken files from the first: {first.communicate()}")
 
 

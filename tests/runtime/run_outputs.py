@@ -9,7 +9,7 @@ import re
 import resource
 import subprocess
 
-from minirun import main, require
+from minirun import main, require, scaled_timeout
 
 TRAINED = ["--quiet", "--checkpoint", "ck", "--every", 5, "--steps", 10]
 
@@ -91,7 +91,7 @@ def tried(mini, args):
     at = mini.folder
     for name in ("e", "empty"):
         (at / name).mkdir()
-    done = subprocess.run([mini.program, "--quiet", "--metrics", "../m", "--export", "."], cwd=at / "empty", capture_output=True, text=True, timeout=30)
+    done = subprocess.run([mini.program, "--quiet", "--metrics", "../m", "--export", "."], cwd=at / "empty", capture_output=True, text=True, timeout=scaled_timeout(30))
     text = "cannot export to .: another folder cannot take its place: Device or resource busy; name a folder in it that is not there yet"
     require(done.returncode == 2 and text in done.stderr and not (at / "m").exists() and not list(at.glob("*.part")), done.stderr)
     require(not list((at / "empty").iterdir()), "something is left")
@@ -105,7 +105,7 @@ def tried(mini, args):
         command = ["unshare", "--mount", "sh", "-c", script, "-", mini.program, "--quiet", "--checkpoint", "full/ck", "--metrics", "m", "--steps", "5",
                    "--every", "1", "--keep", str(keep), *more]
         (at / "full").mkdir(exist_ok=True)
-        done = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=scaled_timeout(30))
         if done.returncode == 77 or "unshare failed" in done.stderr:
             print("no full file system: this user may not mount one")
             return
@@ -113,7 +113,7 @@ def tried(mini, args):
         require(not text or (not (at / "m").exists() and not done.stdout), f"found late, or something is left: {done.stdout}")
         (at / "m").unlink(missing_ok=True)
     script = 'mount -t tmpfs none full && exec "$0" --quiet --export full --metrics m'
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=at, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, mini.program], cwd=at, capture_output=True, text=True, timeout=scaled_timeout(30))
     require(done.returncode == 2 and "cannot export to full: another folder cannot take its place" in done.stderr, done.stderr)
     require(not (at / "m").exists() and not (at / "full.part").exists(), "found late, or something is left")
 
@@ -129,14 +129,14 @@ def at_the_end(mini, args):
     mini.wait_for(run, lambda: config.exists() and config.read_bytes()[:1] == b"{", "a whole export that has not its name yet")
     (at / "x").mkdir()
     (at / "x" / "mine").write_text("")
-    said = run.communicate(timeout=30)[1]
+    said = run.communicate(timeout=scaled_timeout(30))[1]
     require(run.returncode == 1 and "cannot rename a folder to x: Directory not empty; the weights are in x.part, whole\n" in said, said)
     require((at / "x.part" / "model.safetensors").read_bytes() == right, "other weights")
     (at / "gone").mkdir()
     run = mini.start("--quiet", "--export", "gone/y", "--metrics", "m", mini="2 1 0 4 600 -1")
     mini.wait_for_lines(run, "m", 20)
     subprocess.run(["rm", "-rf", "gone"], cwd=at, check=True)
-    said = run.communicate(timeout=60)[1]
+    said = run.communicate(timeout=scaled_timeout(60))[1]
     named = re.search(r"step 599 \(.*\): cannot .*; the newest checkpoint is (\./burst-rescued-\w+/step-00000600.burst)\n", said)
     require(run.returncode == 1 and named, said)
     mini.run(0, "", "--quiet", "--resume", named[1], "--steps", 600, "--export", "z", mini="2 1 0 4 600 -1")
@@ -163,7 +163,7 @@ def half_lines(mini, args):
     subprocess.run(["rm", "-rf", "ck"], cwd=at, check=True)
     limit = 250000  # more than the memory that ranks share needs; a line ends in the middle of it
     run = mini.start("--quiet", "--metrics", "cut", mini="2 1 0 4 100000 -1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-    said = run.communicate(timeout=60)[1]
+    said = run.communicate(timeout=scaled_timeout(60))[1]
     text = (at / "cut").read_text()
     require(run.returncode == 1 and "cannot write cut: File too large" in said and text.endswith("}\n"), f"{said}: {text[-300:]!r}")
 

@@ -14,7 +14,7 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import runner  # noqa: E402
-from runner import require  # noqa: E402
+from runner import require, scaled_timeout  # noqa: E402
 
 OLD = b"what was here before"
 
@@ -28,7 +28,7 @@ class Tool:
         self.program = program
 
     def run(self, status, text, *options, data=None, **more):
-        done = subprocess.run([self.program, *map(str, options)], input=data, capture_output=True, timeout=30, **more)
+        done = subprocess.run([self.program, *map(str, options)], input=data, capture_output=True, timeout=scaled_timeout(30), **more)
         said = done.stderr.decode()
         require(done.returncode == status and text in said and bool(said) == bool(status), f"{options}: {done.returncode}: {said}")
         require(not any(ord(c) < 32 and c != "\n" for c in said), f"{options}: control characters: {said!r}")
@@ -129,7 +129,7 @@ def other_outputs(tool):
         reader = threading.Thread(target=lambda: read.append(pathlib.Path("fifo").read_bytes()))
         reader.start()
         tool.run(status, "token 2" if status else "", source, "fifo")
-        reader.join(20)
+        reader.join(scaled_timeout(20))
         require(read == [wanted], f"{source}: the FIFO's reader got {read}")
     require(pathlib.Path("fifo").is_fifo(), "the FIFO is none")
 

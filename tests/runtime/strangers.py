@@ -2,9 +2,12 @@
 """strangers.py HOST PORT SECONDS: what does not belong to a job and calls its rank 0 all the same, for so long: 660
 connections that say nothing, a flood of random bytes, calls that come byte by byte, and calls whose proof is wrong.
 
-Also the handshake and the frames of runtime/host/handshake.c, members.c and tcp.c written a second time, with Python's own
+Also the handshake and the frames of runtime/host/net/handshake.c, members.c and tcp.c written a second time, with Python's own
 hmac, so that tests can be a rank with the right secret that then misbehaves."""
-import contextlib, hashlib, hmac, os, random, select, socket, struct, sys, threading, time
+import contextlib, hashlib, hmac, os, pathlib, random, select, socket, struct, sys, threading, time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from timeouts import scaled_timeout  # noqa: E402
 
 MAGIC, FRAME_MAGIC, M64 = b"BURSTRV3", 0x42525354, (1 << 64) - 1
 HELLO, CALL, PROOF, ENTRY, MEMBER, ANSWER = 96, 40, 64, 128, 128, 4 + 32 + 1024
@@ -143,10 +146,10 @@ def frame(kind, channel=0, sequence=0, data=b"", length=None, bytes_=None, at=0,
 
 def become_rank_1(at, key, identity):
     """Through the whole rendezvous of two ranks on two hosts; the connection of the mesh comes back."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + scaled_timeout(10)
     while True:
         try:
-            root = connect(at, 10)
+            root = connect(at, scaled_timeout(10))
             handshake(root, key, hello(1))
             break
         except OSError:
@@ -165,7 +168,7 @@ def become_rank_1(at, key, identity):
     agree(struct.pack("<qq", 1, 3)) # the memory of its host: made
     agree(b"\1")                    # shared
     agree(b"\0\0")                  # its port: nobody calls it
-    mesh = connect(at, 10)
+    mesh = connect(at, scaled_timeout(10))
     handshake(mesh, mesh_key(key, answer[4:36]), mine)
     agree(b"\1")
     return root, mesh

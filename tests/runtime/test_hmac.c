@@ -1,5 +1,5 @@
 /* test_hmac.c: SHA-256 and HMAC-SHA256 against NIST's and RFC 4231's vectors, and pieces against wholes. */
-#include "host/hmac.h"
+#include "host/net/hmac.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* test_host_side.c: what the CUDA runtime asks of the host runtime, as far as it needs no device. */
 #include "check.h"
-#include "cuda/host_side.h"
+#include "cuda/device/host_side.h"
 
 #include <setjmp.h>
 #include <signal.h>

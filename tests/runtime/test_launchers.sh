@@ -85,7 +85,7 @@ for hosts in 1 2 4; do
     MINI_FAULT="nan 0 3"
     check "an error, $hosts hosts" 1 "the loss of step 3 is not a number" "$ranks" --hosts $hosts 4 "$mini" --quiet
     MINI_FAULT="hang 1 3"
-    check "watchdog, $hosts hosts" 1 "stuck for" "$ranks" --hosts $hosts 4 "$mini" --quiet --timeout 0.5
+    check "watchdog, $hosts hosts" 1 "stuck for" "$ranks" --hangs 1 --hosts $hosts 4 "$mini" --quiet --timeout 0.5
     grep -qx "ranks.py: killed, having not ended: 1" log || { echo "FAILED: the others should have ended"; failures=1; }
 done
 unset MINI_FAULT
@@ -98,7 +98,7 @@ if command -v torchrun >/dev/null; then
     check "same losses, bit by bit" 0 "" cmp a b
     rm -f metrics
     node="torchrun --no-python --nnodes=2 --nproc-per-node=2 --master-addr=127.0.0.1 --master-port=$((25000 + $$ % 5000))"
-    BURST_HOSTID=1 timeout 20 $node --node-rank=1 "$mini" --quiet >other 2>&1 &
+    BURST_HOSTID=1 timeout "$(scaled_timeout 20)" $node --node-rank=1 "$mini" --quiet >other 2>&1 &
     check "two of them" 0 "" env BURST_HOSTID=0 $node --node-rank=0 "$mini" --quiet --metrics metrics
     wait $! || { echo "FAILED: the other node:"; cat other; failures=$((failures + 1)); }
     losses metrics >b

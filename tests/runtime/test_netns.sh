@@ -19,7 +19,7 @@ if [ "$NETNS_BY" = torchrun ]; then
     late='[ "$RANK" != 3 ] || sleep 0.5; exec "$0" --quiet'
     started=$(date +%s)
     NETNS_STRANGER="$here/strangers.py 10.77.0.1 $BURST_PORT 10" check "strangers on another host" 0 "" "$run" 2 2 sh -c "$late" "$mini"
-    [ $(($(date +%s) - started)) -lt 5 ] || { echo "FAILED: it took 5 s and more"; failures=1; }
+    [ $(($(date +%s) - started)) -lt "$(scaled_timeout 5)" ] || { echo "FAILED: it took 5 s and more"; failures=1; }
     look='[ "$RANK" != 1 ] || { sleep 0.3; grep -h " 0A " /proc/net/tcp /proc/net/tcp6; }; '
     check "rank 0 listens at MASTER_ADDR" 0 " 01004D0A:6979 " "$run" 2 2 sh -c "$look$late" "$mini"
     [ "$(grep -c " 0A " log)" = 1 ] || { echo "FAILED: there are more listeners:"; cat log; failures=1; }
@@ -36,7 +36,7 @@ check "going on alone" 0 "resumed after step 10" "$mini" --resume --checkpoint c
 
 MINI="4 1 0 4 500 -1"
 export MINI_FAULT="hang 3 4"
-check "watchdog across hosts" 1 "stuck for" "$run" 2 2 "$mini" --quiet --timeout 0.5
+NETNS_HANGS=3 check "watchdog across hosts" 1 "stuck for" "$run" 2 2 "$mini" --quiet --timeout 0.5
 MINI_FAULT="kill 3 4"
 started=$(date +%s)
 if [ "$NETNS_BY" = mpirun ]; then
@@ -45,5 +45,5 @@ else
     check "a killed rank across hosts" any "lost rank 3, step" "$run" 2 2 "$mini" --quiet
     grep -F "killed, having not ended" log && { echo "FAILED: others did not end by themselves"; failures=1; }
 fi
-[ $(($(date +%s) - started)) -lt 10 ] || { echo "FAILED: it took 10 s and more"; failures=1; }
+[ $(($(date +%s) - started)) -lt "$(scaled_timeout 10)" ] || { echo "FAILED: it took 10 s and more"; failures=1; }
 exit $((failures != 0))

@@ -1,5 +1,5 @@
 /* test_output.c: output_file.c gives the reason of a write that failed, whichever write of the file it was. */
-#include "output_file.h"
+#include "core/output_file.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* test_place.c: what the variables of launchers make of a process. */
 #include "burst_rt.h"
-#include "host/place.h"
+#include "host/launch/place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* test_safetensors.c: the file format on files made by hand, good and malformed; folders on a plan of a few tensors, whose
  * elements are a formula, for every number of ranks. */
 #include "check.h"
-#include "safetensors.h"
+#include "safetensors/safetensors.h"
 
 #include <float.h>
 #include <math.h>
@@ -386,7 +386,7 @@ static int read_body(BurstCtx *c, const BurstPlan *p, void *arg)
     const Order *o = arg;
     BurstWeights w;
     BURST_TRY(weights_take(c, p, &w));
-    BURST_TRY(folder_read(c, p, &w, o->folder));
+    BURST_TRY(folder_read(c, p, &w, o->folder, false));
     for (int u = 0; u < w.units; u++)
         for (int64_t i = 0, n = burst_unit(p, u)->shard; i < n; i++) {
             int64_t at = burst_rank(c) * n + i;
@@ -530,7 +530,7 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": 50, \"rope_scaling\"/' config.json", 2, "attn_logit_softcapping is 50, and the plan's is null"},
         {"sed -i 's/\"rope_scaling\"/\"attn_logit_softcapping\": null, \"rope_scaling\"/' config.json", 0, ""},
         {"sed -i 's/\"llama\"/\"gpt2\"/' config.json", 2, "model_type is \"gpt2\", and the plan's is \"llama\""},
-        {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 0, "the plan's masks are not those"},
+        {"sed -i 's/\"rope_scaling\"/\"burst_attention\": [\"full\"], \"rope_scaling\"/' config.json", 2, "masks are not those that burst_attention names; --plan-masks trains"},
         {"sed -i 's/\"hidden_size\": 4/\"hidden_size\": 8/; s/silu/gelu/' config.json; sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
          "out does not fit the plan: hidden_size is 8, and the plan's is 4; hidden_act is \"gelu\", and the plan's is \"silu\"; "
          "it has no tensor lm_head.weight; the plan has no place for the tensor lm_tail.weight"}, /* all in one message */
@@ -659,6 +659,7 @@ static void program_options(void **unused)
         {"--steps 1 --weights c --checkpoint ck", 0, "step 1/1"},
         {"--steps 3 --weights a --resume --checkpoint ck", 2, "--resume and --weights contradict each other"},
         {"--steps 1 --resume --checkpoint ck --export d", 0, "wrote d: weights as BF16"},
+        {"--steps 3 --plan-masks", 2, "--plan-masks needs --weights DIR"},
         {"--steps 3 --export-dtype f32", 2, "--export-dtype needs --export DIR"},
         {"--steps 3 --export e --export-dtype f16", 2, "--export-dtype cannot be 'f16'"},
         {"--steps 3 --export e --checkpoint e", 2, "--export e is the same folder as --checkpoint e"},

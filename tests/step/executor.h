@@ -2,7 +2,7 @@
 #ifndef STEP_EXECUTOR_H
 #define STEP_EXECUTOR_H
 
-#include "plan/step.h"
+#include "tools/tools.h"
 
 typedef struct Run {
     const Flow *flow;

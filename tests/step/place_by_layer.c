@@ -1,6 +1,6 @@
 /* place_by_layer.c: linked into a burstc of its own, in place of the choice that step_place makes: each layer has its own places,
  * however little that saves. So programs small enough for every test have them too. */
-#include "plan/step.h"
+#include "tools/tools.h"
 
 Flow *__real_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);
 Flow *__wrap_step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked);

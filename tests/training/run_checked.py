@@ -92,7 +92,7 @@ class Checked:
         whole = source.with_name(f"{source.stem}_whole.c")
         whole.write_text(source.read_text())
         metrics = whole.with_suffix(".jsonl")
-        run([self.tools.link(whole, optimise="-O0"), "--quiet", "--steps", 2, "--data", self.folder / "text.txt", "--metrics", metrics], 120, self.environment)
+        run([self.tools.link(whole), "--quiet", "--steps", 2, "--data", self.folder / "text.txt", "--metrics", metrics], 120, self.environment)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         require(len(rows) == 2 and all(math.isfinite(row["loss"] + row["norm"]) for row in rows), f"metrics: {rows}")
 
@@ -100,7 +100,7 @@ class Checked:
         drawn, source = self.source(number)
         try:
             tokens = self.tokens(source)
-            program = self.tools.link(source, self.args.gradients, optimise="-O0")
+            program = self.tools.link(source, self.args.gradients)
             done = run([program, "--small", *drawn.masks], 120, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
             require(match and done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr[:6000]}")

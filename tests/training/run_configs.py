@@ -67,11 +67,15 @@ CHANGES = (
     accepted("hidden_act", "silu", MISSING), refused("hidden_act", "gelu", "relu", "gelu_pytorch_tanh"),
     refused("architectures", ["MistralForCausalLM"], ["LlamaForSequenceClassification"], ["LlamaModel", "LlamaForCausalLM"]),
     accepted("architectures", MISSING, None),
-    # masks: named, and the plan's are used
-    said("is_causal", False, None, told="is full by"), accepted("is_causal", True), refused("is_causal", "no", 0),
+    # masks: others than the plan's are refused, and with --plan-masks named
+    refused("is_causal", False, None, told="is full, and the plan's is causal; --plan-masks trains"), accepted("is_causal", True),
+    refused("is_causal", "no", 0),
     accepted("sliding_window", 16, None, 4096), accepted("use_sliding_window", False), accepted("max_window_layers", 0, 1, 28),
     accepted("use_sliding_window", True), refused("sliding_window", "16", -1, 0),
-    said("windows", (16, 0), (16, 1), (8, 0), told="is window("), accepted("windows", (16, 2), (16, 28)),
+    refused("windows", (16, 0), (16, 1), (8, 0), (63, 0), told="and the plan's is causal; --plan-masks trains"),
+    accepted("windows", (16, 2), (16, 28), (64, 0), (4096, 1)),
+    refused("burst_attention", ["window(16)", "causal"], ["causal"], told="that burst_attention names; --plan-masks trains"),
+    accepted("burst_attention", ["causal", "causal"]),
     accepted("layer_types", ["full_attention", "full_attention"], None, shapes=(LLAMA, TIED)),
     accepted("layer_types", ["full_attention", "full_attention"], shapes=(QWEN2, QWEN3)),
     refused("layer_types", ["sliding_attention", "full_attention"], ["full_attention"], ["linear_attention", "full_attention"],
@@ -214,11 +218,12 @@ class Campaign:
             write_file(folder / "model.safetensors", tensors)
         return folder
 
-    def run(self, case, folder):
+    def run(self, case, folder, *options):
         """What became of it, what was said, and the metrics of its step."""
         program, _ = self.program(case.shape)
         metrics = folder / "metrics.jsonl"
-        done = runner.run([program, "--quiet", "--data", self.data, "--weights", folder, "--metrics", metrics], 60, self.environment, check=False)
+        command = [program, "--quiet", "--data", self.data, "--weights", folder, "--metrics", metrics, *options]
+        done = runner.run(command, 60, self.environment, check=False)
         if done.returncode:
             require(done.returncode in (1, 2) and done.stderr.startswith("burst: "), f"{case}: ended with {done.returncode}: {done.stderr}")
             return REFUSED, done.stderr, None
@@ -230,6 +235,9 @@ class Campaign:
         case.verdict = case.verdict or verdict
         require(verdict == case.verdict, f"{case}: {verdict}, and the table has {case.verdict}: {text}")
         require(verdict == ACCEPTED or case.told in text, f"{case}: '{case.told}' is not in: {text}")
+        if "--plan-masks" in text:
+            used, line, _ = self.run(case, folder, "--plan-masks")
+            require(used == SAID and " used" in line, f"{case}: with --plan-masks {used}: {line}")
         require(not any(ord(c) < 32 and c != "\n" for c in text), f"{case}: control characters in {text!r}")
         return metrics
 

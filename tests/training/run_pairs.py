@@ -51,7 +51,7 @@ def main():
         (folder / "text.txt").write_text("ba dude gi folima. " * 500)
 
         def program(name, **other):
-            return tools.link(tools.emit(folder, name, emitted.topology(1, 2), MODEL.format(**{**BASE, **other})), optimise="-O0")
+            return tools.link(tools.emit(folder, name, emitted.topology(1, 2), MODEL.format(**{**BASE, **other})))
 
         base = program("base")
         pairs = [("nothing", program("same"), None)] + [(f"{word} {value}", program(f"other{i}", **{word: value}), name)

@@ -93,7 +93,7 @@ class Strangers:
         if done.returncode:
             require(done.returncode == 1, f"burstc ends with {done.returncode}\n{done.stderr}")
             return done.stderr
-        program, metrics = self.tools.link(self.folder / f"{name}.c", optimise="-O0"), self.folder / f"{name}.jsonl"
+        program, metrics = self.tools.link(self.folder / f"{name}.c"), self.folder / f"{name}.jsonl"
         metrics.unlink(missing_ok=True)
         run([program, "--quiet", "--metrics", metrics], 120, self.environment)
         return [json.loads(line) for line in metrics.read_text().splitlines()]

@@ -33,7 +33,7 @@ import typing
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import emitted  # noqa: E402
 import runner  # noqa: E402
-from runner import require, run  # noqa: E402
+from runner import require, run, scaled_timeout  # noqa: E402
 
 SEQUENCE = 61
 NEAR, FAR, NEAR_STEPS, STEPS = 1e-5, 1e-3, 20, 100  # relative, N ranks against one
@@ -368,13 +368,16 @@ class Training:
     def build(self, name, layout, shape, train="", objects=()):
         return self.tools.link(self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape, train)), objects)
 
+    def source(self, layout, steps, shape):
+        train = TRAIN.format(data=self.data, steps=steps, batch=2)
+        name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
+        return self.tools.emit(self.folder, name, layout.topology(), model_text(layout, shape or TEXT, train))
+
     def program(self, layout, steps=STEPS, shape=None):
         """The whole program of a layout, for training on the text."""
         key = layout, steps, shape
         if key not in self.built:
-            train = TRAIN.format(data=self.data, steps=steps, batch=2)
-            name = f"train{steps}_{layout.name()}" + (f"_{shape.sequence}_{len(shape.masks)}" if shape else "")
-            self.built[key] = self.build(name, layout, shape or TEXT, train)
+            self.built[key] = self.tools.link(self.source(*key))
         return self.built[key]
 
     def read_metrics(self, path):
@@ -509,7 +512,7 @@ class Training:
 
     def other_bytes(self, layout, shape, planned):
         """What a program that plans one byte a token of a copy says of those that it made, before it ends."""
-        source = self.program(layout, NEAR_STEPS, shape).with_suffix(".c")
+        source = self.source(layout, NEAR_STEPS, shape)
         wrong = source.with_name("copied_" + source.name)
         wrong.write_text(re.sub(planned, r"\g<1>1", source.read_text()))
         done = run([self.tools.link(wrong), "--quiet", "--steps", "8"], 60, self.environment, check=False)
@@ -644,7 +647,7 @@ class Training:
         return process, metrics
 
     def wait_for_step(self, process, metrics, step):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + scaled_timeout(60)
         while not metrics.exists() or metrics.read_text().count("\n") < step:
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
@@ -659,10 +662,10 @@ class Training:
         begin = time.monotonic()
         os.kill(int(children[rank]), signal_number)
         try:
-            text = process.communicate(timeout=600)[1]
+            text = process.communicate(timeout=scaled_timeout(20))[1]
         except subprocess.TimeoutExpired:
             process.kill()
-            raise runner.Failed("the other ranks do not end within 20 s") from None
+            raise runner.Failed("the other ranks do not end") from None
         seconds = time.monotonic() - begin
         left = [child for child in children if pathlib.Path(f"/proc/{child}").exists()]
         require(not left, f"ranks are still there: {left}")
@@ -686,11 +689,11 @@ class Training:
         right = self.train(program, "--steps", str(steps))
         code, text, seconds = self.strike(program, 2, signal.SIGKILL, 25, "--checkpoint", folder, "--every", "10")
         print(f"killed rank 2: all ended after {seconds:.2f} s with {code}: {text.strip()}")
-        require(code == 1 and seconds < 100, f"code {code} after {seconds:.1f} s\n{text}")
+        require(code == 1 and seconds < scaled_timeout(10), f"code {code} after {seconds:.1f} s\n{text}")
         require(re.search(r"rank 2\b.*step \d+", text), f"rank and step are not named: {text}")
         code, text, seconds = self.strike(program, 1, signal.SIGSTOP, 5, "--timeout", "2")
         print(f"stopped rank 1: all ended after {seconds:.2f} s with {code}: {text.strip()}")
-        require(code == 1 and seconds < 100, f"code {code} after {seconds:.1f} s\n{text}")
+        require(code == 1 and seconds < scaled_timeout(10), f"code {code} after {seconds:.1f} s\n{text}")
         require(re.search(r"rank \d.*step \d+", text) and re.search(r"rank 1\b", text), f"rank 1 is not named: {text}")
         self.resumed(layout, folder, right, steps, 0)
         for other in (ONE, Layout("burst", "keys", "zigzag", 2, 2, 4)):

@@ -1,4 +1,5 @@
 /* cases.c: schedules of the tests. */
+#include "tools/tools.h"
 #include "cases.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef CASES_H
 #define CASES_H
 
-#include "burst.h"
+#include "attention/attention.h"
 
 /* Sizes of coordinates, from the outermost; 0: no more. A schedule of fewer has the outermost of them as one, of more 1 before
  * them. */

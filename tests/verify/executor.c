@@ -1,4 +1,4 @@
-/* executor.c: the meaning of a schedule, written from plan.h and the language's documentation, for absolute ranks.
+/* executor.c: the meaning of a schedule, written from attention.h and the language's documentation, for absolute ranks.
  *
  * Every operation becomes tasks: computing (one stream a rank, in order) and transfers (each starts when both its ends
  * have passed their waits, and ends whenever it likes: only a wait orders what follows). What must come before a task is

@@ -2,7 +2,7 @@
 #ifndef EXECUTOR_H
 #define EXECUTOR_H
 
-#include "burst.h"
+#include "attention/attention.h"
 
 typedef struct Outcome {
     bool right;      /* every rank ends with every wanted pair once, whatever the timing */

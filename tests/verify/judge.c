@@ -5,6 +5,7 @@
  *
  * Of each a line for the text if it is refused, else one for each direction that it has: "accepted", or the first error. The plan of
  * an accepted one (slots, waits) is run by executor.c on up to MOST_RANKS ranks, whose verdict is then the line. */
+#include "tools/tools.h"
 #include "executor.h"
 #include "cases.h"
 

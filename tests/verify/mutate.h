@@ -2,7 +2,7 @@
 #ifndef MUTATE_H
 #define MUTATE_H
 
-#include "burst.h"
+#include "tools/tools.h"
 
 #define MUTATIONS(X) /* id, name, where the message must point: at the changed statement (1) or anywhere in the text (0) */ \
     X(DROP, "operation dropped", 0) X(DUPLICATE, "operation twice", 0) X(SWAP, "neighbours swapped", 0)                  \

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tools/tools.h"
 #include "cases.h"
 #include "executor.h"
 #include "mutate.h"

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "cases.h"
-#include "plan/step.h"
+#include "tools/tools.h"
 
 #include <string.h>
 
@@ -37,7 +37,7 @@ static const Plan *verify_case(Case *k)
 {
     Draft *t = NEW(k->arena, Draft);
     *t = draft_make(k->arena, k->diags, &k->program, &k->choice);
-    assert_int_not_equal(t->attentions, 0);
+    assert_int_not_equal(t->attention.n, 0);
     return verify(k->arena, k->diags, t);
 }
 
@@ -115,11 +115,11 @@ static void passes_of_other_layers(void **state)
     for (int i = 0; i < CASES; i++) {
         Case *k = layered_case();
         Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
-        assert_int_equal(t.attentions, 2);
-        Attention mixed[2] = {t.attention[0], t.attention[1]};
-        mixed[1].way[1] = t.attention[0].way[1];
-        t.mask_attention = i == EXCHANGED ? (const int[]){1, 0} : i == ALL_ALIKE ? (const int[]){0, 0} : t.mask_attention;
-        t.attention = i == BACKWARD_ALONE ? mixed : t.attention;
+        assert_int_equal(t.attention.n, 2);
+        Attention mixed[2] = {t.attention.at[0], t.attention.at[1]};
+        mixed[1].way[1] = t.attention.at[0].way[1];
+        t.attention.of_mask = i == EXCHANGED ? (const int[]){1, 0} : i == ALL_ALIKE ? (const int[]){0, 0} : t.attention.of_mask;
+        t.attention.at = i == BACKWARD_ALONE ? mixed : t.attention.at;
         assert_int_equal(verify(k->arena, k->diags, &t) != NULL, i == RIGHT);
         assert_int_equal(diags_errors(k->diags), i != RIGHT);
         const char *text = printed(k->arena, k->diags);

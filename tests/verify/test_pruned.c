@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tools/tools.h"
 #include "cases.h"
 #include "executor.h"
-#include "verify.h"
+#include "proof/internal.h"
 
 #include <string.h>
 

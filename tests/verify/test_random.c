@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tools/tools.h"
 #include "executor.h"
 #include "generate.h"
 

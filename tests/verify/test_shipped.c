@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tools/tools.h"
 #include "cases.h"
 #include "executor.h"
 

@@ -1,0 +1,320 @@
+/* slots.c: buffers for travelling chunks, from liveness, and what each operation waits for.
+ *
+ * Every pass has a pool of slots where its arrivals land; every accumulator that leaves home has a pool of partial sums
+ * that this rank computes. A pool is used in rotation (use k takes slot k mod slots), so that the emitted loops need one
+ * counter a pool. The number of slots is the least for which no slot is reused while its content is live; double
+ * buffering (two slots for a ring) and the three to four buffers of the topology-aware ring come out of this.
+ *
+ * A slot that was sent stays live until the same pass comes round again: there its send is waited for, a step later, so
+ * that the transfer overlaps a whole step. Uses count whether or not the mask leaves their operation: the slots of an
+ * emitted program do not depend on the mask.
+ */
+#include "attention/attention.h"
+
+#include <string.h>
+
+typedef struct Use { int birth, death; } Use; /* instances: [birth, death) */
+typedef Vec(Use) Uses;
+
+/* Where a chunk is: use number `use` of pool `pool`; pool < 0: at home. */
+typedef struct Place { bool here; int pool, use; } Place;
+
+typedef struct Slots {
+    Arena *arena;
+    Schedule *s;
+    Place *place[TENSOR_COUNT];   /* [chunks] copies, and partial sums computed here */
+    Uses *uses;                   /* [pools] */
+    Vec(Place) *pending[TENSOR_COUNT]; /* [chunks] partial sums that arrived and are not yet added */
+    Vec(Pool) pools;
+} Slots;
+
+/* ---- pools ---- */
+
+/* Where a transfer goes: along a ring, along some coordinates, or home. */
+static const char *way_of(const Slots *z, const Node *pass)
+{
+    const Choice *c = z->s->choice;
+    const char *way = NULL;
+    if (pass->kind == N_RETURN)
+        return "home";
+    for (int i = 0; i < c->coords && c->coords > 1; i++)
+        if (pass_moves(pass, i))
+            way = way ? arena_printf(z->arena, "%s_%s", way, c->schedule->way_name[i]) : c->schedule->way_name[i];
+    return way ? way : "ring";
+}
+
+static bool name_taken(const Slots *z, const char *name)
+{
+    for (int i = 0; i < z->pools.n; i++)
+        if (strcmp(z->pools.at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Unique in the program: kv_lane of forward, back_kv_lane of backward, back_kv_lane2 where a second pass goes that way. */
+static const char *pool_name(Slots *z, const Node *pass, TensorId t)
+{
+    static const char *const lower[TENSOR_COUNT] = {"q", "kv", "o", "dq", "dkv"};
+    const char *own = z->s->name ? arena_printf(z->arena, "%s_", z->s->name) : "";
+    const char *first = arena_printf(z->arena, "%s%s%s_%s", own, z->s->backward ? "back_" : "", lower[t],
+                                     pass ? way_of(z, pass) : "partial"), *name = first;
+    for (int n = 2; name_taken(z, name); n++)
+        name = arena_printf(z->arena, "%s%d", first, n);
+    return name;
+}
+
+/* pass: what fills it; NULL: partial sums do. */
+static int add_pool(Slots *z, const Node *pass, TensorId t)
+{
+    const Pool p = {.tensor = t, .slots = 1, .name = pool_name(z, pass, t)};
+    *vec_push(z->arena, &z->pools) = p;
+    return z->pools.n - 1;
+}
+
+static void add_arrival_pools(Slots *z, Node *n)
+{
+    for (; n; n = n->next) {
+        if (n->kind == N_PASS || n->kind == N_RETURN)
+            n->pool = add_pool(z, n, n->ref[0].tensor);
+        add_arrival_pools(z, n->body);
+    }
+}
+
+/* ---- replay ---- */
+
+/* The instance at which the operation comes round again: there its previous transfer is waited for. */
+static int next_round(const Slots *z, int at)
+{
+    const Trace *t = &z->s->trace;
+    for (int i = at + 1; i < t->n; i++)
+        if (t->at[i].node == t->at[at].node)
+            return i;
+    return t->n;
+}
+
+static void live_until(Slots *z, Place p, int death)
+{
+    if (!p.here || p.pool < 0) /* a wrong schedule may name a chunk that is not here: verify says so */
+        return;
+    Use *u = &z->uses[p.pool].at[p.use];
+    if (u->death < death)
+        u->death = death;
+}
+
+static Place new_use(Slots *z, int pool, int birth)
+{
+    *vec_push(z->arena, &z->uses[pool]) = (Use){birth, birth + 1};
+    return (Place){true, pool, z->uses[pool].n - 1};
+}
+
+static void replay_copy(Slots *z, int at)
+{
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    Place *p = z->place[n->ref[0].tensor];
+    Place from = p[i->chunk[0]];
+    if (from.here && (from.pool >= 0 || n->ref[0].heads))
+        n->waits |= WAIT_ARRIVED;
+    live_until(z, from, next_round(z, at));
+    p[rel_sub(z->s->choice, i->chunk[0], i->hop)] = new_use(z, n->pool, at);
+}
+
+/* Arrived partial sums are added before the chunk moves on. */
+static void merge_pending(Slots *z, Node *n, TensorId t, int chunk, int at)
+{
+    for (int j = 0; j < z->pending[t][chunk].n; j++)
+        live_until(z, z->pending[t][chunk].at[j], at);
+    if (z->pending[t][chunk].n)
+        n->waits |= WAIT_MERGED;
+    z->pending[t][chunk].n = 0;
+}
+
+/* Sums that came home are added there when the pass that brought one comes round again. */
+static void merge_home(Slots *z, Node *n, TensorId t, int at)
+{
+    const int chunks = choice_chunks(z->s->choice), next = z->s->choice->ranks; /* pieces */
+    bool round = false;
+    for (int home = 0; home < chunks && n->kind == N_PASS; home += next)
+        for (int j = 0; j < z->pending[t][home].n; j++)
+            round |= z->pending[t][home].at[j].pool == n->pool;
+    for (int home = 0; home < chunks && round; home += next) {
+        for (int j = 0; j < z->pending[t][home].n; j++)
+            live_until(z, z->pending[t][home].at[j], at);
+        z->pending[t][home].n = 0;
+    }
+    n->waits |= round ? WAIT_HOME : 0;
+}
+
+static void touch_partial(Slots *z, TensorId t, int chunk, int at)
+{
+    Place *p = &z->place[t][chunk];
+    if (!p->here && z->s->partial_pool[t] >= 0)
+        *p = new_use(z, z->s->partial_pool[t], at);
+    live_until(z, *p, at + 1);
+}
+
+static void replay_sum(Slots *z, int at)
+{
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    TensorId t = n->ref[0].tensor;
+    Place *own = &z->place[t][i->chunk[0]];
+    n->waits |= WAIT_COMPUTED;
+    merge_home(z, n, t, at);
+    if (z->pending[t][i->chunk[0]].n)
+        touch_partial(z, t, i->chunk[0], at);
+    merge_pending(z, n, t, i->chunk[0], at);
+    live_until(z, *own, next_round(z, at));
+    own->here = false;
+    int there = rel_sub(z->s->choice, i->chunk[0], i->hop);
+    *vec_push(z->arena, &z->pending[t][there]) = new_use(z, n->pool, at);
+}
+
+static void replay_compute(Slots *z, int at)
+{
+    static const unsigned wait[2] = {WAIT_ARRIVED_Q, WAIT_ARRIVED_KV};
+    static const TensorId copy[2] = {T_Q, T_KV};
+    const Instance *i = &z->s->trace.at[at];
+    Node *n = (Node *)i->node;
+    for (int side = 0; side < 2; side++) {
+        Place from = z->place[copy[side]][i->chunk[side]];
+        if (from.here && (from.pool >= 0 || n->ref[side].heads)) /* by heads an exchange brings what is at home */
+            n->waits |= wait[side];
+        live_until(z, from, at + 1);
+        int sum = result_tensor(z->s->backward, side);
+        if (sum >= 0)
+            touch_partial(z, (TensorId)sum, i->chunk[side], at);
+    }
+}
+
+static void replay(Slots *z)
+{
+    for (int at = 0; at < z->s->trace.n; at++) {
+        const Node *n = z->s->trace.at[at].node;
+        if (n->kind == N_COMPUTE)
+            replay_compute(z, at);
+        else if (n->kind == N_EXCHANGE)
+            merge_pending(z, (Node *)n, n->ref[0].tensor, 0, at);
+        else if (n->kind == N_PASS && !tensor_accumulates(n->ref[0].tensor))
+            replay_copy(z, at);
+        else if (n->kind == N_PASS || n->kind == N_RETURN)
+            replay_sum(z, at);
+    }
+    for (int t = 0; t < TENSOR_COUNT; t++) /* what arrives last is added at the end */
+        for (int c = 0; c < choice_chunks(z->s->choice); c++)
+            for (int j = 0; j < z->pending[t][c].n; j++)
+                live_until(z, z->pending[t][c].at[j], z->s->trace.n);
+}
+
+/* ---- slots ---- */
+
+/* None of a pool that no operation uses: of passes of a ring of one rank. */
+static int least_slots(const Uses *uses)
+{
+    int slots = uses->n > 0;
+    for (int j = 0, i = 0; j < uses->n; j++) {
+        /* i: the earliest use still live; births only grow, so what is dead stays dead */
+        while (i < j && uses->at[i].death <= uses->at[j].birth)
+            i++;
+        if (slots < j - i + 1)
+            slots = j - i + 1;
+    }
+    return slots;
+}
+
+/* A reused slot must be free first: whoever fills it waits. */
+static void mark_free_waits(Slots *z)
+{
+    const Trace *t = &z->s->trace;
+    for (int p = 0; p < z->pools.n; p++)
+        for (int u = z->pools.at[p].slots; u < z->uses[p].n; u++)
+            ((Node *)t->at[z->uses[p].at[u].birth].node)->waits |= WAIT_FREE;
+}
+
+static void start_state(Slots *z)
+{
+    const int chunks = choice_chunks(z->s->choice);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        z->place[t] = NEW_ARRAY(z->arena, Place, chunks);
+        for (int home = 0; home < chunks; home += z->s->choice->ranks)
+            z->place[t][home] = (Place){.here = true, .pool = -1};
+        z->pending[t] = arena_alloc(z->arena, sizeof(*z->pending[t]) * (size_t)chunks);
+    }
+    add_arrival_pools(z, z->s->body);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        bool leaves = false;
+        for (int p = 0; p < z->pools.n; p++)
+            leaves |= z->pools.at[p].tensor == (TensorId)t && tensor_accumulates((TensorId)t);
+        z->s->partial_pool[t] = leaves ? add_pool(z, NULL, (TensorId)t) : -1;
+    }
+    z->uses = arena_alloc(z->arena, sizeof(Uses) * (size_t)(z->pools.n ? z->pools.n : 1));
+}
+
+void schedule_slots(Arena *a, Schedule *s)
+{
+    Slots z = {.arena = a, .s = s};
+    start_state(&z);
+    replay(&z);
+    for (int p = 0; p < z.pools.n; p++)
+        z.pools.at[p].slots = least_slots(&z.uses[p]);
+    mark_free_waits(&z);
+    s->pools = z.pools.n;
+    s->pool = z.pools.at;
+}
+
+/* ---- --emit=schedule ---- */
+
+static const char *wait_names(Arena *a, unsigned waits)
+{
+    static const char *const name[] = {
+#define X(id, text, what) text,
+        WAITS(X)
+#undef X
+    };
+    Text t = {0};
+    text_add(&t, "");
+    for (int i = 0; i < countof(name); i++)
+        if (waits & 1u << i)
+            text_printf(&t, "%s%s", t.n ? " " : "", name[i]);
+    return text_keep(a, &t);
+}
+
+static void print_nodes(Arena *a, const Schedule *s, const Node *n, int depth, Text *out)
+{
+    static const char *const kind[] = {
+#define X(id) #id,
+        NODES(X)
+#undef X
+    };
+    for (; n; n = n->next) {
+        int line, column;
+        span_line(stmt_place(n->stmt), &line, &column);
+        text_printf(out, "%*s%s line %d", 2 * depth, "", kind[n->kind], line);
+        if (n->kind != N_LOOP && n->kind != N_IF)
+            text_printf(out, " %s", tensor_name(n->ref[0].tensor));
+        if (n->channel >= 0)
+            text_printf(out, " channel %d", n->channel);
+        if (n->pool >= 0)
+            text_printf(out, " into %s", s->pool[n->pool].name);
+        if (n->waits)
+            text_printf(out, " waits(%s)", wait_names(a, n->waits));
+        text_add(out, "\n");
+        print_nodes(a, s, n->body, depth + 1, out);
+    }
+}
+
+void print_schedule(const Schedule *s, Text *out)
+{
+    Arena *a = arena_new();
+    text_printf(out, "burst-schedule 1\n%s %s", s->choice->schedule->name, s->backward ? "backward" : "forward");
+    if (s->backward)
+        text_printf(out, " %s", travel_names[s->choice->travel]);
+    for (int i = 0; i < s->choice->coords; i++)
+        text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
+    text_printf(out, " rank%s, %d operation%s a rank\n", plural(s->choice->ranks), s->trace.n, plural(s->trace.n));
+    for (int p = 0; p < s->pools; p++)
+        text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor), s->pool[p].slots,
+                    plural(s->pool[p].slots));
+    print_nodes(a, s, s->body, 0, out);
+    arena_free(a);
+}

@@ -1,0 +1,111 @@
+/* base/base.h: memory of a compile, growing text, diagnostics, commands for a shell.
+ *
+ * Units in all headers of the compiler: bytes, bytes/s, FLOP/s, nanoseconds, tokens. Ranges are half open unless a name ends
+ * in _last. Each pass reads what the one before it made and makes a new value in the caller's arena; nothing is changed afterwards. */
+#ifndef BURST_BASE_BASE_H
+#define BURST_BASE_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/plural.h"
+
+#define BURSTC_VERSION "0.1.0"
+#define countof(a) ((int)(sizeof(a) / sizeof(*(a))))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* ---- arena.c: memory of one compile, freed at once ---- */
+typedef struct Arena Arena;
+Arena *arena_new(void);
+void arena_free(Arena *a);
+/* Zeroed, 16-byte aligned, never NULL: when memory is out, prints "burstc: error: out of memory" and exits with 3. */
+void *arena_alloc(Arena *a, size_t bytes);
+char *arena_copy(Arena *a, const char *text, size_t len); /* NUL-terminated copy */
+char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+size_t arena_bytes(const Arena *a); /* what the arena holds from the system */
+/* malloc/realloc for code that cannot use an arena (flex, bison); same failure behaviour. */
+void *xmalloc(size_t bytes);
+void *xrealloc(void *p, size_t bytes);
+/* What they do then; also for libc functions that fail with ENOMEM. */
+_Noreturn void out_of_memory(void);
+#define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
+#define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))
+/* A growing array of T in an arena: Vec(int) v = {0}; *vec_push(arena, &v) = 3;  v.at[i], v.n */
+#define Vec(T) struct { T *at; int n, cap; }
+void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
+#define vec_push(a, v) \
+    ((v)->n < (v)->cap ? (void)0 : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), &(v)->at[(v)->n++])
+
+/* ---- text.c: growing text, written to files atomically ---- */
+typedef struct Text { char *at; size_t n, cap; } Text; /* NUL-terminated once written to; free with text_free */
+void text_printf(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void text_vprintf(Text *t, const char *fmt, va_list ap);
+void text_add(Text *t, const char *s);
+void text_add_n(Text *t, const char *s, size_t n);
+void text_free(Text *t);
+char *text_keep(Arena *a, Text *t); /* a copy in the arena; the text itself is freed */
+char *bytes_text(Arena *a, double bytes, int digits); /* "1.55 GiB", "64.00 MiB": in the unit that suits */
+/* Writes the text to path as output_file.h says: a file changes whole or not at all; 0, or -1 with errno. "-" is standard
+ * output. */
+int text_write_file(const Text *t, const char *path);
+/* Reads a whole file into the arena; NULL with errno. */
+char *read_file(Arena *a, const char *path, size_t *len);
+/* Whether both names lead to one file, by links of either kind. */
+bool same_file(const char *a, const char *b);
+/* A variable of the environment; one that is empty is not set. */
+const char *environment(const char *name, const char *otherwise);
+
+/* ---- diag.c: diagnostics as clang's ---- */
+typedef struct Source {
+    const char *name; /* as the user wrote it, or as an import found it */
+    const char *text; /* NUL-terminated */
+    size_t len;
+} Source;
+typedef struct Span { /* bytes [begin, end) of src; src NULL: no place (command line) */
+    const Source *src;
+    uint32_t begin, end;
+} Span;
+enum { DIAG_MAX_ERRORS = 20 };
+/* What is legal and most likely not meant. By name each may be left out or be an error (-Wno-NAME, -Werror=NAME). */
+#define WARNINGS(X) /* id, name, what it is about: for --help and docs/language.md */ \
+    X(EMPTY_MASK, "empty-mask", "a mask that keeps no pair of query and key") \
+    X(EMPTY_ROWS, "empty-rows", "a mask that leaves a query without a key") \
+    X(ONE_DOCUMENT, "one-document", "a mask that reads `doc` where no `separator` ends a document") \
+    X(UNUSED_COSINE, "unused-cosine", "`cosine` where the warm-up takes all steps") \
+    X(UNUSED_SETTING, "unused-setting", "a setting of the layout that has nothing to act on") \
+    X(FEW_TOKENS, "few-tokens", "a rank with less than one kernel tile of a sequence") \
+    X(UNCHECKED_TEXT, "unchecked-text", "a program that libclang could not read again")
+typedef enum Warning {
+#define X(id, name, what) WARN_##id,
+    WARNINGS(X)
+#undef X
+    WARNING_COUNT
+} Warning;
+typedef struct Diags Diags;
+Diags *diags_new(Arena *a);
+/* Messages are not capitalised and have no full stop. Arguments that quote input put it in '...'. */
+void diag_error(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void diag_warn(Diags *d, Warning w, Span at, const char *fmt, ...) PRINTF_LIKE(4, 5);
+void diag_note(Diags *d, Span at, const char *fmt, ...) PRINTF_LIKE(3, 4); /* belongs to the last error or warning */
+void diag_fixit(Diags *d, Span at, const char *replacement);              /* printed below the carets */
+/* Takes an option: -Wno-NAME, -WNAME, -Werror, -Werror=NAME, -Wno-error, -Wno-error=NAME; the later of two wins. NULL, or
+ * what is wrong with it. Warnings that are errors count as such. */
+const char *diags_option(Diags *d, const char *option);
+int diags_errors(const Diags *d);
+const char *diags_first(const Diags *d); /* text of the first error, "" without one */
+/* Prints all (up to 20 errors, then "too many errors"), sorted as reported, and clears. Never exits. */
+void diags_print(Diags *d, FILE *out);
+/* The nearest of names to word within edit distance 1 + len/4, or NULL. */
+const char *nearest_name(const char *word, const char *const *names, int n);
+/* Line and column, 1-based, of a span's begin. */
+void span_line(Span at, int *line, int *column);
+Span span_join(Span a, Span b);
+
+/* ---- shell.c ---- */
+const char *shell_word(Arena *a, const char *word); /* quoted where it must be */
+int run_command(const char *command); /* its exit status, or -1 */
+
+#endif

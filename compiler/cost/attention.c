@@ -1,0 +1,573 @@
+/* cost/attention.c: one direction of one layer's attention as tasks of the simulation.
+ *
+ * What waits for what follows from the trace, once for all ranks (Links), as in slots.c: computing for its chunks, a pass
+ * for its chunk and, where it is a sum, for what adds to it, an arrival for its slot. Devices overlap transfers with
+ * computing. A cpu rank does not: it copies when it waits, so there an arrival takes the rank's own time, just before the
+ * first operation that reads it, and a chunk is on offer only once its sender's program has come to the pass.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+
+typedef struct Read { int arrival, reader, next_of_arrival, next_of_reader; } Read;
+/* Relations between instances of the trace; -1: none. */
+typedef struct Links {
+    Vec(Read) reads;
+    int *of_arrival, *of_reader; /* [n] heads of lists of reads */
+    int *computed;               /* pass of a sum: the last computing that adds to it */
+    int (*previous)[2];          /* computing: the one before with the same Q, KV chunk */
+    int *slot_before;            /* arrival: the one that had its slot */
+    int (*partial_before)[2];    /* computing that starts a partial dQ, dKV: the pass that empties its slot */
+} Links;
+
+/* Replaying the trace. */
+typedef struct Replay {
+    Arena *arena;
+    const Schedule *s;
+    Links links;
+    int *held[TENSOR_COUNT];    /* [relative chunk] copies: the arrival, or at home the exchange, that brought it */
+    int *pending[TENSOR_COUNT]; /* sums: the last arrival not yet passed on; further ones by pending_next */
+    int *pending_next;          /* [n] */
+    int *last[2];               /* [relative chunk] last computing with it as Q, KV */
+    int *open[TENSOR_COUNT];    /* [relative chunk] number of the partial sum that is here */
+    Vec(int) *uses;             /* [pools] arrivals */
+    Vec(int) closed[TENSOR_COUNT]; /* of each partial sum: the pass that takes it away */
+} Replay;
+
+static bool transfers(const Instance *i)
+{
+    return i->node->kind == N_PASS || i->node->kind == N_RETURN;
+}
+
+static int *filled(Arena *a, int n)
+{
+    int *p = NEW_ARRAY(a, int, n ? n : 1);
+    for (int i = 0; i < n; i++)
+        p[i] = -1;
+    return p;
+}
+
+static void add_read(Replay *r, int arrival, int reader)
+{
+    Links *l = &r->links;
+    if (arrival < 0)
+        return;
+    *vec_push(r->arena, &l->reads) = (Read){arrival, reader, l->of_arrival[arrival], l->of_reader[reader]};
+    l->of_arrival[arrival] = l->of_reader[reader] = l->reads.n - 1;
+}
+
+static void replay_arrival(Replay *r, int at)
+{
+    const Instance *i = &r->s->trace.at[at];
+    TensorId t = i->node->ref[0].tensor;
+    int there = rel_sub(r->s->choice, i->chunk[0], i->hop), pool = i->node->pool;
+    if (pool >= 0 && pool < r->s->pools) {
+        int k = r->uses[pool].n, before = k - r->s->pool[pool].slots;
+        *vec_push(r->arena, &r->uses[pool]) = at;
+        r->links.slot_before[at] = before >= 0 ? r->uses[pool].at[before] : -1;
+    }
+    if (tensor_accumulates(t)) {
+        r->pending_next[at] = r->pending[t][there];
+        r->pending[t][there] = at;
+    } else if (!chunk_is_home(r->s->choice, there)) {
+        r->held[t][there] = at;
+    }
+}
+
+/* The sums that arrived for the chunk are added. */
+static void read_pending(Replay *r, TensorId t, int chunk, int at)
+{
+    for (int p = r->pending[t][chunk]; p >= 0; p = r->pending_next[p])
+        add_read(r, p, at);
+    r->pending[t][chunk] = -1;
+}
+
+static void replay_transfer(Replay *r, int at)
+{
+    const Instance *i = &r->s->trace.at[at];
+    TensorId t = i->node->ref[0].tensor;
+    int chunk = i->chunk[0];
+    if (tensor_accumulates(t)) {
+        read_pending(r, t, chunk, at);
+        for (int home = 0; home < choice_chunks(r->s->choice) && i->node->waits & WAIT_HOME; home += r->s->choice->ranks)
+            read_pending(r, t, home, at);
+        r->links.computed[at] = r->last[t == T_DKV][chunk];
+        if (r->open[t][chunk] >= 0)
+            r->closed[t].at[r->open[t][chunk]] = at;
+        r->open[t][chunk] = -1;
+    } else {
+        add_read(r, r->held[t][chunk], at);
+    }
+    replay_arrival(r, at);
+}
+
+static void open_partial(Replay *r, int at, int side, TensorId t, int chunk)
+{
+    int pool = r->s->partial_pool[t];
+    if (chunk_is_home(r->s->choice, chunk) || r->open[t][chunk] >= 0 || pool < 0 || pool >= r->s->pools)
+        return;
+    int before = r->closed[t].n - r->s->pool[pool].slots;
+    r->links.partial_before[at][side] = before >= 0 ? r->closed[t].at[before] : -1;
+    r->open[t][chunk] = r->closed[t].n;
+    *vec_push(r->arena, &r->closed[t]) = -1;
+}
+
+static void replay_compute(Replay *r, int at)
+{
+    static const TensorId copy[2] = {T_Q, T_KV};
+    const Instance *i = &r->s->trace.at[at];
+    for (int side = 0; side < 2; side++) {
+        int chunk = i->chunk[side];
+        add_read(r, r->held[copy[side]][chunk], at);
+        r->links.previous[at][side] = r->last[side][chunk];
+        r->last[side][chunk] = at;
+        if (result_tensor(r->s->backward, side) >= 0)
+            open_partial(r, at, side, (TensorId)result_tensor(r->s->backward, side), chunk);
+    }
+}
+
+/* It brings what a rank has of its own of Q and KV, and takes the sums that arrived for it. */
+static void replay_exchange(Replay *r, int at)
+{
+    const TensorId t = r->s->trace.at[at].node->ref[0].tensor;
+    if (tensor_accumulates(t))
+        read_pending(r, t, 0, at);
+    else
+        r->held[t][0] = at;
+}
+
+static void start_replay(Replay *r)
+{
+    int n = r->s->trace.n, chunks = choice_chunks(r->s->choice);
+    Links *l = &r->links;
+    l->of_arrival = filled(r->arena, n);
+    l->of_reader = filled(r->arena, n);
+    l->computed = filled(r->arena, n);
+    l->slot_before = filled(r->arena, n);
+    l->previous = (int(*)[2])filled(r->arena, 2 * n);
+    l->partial_before = (int(*)[2])filled(r->arena, 2 * n);
+    r->pending_next = filled(r->arena, n);
+    for (int side = 0; side < 2; side++)
+        r->last[side] = filled(r->arena, chunks);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        r->held[t] = filled(r->arena, chunks);
+        r->pending[t] = filled(r->arena, chunks);
+        r->open[t] = filled(r->arena, chunks);
+    }
+    r->uses = arena_alloc(r->arena, sizeof *r->uses * (size_t)(r->s->pools + 1));
+}
+
+static Links links_make(Arena *a, const Schedule *s)
+{
+    Replay r = {.arena = a, .s = s};
+    start_replay(&r);
+    for (int at = 0; at < s->trace.n; at++) {
+        const Instance *i = &s->trace.at[at];
+        if (i->node->kind == N_COMPUTE)
+            replay_compute(&r, at);
+        else if (transfers(i))
+            replay_transfer(&r, at);
+        else
+            replay_exchange(&r, at);
+    }
+    return r.links;
+}
+
+/* ---- tasks ---- */
+
+typedef struct Build {
+    Arena *arena, *result; /* of the simulation; of what it found */
+    const AttentionInput *in;
+    Links links;
+    Sim *sim;
+    /* [trace.n][ranks], -1: none */
+    int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
+    int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
+    int *posted; /* cpu: what the rank has done when its program comes to this instance */
+    int *join;   /* [trace.n][ranks] EXCHANGE: when each that shares heads with the rank has everything; of the first of them */
+    int *anchored, *anchored_next; /* cpu: arrivals to be copied just before this instance; row trace.n: at the end */
+    int *tail;   /* [ranks] last task of the rank's own time */
+} Build;
+
+static size_t cell(const Build *b, int at, int rank)
+{
+    return (size_t)at * (size_t)b->in->ranks + (size_t)rank;
+}
+
+/* A hop along one coordinate, of which fewer values may be simulated: one that would come back to where it began goes far. */
+static int grid_hop(const AttentionInput *in, int hop, int i)
+{
+    const int real = rel_hop(in->schedule->choice, hop, i), simulated = (int)floor_mod(real, in->size[i]);
+    return real && !simulated ? in->size[i] / 2 : simulated;
+}
+
+static int grid_move(const AttentionInput *in, int rank, int hop, int sign)
+{
+    const Choice *c = in->schedule->choice;
+    int to = 0;
+    for (int i = 0; i < c->coords; i++) {
+        int64_t here = rank / in->stride[i] % in->size[i];
+        to += (int)floor_mod(here + sign * grid_hop(in, hop, i), in->size[i]) * in->stride[i];
+    }
+    return to;
+}
+
+int grid_add(const AttentionInput *in, int rank, int hop)
+{
+    return grid_move(in, rank, hop, 1);
+}
+
+static double merge_seconds(const AttentionInput *in, int rank, double bytes)
+{
+    const NodeGroup *g = links_group(in, rank);
+    return g->device->hbm > 0 ? 3 * bytes / (g->device->hbm * cost_rate_share(in->cluster, g)) : 0; /* two operands read, one written */
+}
+
+static void make_arrivals(Build *b, int at)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    for (int from = 0; from < b->in->ranks; from++) {
+        int to = grid_add(b->in, from, i->hop);
+        double bytes = b->in->bytes[cell(b, at, to)];
+        if (bytes <= 0 || from == to)
+            continue;
+        int task = sim_task(b->sim, links_hop(b->in, from, to, bytes)), last = task;
+        if (tensor_accumulates(i->node->ref[0].tensor)) {
+            last = sim_task(b->sim, (Task){.class = COST_MERGE,
+                                           .seconds = merge_seconds(b->in, to, bytes)});
+            sim_after(b->sim, last, task);
+        }
+        b->task[cell(b, at, to)] = task;
+        b->usable[cell(b, at, to)] = last;
+    }
+}
+
+/* ---- all-to-all ---- */
+
+/* Where the exchange of all that share heads with the rank has its join. */
+static size_t join_cell(const Build *b, int at, int rank)
+{
+    const int x = b->in->schedule->choice->schedule->exchanged;
+    return cell(b, at, rank - rank / b->in->stride[x] % b->in->size[x] * b->in->stride[x]);
+}
+
+/* Each rank's part begins and ends with a task of no time, `task` and `usable`; the exchange is over with the last part. */
+static void make_exchange(Build *b, int at)
+{
+    for (int r = 0; r < b->in->ranks; r++) {
+        int *join = &b->join[join_cell(b, at, r)];
+        *join = *join < 0 ? sim_task(b->sim, (Task){.class = COST_LINK}) : *join;
+        int start = sim_task(b->sim, (Task){.class = COST_LINK}), end = sim_task(b->sim, (Task){.class = COST_LINK});
+        double sent = b->in->bytes[cell(b, at, r)], received = b->in->received[cell(b, at, r)], share[DISTANCES];
+        links_shares(b->in, r, share);
+        for (int far = 0; far < 2 + b->in->cluster->levels; far++)
+            links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, end);
+        sim_after(b->sim, end, start);
+        sim_after(b->sim, *join, end);
+        b->task[cell(b, at, r)] = start;
+        b->usable[cell(b, at, r)] = end;
+    }
+}
+
+static void make_tasks(Build *b)
+{
+    for (int at = 0; at < b->in->schedule->trace.n; at++) {
+        const Instance *i = &b->in->schedule->trace.at[at];
+        if (i->node->kind == N_EXCHANGE && b->in->size[b->in->schedule->choice->schedule->exchanged] > 1)
+            make_exchange(b, at);
+        if (transfers(i))
+            make_arrivals(b, at);
+        for (int r = 0; i->node->kind == N_COMPUTE && r < b->in->ranks; r++)
+            if (b->in->seconds[cell(b, at, r)] > 0)
+                b->task[cell(b, at, r)] =
+                    sim_task(b->sim, (Task){.class = COST_COMPUTE, .seconds = b->in->seconds[cell(b, at, r)]});
+    }
+}
+
+/* ---- a rank's own time: computing in order, and on cpu the copies between ---- */
+
+/* The task in which a rank reads an arrival: its computing, or its pass (a task of the rank it goes to). */
+static int reader_task(const Build *b, int reader, int rank)
+{
+    const Instance *i = &b->in->schedule->trace.at[reader];
+    return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
+}
+
+/* While a rank waits for the slot of a partial sum it copies whatever has come: where an arrival that nothing has read
+ * yet is copied at the latest. */
+static int next_wait(const Build *b, int at)
+{
+    const Trace *t = &b->in->schedule->trace;
+    for (int i = at + 1; i < t->n; i++)
+        if (b->links.partial_before[i][0] >= 0 || b->links.partial_before[i][1] >= 0)
+            return i;
+    return t->n;
+}
+
+static void anchor_arrivals(Build *b, int rank)
+{
+    int n = b->in->schedule->trace.n;
+    for (int at = n - 1; at >= 0; at--) {
+        if (!transfers(&b->in->schedule->trace.at[at]) || b->task[cell(b, at, rank)] < 0)
+            continue;
+        int first = next_wait(b, at);
+        const Instance *i = &b->in->schedule->trace.at[at];
+        bool home = chunk_is_home(b->in->schedule->choice, rel_sub(b->in->schedule->choice, i->chunk[0], i->hop)); /* added there, whether or not the next one leaves */
+        for (int e = b->links.of_arrival[at]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
+            if (b->links.reads.at[e].reader < first && (home || reader_task(b, b->links.reads.at[e].reader, rank) >= 0))
+                first = b->links.reads.at[e].reader;
+        b->anchored_next[cell(b, at, rank)] = b->anchored[cell(b, first, rank)];
+        b->anchored[cell(b, first, rank)] = at;
+    }
+}
+
+static void order_arrivals(Build *b, int at, int rank)
+{
+    for (int j = b->anchored[cell(b, at, rank)]; j >= 0; j = b->anchored_next[cell(b, j, rank)]) {
+        sim_after(b->sim, b->task[cell(b, j, rank)], b->tail[rank]);
+        b->tail[rank] = b->usable[cell(b, j, rank)];
+    }
+}
+
+static void order_exchange(Build *b, int at, int rank)
+{
+    sim_after(b->sim, b->task[cell(b, at, rank)], b->tail[rank]);
+    if (b->in->cluster->target->copies_at_wait)
+        b->tail[rank] = b->join[join_cell(b, at, rank)];
+}
+
+static void order_compute(Build *b, int at, int rank)
+{
+    int task = b->task[cell(b, at, rank)];
+    if (task < 0)
+        return;
+    sim_after(b->sim, task, b->tail[rank]);
+    b->tail[rank] = task;
+}
+
+static void order_rank(Build *b, int rank)
+{
+    int n = b->in->schedule->trace.n;
+    b->tail[rank] = -1;
+    if (b->in->cluster->target->copies_at_wait)
+        anchor_arrivals(b, rank);
+    for (int at = 0; at < n; at++) {
+        order_arrivals(b, at, rank);
+        b->posted[cell(b, at, rank)] = b->tail[rank];
+        if (b->in->schedule->trace.at[at].node->kind == N_EXCHANGE && b->task[cell(b, at, rank)] >= 0)
+            order_exchange(b, at, rank);
+        else if (b->in->schedule->trace.at[at].node->kind == N_COMPUTE)
+            order_compute(b, at, rank);
+    }
+    order_arrivals(b, n, rank);
+}
+
+/* ---- what else waits for what ---- */
+
+static void wait_for_reads(Build *b, int task, int reader, int rank)
+{
+    for (int e = b->links.of_reader[reader]; e >= 0; e = b->links.reads.at[e].next_of_reader) {
+        const int at = b->links.reads.at[e].arrival;
+        const bool exchange = b->in->schedule->trace.at[at].node->kind == N_EXCHANGE;
+        sim_after(b->sim, task, exchange ? b->join[join_cell(b, at, rank)] : b->usable[cell(b, at, rank)]);
+    }
+}
+
+static void wait_for_sum(Build *b, int task, int at, int rank)
+{
+    int side = b->in->schedule->trace.at[at].node->ref[0].tensor == T_DKV;
+    int k = b->links.computed[at];
+    while (k >= 0 && b->task[cell(b, k, rank)] < 0) /* empty pairs add nothing */
+        k = b->links.previous[k][side];
+    if (k >= 0)
+        sim_after(b->sim, task, b->task[cell(b, k, rank)]);
+}
+
+static void wait_for_slot(Build *b, int task, int at, int rank)
+{
+    int before = b->links.slot_before[at];
+    if (before < 0)
+        return;
+    sim_after(b->sim, task, b->usable[cell(b, before, rank)]);
+    if (tensor_accumulates(b->in->schedule->trace.at[at].node->ref[0].tensor))
+        return; /* free once merged */
+    for (int e = b->links.of_arrival[before]; e >= 0; e = b->links.reads.at[e].next_of_arrival)
+        sim_after(b->sim, task, reader_task(b, b->links.reads.at[e].reader, rank));
+}
+
+static void link_arrivals(Build *b, int at, int *channel_last)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    for (int from = 0; from < b->in->ranks; from++) {
+        int to = grid_add(b->in, from, i->hop), task = b->task[cell(b, at, to)];
+        if (task < 0)
+            continue;
+        wait_for_reads(b, task, at, from);
+        wait_for_sum(b, task, at, from);
+        wait_for_slot(b, task, at, to);
+        if (b->in->cluster->target->copies_at_wait) {
+            sim_after(b->sim, task, b->posted[cell(b, at, from)]);
+        } else {
+            int *last = &channel_last[cell(b, i->node->channel, from)];
+            sim_after(b->sim, task, *last);
+            *last = task;
+        }
+    }
+}
+
+static void link_compute(Build *b, int at)
+{
+    for (int r = 0; r < b->in->ranks; r++) {
+        int task = b->task[cell(b, at, r)];
+        if (task < 0)
+            continue;
+        wait_for_reads(b, task, at, r);
+        for (int side = 0; side < 2; side++)
+            if (b->links.partial_before[at][side] >= 0)
+                sim_after(b->sim, task, reader_task(b, b->links.partial_before[at][side], r));
+    }
+}
+
+/* Sums that arrived for what it lays out are added before. */
+static void link_exchange(Build *b, int at)
+{
+    for (int r = 0; r < b->in->ranks; r++)
+        if (b->task[cell(b, at, r)] >= 0)
+            wait_for_reads(b, b->task[cell(b, at, r)], at, r);
+}
+
+static void link_tasks(Build *b)
+{
+    const Schedule *s = b->in->schedule;
+    int *channel_last = filled(b->arena, (s->channels + 1) * b->in->ranks);
+    for (int r = 0; r < b->in->ranks; r++)
+        order_rank(b, r);
+    for (int at = 0; at < s->trace.n; at++) {
+        if (transfers(&s->trace.at[at]))
+            link_arrivals(b, at, channel_last);
+        else if (s->trace.at[at].node->kind == N_COMPUTE)
+            link_compute(b, at);
+        else
+            link_exchange(b, at);
+    }
+}
+
+/* ---- result ---- */
+
+static void add_interval(AttentionTime *t, Busy *out, int rank, int channel, int at, double begin, double end)
+{
+    out[t->intervals++] = (Busy){rank, channel, at, begin, end};
+    t->end[rank] = fmax(t->end[rank], end);
+    if (channel < 0)
+        t->busy[rank] += end - begin;
+}
+
+static void count_bytes(AttentionTime *t, const Task *task, int from, int to)
+{
+    t->sent[from] += task->bytes;
+    t->received[to] += task->bytes;
+    links_count(t, task->class == COST_LINK ? 0 : task->class == COST_NIC ? 1 : task->class - COST_UPLINK + 2, task->bytes);
+}
+
+static void collect_exchange(Build *b, AttentionTime *t, int at, int rank)
+{
+    double sent = b->in->bytes[cell(b, at, rank)], share[DISTANCES];
+    links_shares(b->in, rank, share);
+    t->sent[rank] += sent;
+    t->received[rank] += b->in->received[cell(b, at, rank)];
+    for (int far = 0; far < 2 + b->in->cluster->levels; far++)
+        links_count(t, far, sent * share[far]);
+    t->end[rank] = fmax(t->end[rank], sim_at(b->sim, b->join[join_cell(b, at, rank)])->end);
+}
+
+static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    int task = b->task[cell(b, at, rank)], other = b->usable[cell(b, at, rank)];
+    if (task < 0)
+        return;
+    bool exchange = i->node->kind == N_EXCHANGE;
+    add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at, sim_at(b->sim, task)->begin,
+                 sim_at(b->sim, exchange ? other : task)->end);
+    if (transfers(i)) {
+        count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
+        t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */
+    } else if (exchange) {
+        collect_exchange(b, t, at, rank);
+    }
+}
+
+/* Walks back from the task that ends last: each began when its cause ended, so the pieces add up to the whole. */
+static void critical_path(const Build *b, int last, AttentionTime *t)
+{
+    for (; last >= 0; last = sim_at(b->sim, last)->cause)
+        t->path[sim_at(b->sim, last)->class] += sim_at(b->sim, last)->end - sim_at(b->sim, last)->begin;
+}
+
+/* From the end of attention on, collectives go on alone, one after the other. */
+static void collect_beside(const Build *b, const int *beside, AttentionTime *t)
+{
+    double before = t->seconds;
+    t->beside = NEW_ARRAY(b->result, Beside, b->in->besides);
+    for (int i = 0; i < b->in->besides; i++) {
+        const double end = sim_at(b->sim, beside[i])->end;
+        t->beside[i] = (Beside){.end = fmin(end, t->seconds), .left = fmax(0, end - before)};
+        before = fmax(before, end);
+    }
+}
+
+static AttentionTime collect_all(Build *b, int tasks)
+{
+    int n = b->in->schedule->trace.n, ranks = b->in->ranks, last = -1;
+    for (int i = 0; i < tasks; i++)
+        if (last < 0 || sim_at(b->sim, i)->end > sim_at(b->sim, last)->end)
+            last = i;
+    AttentionTime t = {.seconds = last >= 0 ? sim_at(b->sim, last)->end : 0};
+    t.busy = NEW_ARRAY(b->result, double, ranks);
+    t.end = NEW_ARRAY(b->result, double, ranks);
+    t.sent = NEW_ARRAY(b->result, double, ranks);
+    t.received = NEW_ARRAY(b->result, double, ranks);
+    Busy *out = NEW_ARRAY(b->result, Busy, n * ranks + 1);
+    for (int at = 0; at < n; at++)
+        for (int r = 0; r < ranks; r++)
+            collect(b, &t, out, at, r);
+    t.interval = out;
+    critical_path(b, last, &t);
+    return t;
+}
+
+AttentionTime attention_simulate(Arena *result, const AttentionInput *in)
+{
+    Arena *a = arena_new();
+    int n = in->schedule->trace.n, cells = (n + 1) * in->ranks;
+    Build b = {.arena = a, .result = result, .in = in, .links = links_make(a, in->schedule)};
+    b.sim = links_sim(a, in);
+    b.task = filled(a, cells);
+    b.usable = filled(a, cells);
+    b.posted = filled(a, cells);
+    b.anchored = filled(a, cells);
+    b.anchored_next = filled(a, cells);
+    b.join = filled(a, cells);
+    b.tail = filled(a, in->ranks);
+    make_tasks(&b);
+    link_tasks(&b);
+    const int tasks = sim_tasks(b.sim);
+    int *beside = NEW_ARRAY(a, int, in->besides);
+    for (int i = 0; i < in->besides; i++)
+        beside[i] = links_collective(b.sim, in, in->beside[i], i ? beside[i - 1] : -1);
+    const bool ends = isfinite(sim_run(b.sim));
+    AttentionTime t = collect_all(&b, tasks);
+    collect_beside(&b, beside, &t);
+    t.seconds = ends ? t.seconds : INFINITY;
+    arena_free(a);
+    return t;
+}
+
+double attention_transfers(const AttentionTime *t, int rank)
+{
+    double sum = 0;
+    for (int i = 0; i < t->intervals; i++)
+        if (t->interval[i].rank == rank && t->interval[i].channel >= 0)
+            sum += t->interval[i].end - t->interval[i].begin;
+    return sum;
+}

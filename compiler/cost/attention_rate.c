@@ -1,0 +1,78 @@
+/* attention_rate.c: how fast a device's kernels compute a pair of chunks, by its rates (docs/cost.md).
+ *
+ * A tile takes the same whether few or many of its pairs are masked, but a partial one more than a full one, and each row of
+ * tiles takes something of its own: it is begun and ended. So with x = 1 / keys a query (backward: queries a key) the time of a
+ * pair is a line in x; rates for several numbers of keys are points of it, the rate of long rows is that at x = 0.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+
+enum { TILE = 64 };
+
+static double tile_sides(const Program *p, bool backward)
+{
+    const Kernels k = kernels_of(p);
+    const int sides = !p->cluster.target->device_memory ? 0 : backward ? k.tile.backward_q + k.tile.backward_k :
+                      k.tile.forward_q + k.tile.forward_k[BURST_KEYS_USUAL];
+    return sides ? sides : 2 * TILE;
+}
+
+/* Kernels compute whole tiles, partial ones as full ones, up to what the chunks have. Counted are tiles of 64 by 64; what theirs
+ * have beyond the pairs lies along the edges of the mask, and is as much more in larger tiles as their sides are longer. */
+AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens)
+{
+    const double all = (double)q_tokens * (double)k_tokens, area = TILE * TILE, larger = tile_sides(p, backward) / (2 * TILE);
+    const double tiles = (double)(w.tiles_full + w.tiles_partial) * area, pairs = (double)w.pairs, excess = fmax(0, fmin(tiles, all) - pairs);
+    AttentionWork x = {.pairs = fmin(all, pairs + excess * larger)};
+    x.partial = fmin(x.pairs, (double)w.tiles_partial * area * larger);
+    x.rows = fmin((double)(backward ? k_tokens : q_tokens), (double)(w.tiles_full + w.tiles_partial) * TILE);
+    return x;
+}
+
+/* The rate of that kind and value; 0: the device has none. */
+static double row_of(const Device *d, bool backward, AttentionKind kind, int64_t value)
+{
+    for (int i = 0; i < d->rates; i++)
+        if (d->rate[i].kind == kind && d->rate[i].backward == backward && d->rate[i].value == value)
+            return d->rate[i].rate;
+    return 0;
+}
+
+/* Seconds per operation at x = 1 / keys: on the line through the nearest points on both sides, beyond the last one through the
+ * last two, where it does not fall. */
+static double at_keys(const Device *d, bool backward, double base, double x)
+{
+    double x0 = 0, y0 = 1 / base, x1 = 0, y1 = y0; /* the point before, the point after: 0: none yet */
+    for (int i = 0; i < d->rates; i++) {
+        const AttentionRate *r = &d->rate[i]; /* by falling keys */
+        if (r->kind != ATTENTION_KEYS || r->backward != backward)
+            continue;
+        if (x1 > 0)
+            x0 = x1, y0 = y1;
+        x1 = 1 / (double)r->value, y1 = 1 / r->rate;
+        if (x <= x1)
+            break;
+    }
+    const double slope = x1 > 0 ? (y1 - y0) / (x1 - x0) : 0;
+    return x > x1 ? y1 + fmax(0, slope) * (x - x1) : y0 + slope * (x - x0);
+}
+
+double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w)
+{
+    const double base = backward ? d->attention_backward : d->attention_forward;
+    const double own = row_of(d, backward, ATTENTION_HEAD_DIM, head_dim), partial = row_of(d, backward, ATTENTION_PARTIAL, 0);
+    if (!d->rates || w.pairs <= 0)
+        return base;
+    const double longer = partial > 0 ? fmax(0, 1 / partial - 1 / base) * w.partial / w.pairs : 0;
+    return (own > 0 ? own / base : 1) / (at_keys(d, backward, base, w.rows / w.pairs) + longer);
+}
+
+/* A rate of the head_dim has all in it but what kernels lose that are not the devices' own. */
+double attention_columns(const Program *p, const Device *d, bool backward)
+{
+    if (row_of(d, backward, ATTENTION_HEAD_DIM, p->model.head_dim) <= 0)
+        return kernels_columns(p, backward);
+    const Kernels k = kernels_of(p);
+    return p->model.head_dim / (k.missed ? k.share[backward] : 1);
+}

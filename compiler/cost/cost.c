@@ -1,0 +1,137 @@
+/* cost.c: what one training step of a plan takes, from a simulated timeline. docs/cost.md says what is modelled how. */
+#include "cost/cost.h"
+
+#include <math.h>
+
+bool cost_is_of_program(const Program *p)
+{
+    return p->target == p->cluster.target;
+}
+
+static const char *class_name(Arena *a, const Cluster *c, int class)
+{
+    static const char *const name[COST_UPLINK] = {
+#define X(id, text) [COST_##id] = text,
+        COST_CLASSES(X)
+#undef X
+    };
+    return class < COST_UPLINK ? name[class] : arena_printf(a, "uplinks of a %s", c->level[class - COST_UPLINK].name);
+}
+
+/* Where transfers hide, what little is waited for is no answer. */
+const char *cost_waits_text(const Cost *c)
+{
+    return c->hidden ? "compute: transfers hide behind it" : c->critical;
+}
+
+/* What ranks wait for most: on the critical path, or, where others compute more, for those. */
+static const char *critical_text(Arena *a, const StepParts *p, const Cluster *cluster, double exposed)
+{
+    double path[COST_CLASS_COUNT] = {[COST_WEIGHTS] = p->weights, [COST_TENSOR] = p->tensor}; /* of the step */
+    double idle = p->attention_busy - p->mean_attention_busy, waits = exposed + idle;
+    for (int k = 0; k < p->kinds; k++)
+        for (int b = 0; b < p->attends; b++)
+            for (int c = 0; c < COST_CLASS_COUNT; c++)
+                path[c] += p->kind[k].times[b] * p->kind[k].time[b].path[c];
+    path[COST_COPIES] = p->copies;
+    double known = 0;
+    int most = COST_LINK;
+    for (int c = COST_COMPUTE + 1; c < COST_CLASS_COUNT; c++) {
+        known += path[c];
+        most = path[c] > path[most] ? c : most;
+    }
+    double others = waits - known; /* waiting while others compute */
+    bool balance = others > path[most];
+    return arena_printf(a, "%s (%.0f %% of the step)", balance ? "ranks with more to compute" : class_name(a, cluster, most),
+                        100 * fmin(waits, balance ? others : path[most]) / p->step);
+}
+
+/* The busiest rank's attention takes the mean rank's tiles, times imbalance, times seconds a tile: which of the three grew most. */
+static const char *attention_grew(const Cost *x, const Cost *best)
+{
+    const double balance = x->imbalance / best->imbalance, tiles = x->tile_flops / best->tile_flops / balance;
+    const double slower = x->attention / x->tile_flops / (best->attention / best->tile_flops);
+    if (balance >= tiles && balance >= slower)
+        return "unbalanced attention";
+    return tiles >= slower ? "attention computes more tiles" : "attention's tiles are slower, with shorter rows or more of them partial";
+}
+
+/* What the step takes longer for than another's, by what grew most. */
+const char *cost_loses_text(Arena *a, const Choice *c, const Cost *x, const Cost *best)
+{
+    const double more = x->step - best->step, waits = x->exposed - best->exposed, attention = x->attention - best->attention;
+    const double again = x->again - best->again, update = x->update - best->update;
+    const struct { double seconds; const char *text; } grew[] = {
+        {attention, attention_grew(x, best)},
+        {again, "it recomputes more"},
+        {update, c->optimizer == OPTIMIZER_ON_HOST ? "the optimizer's update on the host" : "the optimizer's update"},
+        {x->compute - best->compute - attention - again - update, "other operations take longer"}};
+    int most = 0;
+    for (int i = 1; i < countof(grew); i++)
+        most = grew[i].seconds > grew[most].seconds ? i : most;
+    if (waits >= grew[most].seconds)
+        return x->critical;
+    return arena_printf(a, "%s: %.0f %% of the difference", grew[most].text, 100 * fmin(1, grew[most].seconds / more));
+}
+
+double cost_mfu(const Program *p, const Cost *c)
+{
+    return c->flops / (c->step * c->peak * p->cluster.world);
+}
+
+/* Nothing but attention has another rate than matmul's. */
+const char *cost_mfu_text(Arena *a, double mfu)
+{
+    return mfu <= 1 || !isfinite(mfu) ? NULL
+           : arena_printf(a, "%.0f %% MFU is more than the devices can do: the topology's rates of attention are above that of matmul, "
+                          "which MFU is a share of", 100 * mfu);
+}
+
+static void sum_layers(const StepParts *p, const Program *program, Cost *c)
+{
+    const Cluster *cluster = &program->cluster;
+    for (int k = 0; k < p->kinds; k++) {
+        const LayerKind *l = &p->kind[k];
+        const int layers = k < program->mask_count ? l->layers : 0; /* of chunks of heads, the largest */
+        c->attention_forward += layers * l->time[0].seconds / program->model.layers;
+        c->attention_backward += layers * l->time[1].seconds / program->model.layers;
+        for (int b = 0; b < p->attends; b++) {
+            c->bytes_link += l->times[b] * l->time[b].link_bytes / p->ranks;
+            c->bytes_nic += l->times[b] * l->time[b].nic_bytes / p->ranks;
+            for (int u = 0; u < cluster->levels; u++)
+                c->bytes_uplink[u] += l->times[b] * l->time[b].uplink_bytes[u] / p->ranks;
+        }
+    }
+    c->bytes_link += p->weight_bytes - p->weight_nic_bytes;
+    c->bytes_nic += p->weight_nic_bytes;
+    for (int u = 0; u < cluster->levels; u++)
+        c->bytes_uplink[u] += p->weight_uplink_bytes[u];
+}
+
+static double mean_peak(const Cluster *c)
+{
+    double sum = 0;
+    for (int r = 0; r < c->world; r++)
+        sum += cluster_group_of(c, r)->device->matmul * cost_rate_share(c, cluster_group_of(c, r));
+    return sum / c->world;
+}
+
+Cost cost_draft(Arena *a, const Draft *d, double enough)
+{
+    StepParts p;
+    step_record(a, d, enough, &p, NULL);
+    Cost c = {.step = p.step, .compute = parts_compute(&p), .flops = p.flops, .rows = p.rows};
+    c.memory = d->memory.total + d->memory.beside;
+    c.peak = mean_peak(&d->program->cluster);
+    sum_layers(&p, d->program, &c);
+    c.exposed = fmax(0, c.step - c.compute);
+    c.attention = p.attention_busy;
+    c.tile_flops = p.tile_flops;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        c.again += p.block[b].again;
+    c.update = p.block[BLOCK_OPTIMIZER].seconds;
+    c.imbalance = cost_imbalance(&p);
+    c.critical = critical_text(a, &p, &d->program->cluster, c.exposed);
+    c.hidden = c.exposed + p.attention_busy - p.mean_attention_busy < 0.01 * c.step;
+    return c;
+}

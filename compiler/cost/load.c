@@ -1,0 +1,342 @@
+/* cost/load.c: which ranks are simulated, how long each computes and how many bytes come to it.
+ *
+ * Groups of up to EXACT_RANKS are simulated whole. Of larger ones, whole nodes are, evenly spaced from the first to the
+ * last, so many that the simulation has about CELLS operations. Each does all its own steps with its own loads; its
+ * neighbours in the simulation stand for those it really has.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { EXACT_RANKS = 64, CELLS = 40000 };
+
+/* What so many tokens of an exchange are. */
+static double exchange_bytes(const Model *m, TensorId t, bool backward, const Target *target, double tokens)
+{
+    const double output = (double)m->heads * m->head_dim * target->activation_bytes + 4.0 * m->heads; /* complete, with lse */
+    return tokens * (t == T_O ? output : (double)travel_bytes(m, target, t, backward, m->heads, m->kv_heads));
+}
+
+double cost_rate_share(const Cluster *c, const NodeGroup *g)
+{
+    return c->target->shares_cores && c->host_cores > 0 && g->gpus > c->host_cores ? (double)c->host_cores / g->gpus : 1;
+}
+
+/* ---- the simulated ranks ---- */
+
+static int gcd(int x, int y)
+{
+    return y ? gcd(y, x % y) : x;
+}
+
+/* The simulated ranks as coordinates: of the outermost ones fewer, evenly spaced. */
+typedef struct Grid { int size[MAX_COORDS], stride[MAX_COORDS], ranks; } Grid;
+
+/* Values of a coordinate that are taken together, so that nodes stay whole (unless one holds all). */
+static int unit_of(const Draft *d, const Choice *c, int coord)
+{
+    int gpus = d->program->cluster.groups[0].gpus, node = c->ranks * choice_tensor(c) > gpus ? gpus : 1;
+    return node / gcd(node, c->placed && c->size[coord] > 1 ? c->place[coord] : c->stride[coord]);
+}
+
+static void set_strides(const Choice *c, Grid *g)
+{
+    g->ranks = 1;
+    for (int i = 0; i < c->coords; i++)
+        g->ranks *= g->size[i];
+    int left = g->ranks;
+    for (int i = coord_inside(c, -1); i >= 0; i = coord_inside(c, i))
+        g->stride[i] = left /= g->size[i];
+}
+
+static Grid whole_grid(const Choice *c)
+{
+    Grid g;
+    memcpy(g.size, c->size, sizeof g.size);
+    set_strides(c, &g);
+    return g;
+}
+
+/* Few enough for about CELLS operations, and at least two units of a coordinate. */
+static Grid part_of_grid(const Draft *d)
+{
+    const Choice *c = d->attention.at[0].choice;
+    int ops = attentions_operations(&d->attention), wanted = 0;
+    Grid g = whole_grid(c);
+    for (int i = coord_inside(c, -1); i >= 0 && wanted < 2; i = coord_inside(c, i)) {
+        int unit = unit_of(d, c, i), units = c->size[i] / unit;
+        if (units < 2)
+            continue;
+        wanted = CELLS / (ops * (g.ranks / g.size[i] * unit) + 1);
+        g.size[i] = (wanted < 2 ? 2 : wanted < units ? wanted : units) * unit;
+        set_strides(c, &g);
+    }
+    return g;
+}
+
+int cost_simulated_ranks(const Draft *d)
+{
+    int ranks = d->choice.ranks;
+    const bool one_pair = choice_rows(&d->choice, false) == 1 && choice_rows(&d->choice, true) == 1;
+    if (ranks <= EXACT_RANKS || one_pair || !layers_share_sizes(&d->choice))
+        return ranks; /* all-to-all alone costs little for any number of ranks; of different grids no part is that of the other */
+    return part_of_grid(d).ranks;
+}
+
+static int real_rank(const Draft *d, const Choice *c, const Grid *g, int simulated)
+{
+    int rank = 0;
+    for (int i = 0; i < c->coords; i++) {
+        int x = simulated / g->stride[i] % g->size[i], unit = unit_of(d, c, i), units = g->size[i] / unit, blocks = c->size[i] / unit;
+        if (g->size[i] < c->size[i])
+            x = (int)((int64_t)(x / unit) * (blocks - 1) / (units - 1)) * unit + x % unit;
+        rank += x * c->stride[i];
+    }
+    return rank;
+}
+
+static void choose_ranks(Arena *a, const Draft *d, AttentionInput *in)
+{
+    const Choice *c = in->schedule->choice;
+    Grid g = in->ranks == c->ranks ? whole_grid(c) : part_of_grid(d);
+    int *rank = NEW_ARRAY(a, int, in->ranks);
+    for (int i = 0; i < in->ranks; i++)
+        rank[i] = real_rank(d, c, &g, i);
+    in->rank = rank;
+    memcpy(in->size, g.size, sizeof in->size);
+    memcpy(in->stride, g.stride, sizeof in->stride);
+}
+
+/* Data-parallel groups run alike, side by side; on a mixed cluster the one with the slowest device counts. */
+static int slowest_group(const Draft *d)
+{
+    const Cluster *c = &d->program->cluster;
+    const Choice *choice = &d->choice;
+    int slowest = 0;
+    double least = INFINITY;
+    for (int g = 0; g < c->world / choice->ranks / choice_tensor(choice); g++)
+        for (int r = 0; r < choice->ranks; r++) {
+            const double rate = cluster_group_of(c, choice_rank(choice, g, r))->device->attention_forward;
+            slowest = rate < least ? g : slowest;
+            least = fmin(least, rate);
+        }
+    return slowest;
+}
+
+/* Groups that lie side by side in their nodes share cards and uplinks; those that follow each other are seldom in one node and not
+ * told apart. So do ranks that have a chunk together, each with its heads. */
+static int groups_alike(const Draft *d)
+{
+    const Cluster *c = &d->program->cluster;
+    const Choice *choice = &d->choice;
+    int alike = 0;
+    for (int g = 0; choice->placed && g < choice->data; g++)
+        alike += cluster_node_of(c, choice_rank(choice, g, 0)) == cluster_node_of(c, choice_rank(choice, 0, 0));
+    return choice->tensor ? choice->tensor * (alike ? alike : 1) : alike;
+}
+
+/* ---- loads ---- */
+
+typedef struct Loader {
+    Arena *arena;
+    const Draft *draft;
+    AttentionInput *in;
+    PairCounts *counts;
+    bool backward;
+    int shares;   /* ranks that share the heads; 1: none do */
+    int sides;    /* whose chunks travel */
+    double *pairs;
+} Loader;
+
+static const Device *device_of(const Loader *l, int rank)
+{
+    return cluster_group_of(&l->draft->program->cluster, links_rank(l->in, rank))->device;
+}
+
+static double compute_seconds(const Loader *l, int rank, AttentionWork w, double heads)
+{
+    const Device *d = device_of(l, rank);
+    const Program *p = l->draft->program;
+    double rate = attention_rate(d, l->backward, p->model.head_dim, w) * cost_rate_share(&p->cluster, links_group(l->in, rank));
+    double flops = (l->backward ? 10 : 4) * w.pairs * attention_columns(p, d, l->backward) * heads;
+    l->in->tile_flops[rank] += flops;
+    return w.pairs > 0 && heads > 0 ? fmax(flops / rate, d->target->least_kernel) : 0;
+}
+
+/* ---- what a rank has of a chunk: all of its heads, or its share of them of the chunks of all that share ---- */
+
+/* Which of the ranks that share the heads it is. */
+static int place_of(const Loader *l, int rank)
+{
+    return l->shares == 1 ? 0 : rel_coord(l->in->schedule->choice, rank, l->in->schedule->choice->schedule->exchanged);
+}
+
+/* chunk: with its piece, where chunks of t have several. */
+static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
+{
+    const Choice *c = l->in->schedule->choice;
+    const int pieces = tensor_pieces(c, t), piece = chunk_piece(c, chunk);
+    int64_t tokens = 0;
+    if (pieces > 1) {
+        const int64_t n = l->draft->partition->of[chunk % c->ranks].tokens;
+        return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
+    }
+    for (int i = 0; i < l->shares; i++)
+        tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(c, chunk, i)].tokens;
+    return tokens;
+}
+
+static double head_share(const Loader *l, TensorId t, int place)
+{
+    const Model *m = &l->draft->program->model;
+    const Share share = share_of(m, l->shares, place);
+    return t == T_Q || t == T_O || t == T_DQ ? (double)share.heads / m->heads : (double)share.kv_heads / m->kv_heads;
+}
+
+static PairWork work_of(const Loader *l, int q, int k)
+{
+    const Choice *c = l->in->schedule->choice;
+    PairWork sum = {0};
+    if (l->shares == 1)
+        return pair_work(l->counts, q, k);
+    if (l->shares == c->ranks)
+        return pair_whole(l->counts);
+    for (int i = 0; i < l->shares * l->shares; i++) {
+        const PairWork w = pair_work(l->counts, choice_member(c, q, i / l->shares), choice_member(c, k, i % l->shares));
+        sum.cover = w.cover == COVER_EMPTY ? sum.cover : COVER_PARTIAL;
+        sum.pairs += w.pairs;
+        sum.tiles_full += w.tiles_full;
+        sum.tiles_partial += w.tiles_partial;
+    }
+    return sum;
+}
+
+/* tiles NULL: chunks travel whole. */
+static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
+{
+    const Choice *c = l->in->schedule->choice;
+    const Model *m = &l->draft->program->model;
+    for (int r = 0; r < l->in->ranks; r++) {
+        int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
+        const PairWork w = work_of(l, q, k);
+        const AttentionWork tiles = attention_work(l->draft->program, l->backward, w, tokens_of(l, T_Q, q), tokens_of(l, T_KV, k));
+        double heads = share_of(m, l->shares, place_of(l, me)).heads;
+        seconds[r] = w.cover == COVER_EMPTY ? 0 : compute_seconds(l, r, tiles, heads);
+        if (of_pair && seconds[r] > 0)
+            of_pair[r] = pair_tiles_of(l->counts, q, k, l->sides);
+        if (l->pairs && w.cover != COVER_EMPTY)
+            l->pairs[r] += (double)w.pairs * heads / m->heads;
+    }
+}
+
+/* Of a rank's tokens the heads of another go to that one, or of its heads the tokens of another: what a rank sends of the
+ * one, it gets of the other. */
+static void load_exchange(Loader *l, const Instance *i, double *sent, double *received)
+{
+    const Model *m = &l->draft->program->model;
+    const PosSet *of = l->draft->partition->of;
+    const Target *target = l->draft->program->cluster.target;
+    TensorId t = i->node->ref[0].tensor;
+    double shares = 0;
+    for (int place = 0; place < l->shares; place++)
+        shares += head_share(l, t, place);
+    for (int r = 0; r < l->in->ranks; r++) {
+        const int rank = l->in->rank[r];
+        double mine = head_share(l, t, place_of(l, rank)), tokens = (double)of[rank].tokens, all = (double)tokens_of(l, t, rank);
+        bool to_heads = i->node->stmt->tokens_to_heads;
+        double by_tokens = exchange_bytes(m, t, l->backward, target, tokens * (shares - mine));
+        double by_heads = exchange_bytes(m, t, l->backward, target, (all - tokens) * mine);
+        sent[r] = to_heads ? by_tokens : by_heads;
+        received[r] = to_heads ? by_heads : by_tokens;
+    }
+}
+
+static void load_arrivals(Loader *l, const Instance *i, const BurstTileRanges *live, double *bytes)
+{
+    const Choice *c = l->in->schedule->choice;
+    const Model *m = &l->draft->program->model;
+    const TensorId t = i->node->ref[0].tensor;
+    int there = rel_sub(c, i->chunk[0], i->hop);
+    for (int r = 0; r < l->in->ranks; r++) {
+        const Share share = share_of(m, l->shares, place_of(l, l->in->rank[r]));
+        const int64_t token = travel_bytes(m, l->draft->program->cluster.target, t, l->backward, share.heads, share.kv_heads);
+        const int64_t tokens = tokens_of(l, t, rel_add(c, l->in->rank[r], there));
+        bytes[r] = (double)(token * burst_ranges_tokens(live[r], tokens));
+        l->in->whole += burst_has_tiles(live[r]) ? (double)(token * tokens) : 0;
+    }
+}
+
+static void load_transfers(Loader *l)
+{
+    const Trace *trace = &l->in->schedule->trace;
+    size_t ranks = (size_t)l->in->ranks;
+    const BurstTileRanges *live = cost_live(l->arena, l->in);
+    for (int at = 0; at < trace->n; at++) {
+        const Instance *i = &trace->at[at];
+        size_t row = (size_t)at * ranks;
+        if (i->node->kind == N_EXCHANGE)
+            load_exchange(l, i, &l->in->bytes[row], &l->in->received[row]);
+        else if (i->node->kind != N_COMPUTE)
+            load_arrivals(l, i, &live[row], &l->in->bytes[row]);
+    }
+}
+
+static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backward)
+{
+    return (AttentionInput){.cluster = &d->program->cluster, .schedule = attentions_schedule(&d->attention, mask, backward), .group = slowest_group(d),
+                            .alike = groups_alike(d), .ranks = ranks};
+}
+
+static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int mask, double *pairs)
+{
+    const Schedule *s = in->schedule;
+    Loader l = {.arena = a, .draft = d, .in = in, .counts = d->counts[mask], .backward = s->backward, .shares = choice_shares(s->choice, s->backward),
+                .sides = schedule_sides(s), .pairs = pairs};
+    in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
+    in->tile_flops = NEW_ARRAY(a, double, in->ranks);
+    for (int at = 0; at < s->trace.n; at++) {
+        const size_t row = (size_t)at * (size_t)in->ranks;
+        if (s->trace.at[at].node->kind == N_COMPUTE)
+            load_compute(&l, &s->trace.at[at], &in->seconds[row], in->tiles ? &in->tiles[row] : NULL);
+    }
+    return l;
+}
+
+AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+{
+    AttentionInput in = begin_load(d, ranks, mask, backward);
+    choose_ranks(a, d, &in);
+    size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
+    in.bytes = NEW_ARRAY(a, double, cells);
+    in.received = NEW_ARRAY(a, double, cells);
+    in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
+    Loader l = load_computing(a, d, &in, mask, pairs);
+    load_transfers(&l);
+    return in;
+}
+
+AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
+{
+    AttentionInput in = begin_load(d, ranks, mask, backward);
+    int *rank = NEW_ARRAY(a, int, ranks);
+    for (int i = 0; i < ranks; i++)
+        rank[i] = ranks > 1 ? (int)((int64_t)i * (d->choice.ranks - 1) / (ranks - 1)) : 0;
+    in.rank = rank;
+    load_computing(a, d, &in, mask, pairs);
+    return in;
+}
+
+double cost_ranges_save(Arena *a, const Draft *d)
+{
+    Draft with = *d;
+    double whole = 0, bytes = 0;
+    with.choice.ranges = true;
+    for (int i = 0; i < 2 * d->program->mask_count; i++) {
+        const AttentionInput in = cost_load(a, &with, cost_simulated_ranks(d), i / 2, i % 2, NULL);
+        whole += in.whole;
+        for (int j = 0; j < in.schedule->trace.n * in.ranks; j++)
+            bytes += in.bytes[j];
+    }
+    return whole > 0 ? 1 - bytes / whole : 0;
+}

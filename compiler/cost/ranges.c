@@ -1,0 +1,61 @@
+/* ranges.c: what attention's transfers send where they carry ranges of tiles, in bytes.
+ *
+ * A transfer of queries or keys carries of a chunk a few runs of tiles that have all those which somebody further along its path reads, and
+ * one of outputs or gradients those that have all that were added to (prune.c). Both ends find it by the same rule; nothing of it is in the emitted text.
+ */
+#include "cost/cost.h"
+
+/* Hosts copy what is not whole row by row, and every rank holds a table of ranges: below this share it is not worth it. */
+static const double least_saved = 0.3;
+
+bool ranges_wanted(Arena *a, const Draft *d)
+{
+    const Setting *given = &d->program->layout.ranges;
+    if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice))
+        return false;
+    return given->is_auto ? cost_ranges_save(a, d) >= least_saved : given->value != 0;
+}
+
+static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)
+{
+    const int pieces = tensor_pieces(&d->choice, t), piece = chunk_piece(&d->choice, chunk);
+    const int64_t n = d->partition->of[chunk % d->choice.ranks].tokens;
+    return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
+}
+
+static void add_transfer(const Draft *d, const Schedule *s, const Instance *i, const BurstTileRanges *arrives, Sent *sum)
+{
+    const Choice *c = s->choice;
+    const Model *m = &d->program->model;
+    const TensorId t = i->node->ref[0].tensor;
+    const int64_t token = travel_bytes(m, d->program->target, t, s->backward, m->heads, m->kv_heads);
+    for (int to = 0; to < c->ranks; to++) {
+        const int64_t tokens = chunk_tokens(d, t, rel_add(c, to, rel_sub(c, i->chunk[0], i->hop)));
+        sum->bytes += token * burst_ranges_tokens(arrives[to], tokens);
+        sum->whole += burst_has_tiles(arrives[to]) ? token * tokens : 0;
+    }
+}
+
+Sent ranges_sent(Arena *a, const Draft *d, int mask, bool backward)
+{
+    const Schedule *s = attentions_schedule(&d->attention, mask, backward);
+    const Live live = prune(a, s, pair_live(d->counts[mask]), schedule_tiles(a, s, d->counts[mask]));
+    Sent sum = {0};
+    for (int at = 0; at < s->trace.n; at++)
+        if (s->trace.at[at].node->kind != N_COMPUTE)
+            add_transfer(d, s, &s->trace.at[at], &live.tiles[(size_t)at * (size_t)live.ranks], &sum);
+    return sum;
+}
+
+void print_ranges(const Draft *d, Text *out)
+{
+    Arena *a = arena_new();
+    for (int m = 0; m < d->program->mask_count && d->choice.ranges && d->choice.ranks <= PRUNED_RANKS; m++)
+        for (int backward = 0; backward < 2; backward++) {
+            const Sent sent = ranges_sent(a, d, m, backward);
+            const int runs = choice_chunks_queries(&d->choice) ? chunk_count(d->partition->max_tokens, d->choice.token_chunks) : 1;
+            text_printf(out, "%s of a layer under mask `%s` sends %lld bytes, whole chunks would be %lld\n", backward ? "backward" : "forward",
+                        d->program->masks[m].text, runs * (long long)sent.bytes, runs * (long long)sent.whole);
+        }
+    arena_free(a);
+}

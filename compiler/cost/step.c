@@ -1,0 +1,610 @@
+/* cost/step.c: one training step in parts: attention of each mask as simulated alone, and the step's own list of operations with
+ * what each takes, which cost/stream.c then runs.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- the operations ---- */
+
+enum { UNIT_KINDS = 3, CHUNK_KINDS = 2 };
+
+static int unit_kind(const Step *s, int unit)
+{
+    return unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1;
+}
+
+const double *model_seconds(const StepModel *m, const StepOp *o)
+{
+    const int op = (int)(o->op - m->step->block[o->block].ops.at);
+    return &m->seconds[o->block][((op * UNIT_KINDS + unit_kind(m->step, o->unit)) * CHUNK_KINDS + op_is_short(m->step, o)) * m->rank_kinds];
+}
+
+static void rate_block(Arena *a, StepModel *m, int block)
+{
+    const Block *b = &m->step->block[block];
+    const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
+    double *seconds = m->seconds[block] = NEW_ARRAY(a, double, b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
+    for (int i = 0; i < b->ops.n; i++)
+        for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
+            const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);
+            for (int k = 0; k < m->rank_kinds; k++)
+                *seconds++ = work_seconds(m->rank_kind[k], w);
+        }
+}
+
+static int find_kind(const StepModel *m, RankKind k)
+{
+    int i = 0;
+    while (i < m->rank_kinds && !rank_kinds_equal(m->rank_kind[i], k))
+        i++;
+    return i;
+}
+
+static bool mixed(const Cluster *c)
+{
+    for (int g = 1; g < c->group_count; g++)
+        if (c->groups[g].device != c->groups[0].device)
+            return true;
+    return false;
+}
+
+/* A device with the mean rates of all ranks: with tokens spread evenly, none of any shares takes less, since the speed at one
+ * operation, 1 / (flops / matmul + bytes / passes), is concave in all rates. */
+static const Device *mean_device(Arena *a, const Cluster *c)
+{
+    Device *mean = NEW(a, Device);
+    *mean = *c->groups[0].device;
+    mean->matmul = mean->passes = mean->norms = 0;
+    for (int r = 0; r < c->world; r++) {
+        const Device *d = cluster_group_of(c, r)->device;
+        const double part = cost_rate_share(c, cluster_group_of(c, r)) / c->world;
+        mean->matmul += d->matmul * part;
+        mean->passes += d->passes * part;
+        mean->norms += d->norms * part;
+    }
+    return mean;
+}
+
+/* partition NULL: of a cluster of different devices, perfect balance. */
+static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ranks)
+{
+    if (part || !mixed(m->cluster))
+        return false;
+    m->rank_kind = NEW(a, RankKind);
+    *(RankKind *)m->rank_kind = (RankKind){mean_device(a, m->cluster), 1, (double)m->program->sequence / ranks};
+    m->rank_kinds = 1;
+    return true;
+}
+
+/* partition NULL: tokens are spread evenly. own: the rank whose parts are stated, as group * ranks + chunk. */
+static void add_rank_kinds(Arena *a, StepModel *m, const Choice *c, const Partition *part, int own)
+{
+    Vec(RankKind) kinds = {0};
+    if (add_mean_kind(a, m, part, c->ranks))
+        return;
+    for (int r = 0; r < m->cluster->world / choice_tensor(c); r++) {
+        const double tokens = part ? (double)part->of[r % c->ranks].tokens : (double)m->program->sequence / c->ranks;
+        const RankKind k = rank_kind_of(m->cluster, choice_rank(c, r / c->ranks, r % c->ranks), tokens);
+        const int known = find_kind(m, k);
+        m->own = r == own ? known : m->own;
+        if (known < m->rank_kinds)
+            continue;
+        *vec_push(a, &kinds) = k;
+        m->rank_kind = kinds.at, m->rank_kinds = kinds.n;
+    }
+}
+
+/* One group's, one after the other. */
+static int64_t sequences_of(const Program *p, int ranks)
+{
+    const int64_t groups = p->cluster.world / program_tensor(p) / ranks;
+    return (p->train.batch + groups - 1) / groups;
+}
+
+static StepModel model_make(Arena *a, const Program *p, const Choice *c, const Partition *part, Units units, const uint64_t *pairs, int own)
+{
+    Program *simulated = NEW(a, Program);
+    *simulated = *p;
+    simulated->target = p->cluster.target;
+    StepModel m = {.program = simulated, .cluster = &p->cluster, .sequences = sequences_of(p, c->ranks)};
+    const Partition even = {.max_tokens = (p->sequence + c->ranks - 1) / c->ranks};
+    m.step = step_make(a, simulated, c, part ? part : &even, units, pairs, 0, 0);
+    m.ops = step_unroll(a, m.step, &m.op);
+    add_rank_kinds(a, &m, c, part, own);
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        rate_block(a, &m, b);
+    return m;
+}
+
+/* Tensor ranks whose work counts: what those do again that have the same key heads does not. */
+static int counted_ranks(const StepModel *m, const Op *o, int block)
+{
+    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[block]);
+    return t && t->split != SPLIT_NONE ? t->parts : program_tensor(m->program);
+}
+
+/* Of all chunks of heads. */
+static double op_flops(const Step *s, const Op *o, int block)
+{
+    const int chunks = op_by_heads(o) ? s->head_chunks : 1, few = op_by_heads(o) ? s->program->short_chunks : 0;
+    return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
+}
+
+/* Of a sequence, all ranks; what backward computes again does not count. */
+static double sequence_flops(const StepModel *m, const StepParts *p)
+{
+    double flops = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < m->step->block[b].ops.n; i++) {
+            const Op *o = &m->step->block[b].ops.at[i];
+            flops += o->again ? 0 : p->block[b].times / (double)m->sequences * op_flops(m->step, o, b) * counted_ranks(m, o, b);
+        }
+    return flops * (double)m->program->sequence;
+}
+
+/* ---- attention ---- */
+
+static double total(const double *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+/* Unmasked pairs of a whole sequence: the ranks' own where all are simulated. */
+static double sequence_pairs(const StepParts *p, const Draft *d, int mask, const double *pairs)
+{
+    return p->ranks == d->choice.ranks ? total(pairs, p->ranks) : (double)pair_whole(d->counts[mask]).pairs;
+}
+
+/* Forward with the queries of each rank that are attended again. */
+static AttentionInput rest_input(Arena *a, const Draft *d, int mask, const AttentionInput *forward)
+{
+    const int64_t kept = tail_tokens(d->choice.saving.tail, d->partition->max_tokens);
+    const int n = forward->schedule->trace.n;
+    AttentionInput in = *forward;
+    in.seconds = NEW_ARRAY(a, double, n * in.ranks);
+    in.tile_flops = NEW_ARRAY(a, double, in.ranks);
+    for (int r = 0; r < in.ranks; r++) {
+        const int64_t tokens = d->partition->of[in.rank[r]].tokens;
+        const double share = pair_share_before(d->counts[mask], in.rank[r], tokens > kept ? tokens - kept : 1);
+        in.tile_flops[r] = share * forward->tile_flops[r];
+        for (int at = 0; at < n; at++)
+            in.seconds[at * in.ranks + r] = share * forward->seconds[at * in.ranks + r];
+    }
+    return in;
+}
+
+/* A part of its queries has so much of a rank's attention: by heads, of all that share them. */
+static double row_share(const Draft *d, int mask, int rank, bool backward, int part, int parts)
+{
+    const Choice *c = &d->choice;
+    const int shares = choice_shares(c, backward);
+    double sum = 0;
+    for (int i = 0; i < shares; i++)
+        sum += pair_shares(d->counts[mask], shares == 1 ? rank : choice_member(c, rank, i), parts)[part] / shares;
+    return sum;
+}
+
+/* Chunks of queries of all ranks of a ring meet, since keys go round once for each: with each the slowest counts. How much longer that takes
+ * than if they met once. Zigzag chunks of queries have few keys at one rank where they have many at another. */
+static double chunks_meet(Arena *a, const AttentionInput *in, const Draft *d, int mask, bool backward, int chunks)
+{
+    enum { MOST_PARTS = 8 };
+    const int parts = chunks < MOST_PARTS ? chunks : MOST_PARTS, ops = in->schedule->trace.n;
+    double *busy = NEW_ARRAY(a, double, in->ranks), most = 0, met = 0;
+    if (choice_rows(&d->choice, backward) == 1)
+        return 1;
+    for (int r = 0; r < in->ranks; r++) {
+        for (int at = 0; at < ops; at++)
+            busy[r] += in->seconds[at * in->ranks + r];
+        most = busy[r] > most ? busy[r] : most;
+    }
+    for (int i = 0; i < parts; i++) {
+        double slowest = 0;
+        for (int r = 0; r < in->ranks; r++) {
+            const double seconds = busy[r] * row_share(d, mask, in->rank[r], backward, i, parts);
+            slowest = seconds > slowest ? seconds : slowest;
+        }
+        met += slowest;
+    }
+    return met > most ? met / most : 1;
+}
+
+/* How often attention's schedule runs in a layer: for each chunk of the queries, or for each that is attended with one of keys. */
+static int attention_runs(const Draft *d, int mask, int chunks)
+{
+    const uint64_t *pairs = choice_chunks_keys(&d->choice) ? pair_chunks(d->counts[mask], chunks) : NULL;
+    int runs = 0;
+    for (int q = 0; q < chunks && pairs; q++)
+        for (int k = 0; k < chunks; k++)
+            runs += pairs[q] >> k & 1;
+    return pairs ? runs : chunks;
+}
+
+/* What one of so many runs moves of a transfer of all, as a share of it. Keys go round whole for each chunk of queries, or a chunk of them for
+ * each pair; they are exchanged with the first chunk of queries and their gradients with the last, or with each pair; queries once for all. */
+static double moved_share(const Node *n, int chunks, int runs, bool pairs)
+{
+    const bool keys = n->ref[0].tensor == T_KV || n->ref[0].tensor == T_DKV;
+    return n->kind == N_EXCHANGE ? (pairs && keys ? 1.0 / chunks : 1.0 / runs) : pairs ? 1.0 / chunks : 1;
+}
+
+/* Of one run, as long as others on average. */
+static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask, bool backward)
+{
+    const int chunks = chunk_count(d->partition->max_tokens, d->choice.token_chunks), runs = attention_runs(d, mask, chunks);
+    const double longer = chunks_meet(a, in, d, mask, backward, chunks);
+    for (int r = 0; r < in->ranks; r++)
+        in->tile_flops[r] /= runs;
+    for (int i = 0; i < in->schedule->trace.n * in->ranks; i++) {
+        const double moved = moved_share(in->schedule->trace.at[i / in->ranks].node, chunks, runs, choice_chunks_keys(&d->choice));
+        in->seconds[i] *= longer / runs;
+        if (!in->bytes)
+            continue;
+        in->bytes[i] *= moved;
+        in->received[i] *= moved;
+    }
+}
+
+static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs, bool transfers)
+{
+    AttentionInput in = (transfers ? cost_load : cost_computing)(a, d, ranks, mask, backward, pairs);
+    if (choice_chunks_queries(&d->choice))
+        share_queries(a, &in, d, mask, backward);
+    return in;
+}
+
+/* As if it waited for no transfer. */
+static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
+{
+    AttentionTime t = {.busy = NEW_ARRAY(a, double, in->ranks)};
+    for (int r = 0; r < in->ranks; r++) {
+        for (int at = 0; at < in->schedule->trace.n; at++)
+            t.busy[r] += in->seconds[at * in->ranks + r];
+        t.seconds = fmax(t.seconds, t.busy[r]);
+    }
+    return t;
+}
+
+static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l, double *pairs, bool transfers)
+{
+    for (int backward = 0; backward < 2; backward++)
+        l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs, transfers);
+    if (p->attends == ATTENDS)
+        l->input[ATTEND_REST] = rest_input(a, d, mask, &l->input[ATTEND_FORWARD]);
+    for (int i = 0; i < p->attends; i++)
+        l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
+}
+
+/* Of short chunks of heads. */
+static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+{
+    Program *few = NEW(a, Program);
+    Draft of_few = *d;
+    *few = *d->program;
+    few->model = program_chunk_model(d->program, true);
+    of_few.program = few;
+    attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, transfers);
+}
+
+static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+{
+    LayerKind *l = &p->kind[mask];
+    double *pairs = NEW_ARRAY(a, double, p->ranks);
+    attention_time(a, p, d, mask, l, pairs, transfers);
+    if (d->program->short_chunks)
+        short_attention(a, p, d, mask, transfers);
+    p->rank = l->input[0].rank;
+    p->group = l->input[0].group;
+    p->choice = d->attention.at[0].choice;
+    for (int r = 0; r < p->ranks; r++)
+        p->pairs[r] += l->layers * pairs[r];
+    const double all = sequence_pairs(p, d, mask, pairs);
+    p->mean_pairs += l->layers * all / d->choice.ranks;
+    p->flops += 3 * 4.0 * l->layers * all * d->program->model.head_dim * program_heads(d->program) * program_tensor(d->program);
+}
+
+/* Of all layers, each once forward and once backward, or as often as a step has them. */
+static double rank_busy(const StepParts *p, int rank, bool step)
+{
+    double sum = 0;
+    for (int k = 0; k < p->kinds; k++)
+        for (int b = 0; b < (step ? p->attends : ATTEND_REST) && p->kind[k].layers; b++)
+            sum += (step ? p->kind[k].times[b] : p->kind[k].layers) * p->kind[k].time[b].busy[rank];
+    return sum;
+}
+
+/* Of all tiles that a rank computes in a step, masked pairs of partial ones included. */
+static double rank_flops(const StepParts *p, int rank)
+{
+    double sum = 0;
+    for (int k = 0; k < p->kinds; k++)
+        for (int b = 0; b < p->attends && p->kind[k].layers; b++)
+            sum += p->kind[k].times[b] * p->kind[k].input[b].tile_flops[rank];
+    return sum;
+}
+
+static void find_busiest(StepParts *p)
+{
+    for (int r = 1; r < p->ranks; r++)
+        p->busiest = rank_busy(p, r, false) > rank_busy(p, p->busiest, false) ? r : p->busiest;
+}
+
+/* Attention's rate of a rank of the group, in that of the group's first rank. */
+static double rank_speed(const StepParts *p, const Cluster *c, int rank)
+{
+    const Choice *choice = p->choice;
+    return cluster_group_of(c, choice_rank(choice, p->group, rank))->device->attention_backward /
+           cluster_group_of(c, choice_rank(choice, p->group, 0))->device->attention_backward;
+}
+
+static void rate_ranks(Arena *a, StepParts *p, const Draft *d)
+{
+    const Cluster *c = &d->program->cluster;
+    p->speed = NEW_ARRAY(a, double, p->ranks);
+    for (int r = 0; r < p->ranks; r++)
+        p->speed[r] = rank_speed(p, c, p->rank[r]);
+    for (int r = 0; r < d->choice.ranks; r++)
+        p->mean_speed += rank_speed(p, c, r);
+    p->mean_speed /= d->choice.ranks;
+}
+
+/* ---- sums ---- */
+
+double cost_imbalance(const StepParts *p)
+{
+    const double mean = p->mean_pairs / p->mean_speed;
+    double most = mean; /* of groups simulated in part the most may lie elsewhere */
+    for (int r = 0; r < p->ranks; r++)
+        most = fmax(most, p->pairs[r] / p->speed[r]);
+    return mean > 0 ? most / mean : 1;
+}
+
+static void sum_busy(StepParts *p, int ranks)
+{
+    double mean = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        if (rank_busy(p, r, true) > p->attention_busy)
+            p->attention_busy = rank_busy(p, r, true), p->tile_flops = rank_flops(p, r);
+        mean += rank_busy(p, r, true) / p->ranks;
+    }
+    p->mean_attention_busy = p->ranks == ranks ? mean : p->attention_busy / cost_imbalance(p);
+}
+
+double parts_compute(const StepParts *p)
+{
+    double seconds = p->attention_busy;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        seconds += p->block[b].seconds + p->block[b].again;
+    return seconds;
+}
+
+static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ranks)
+{
+    StepParts parts = {.ranks = ranks, .attends = choice_keeps_tail(c) ? ATTENDS : ATTEND_REST, .kinds = p->mask_count * (1 + (p->short_chunks > 0))};
+    parts.kind = NEW_ARRAY(a, LayerKind, parts.kinds);
+    parts.pairs = NEW_ARRAY(a, double, ranks);
+    parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    for (int l = 0; l < p->model.layers; l++)
+        for (int k = p->layer_mask[l]; k < parts.kinds; k += p->mask_count)
+            parts.kind[k].layers++;
+    return parts;
+}
+
+/* Whether a step takes longer even where collectives have a wire of their own. */
+static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, double enough)
+{
+    StepParts least = *p;
+    least.kind = NEW_ARRAY(a, LayerKind, p->kinds);
+    least.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    memcpy(least.kind, p->kind, sizeof *p->kind * (size_t)p->kinds);
+    stream_run(a, &least, m, false, NULL);
+    return least.step > enough;
+}
+
+/* Computing alone of these is a lower bound of that of all: the slowest counts. */
+enum { FEW_RANKS = 8 };
+
+static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
+{
+    const int few = d->choice.ranks < FEW_RANKS ? d->choice.ranks : FEW_RANKS;
+    StepParts p = parts_make(a, d->program, &d->choice, transfers ? cost_simulated_ranks(d) : few);
+    for (int k = 0; k < d->program->mask_count; k++)
+        if (p.kind[k].layers)
+            attention_kind(a, &p, d, k, transfers);
+    find_busiest(&p);
+    rate_ranks(a, &p, d);
+    return p;
+}
+
+StepParts cost_attended(Arena *a, const Draft *d)
+{
+    return attend_all(a, d, true);
+}
+
+/* Of a draft that attends alike and is gone. */
+static StepParts attended_again(Arena *a, const Draft *d)
+{
+    StepParts p = *d->attended;
+    p.choice = d->attention.at[0].choice;
+    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    memcpy(p.kind, d->attended->kind, sizeof *p.kind * (size_t)p.kinds);
+    for (int k = 0; k < p.kinds; k++)
+        for (int i = 0; i < p.attends && p.kind[k].layers; i++) {
+            p.kind[k].input[i].cluster = &d->program->cluster;
+            p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count, i == ATTEND_BACKWARD);
+        }
+    return p;
+}
+
+static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
+{
+    return model_make(a, d->program, &d->choice, d->partition, d->units, step_pairs(a, d->program, &d->choice, d->partition, d->counts), p->group * d->choice.ranks + p->rank[p->busiest]);
+}
+
+/* All but the stream's figures. */
+static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
+{
+    *p = d->attended ? attended_again(a, d) : cost_attended(a, d);
+    return model_of(a, d, p);
+}
+
+void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
+{
+    const Program *program = d->program;
+    const StepModel m = begin_parts(a, d, p);
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        p->block_name[b] = m.step->block[b].name;
+    stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);
+    p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
+    sum_busy(p, d->choice.ranks);
+}
+
+static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
+{
+    StepParts p = *parts;
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    memcpy(p.kind, parts->kind, sizeof *p.kind * (size_t)p.kinds);
+    stream_run(a, &p, m, false, NULL);
+    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
+}
+
+/* Whether another kind of the same device has more tokens: then its operations take no less time. */
+static bool outdone(const StepModel *m, int kind)
+{
+    const RankKind *k = &m->rank_kind[kind];
+    bool outdone = false;
+    for (int i = 0; i < m->rank_kinds; i++)
+        outdone |= m->rank_kind[i].device == k->device && m->rank_kind[i].share == k->share && m->rank_kind[i].tokens > k->tokens;
+    return outdone;
+}
+
+/* The model with the ranks of one kind alone. */
+static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
+{
+    StepModel one = *m;
+    one.rank_kind = &m->rank_kind[kind];
+    one.rank_kinds = 1;
+    one.own = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        rate_block(a, &one, b);
+    return one;
+}
+
+/* Other weights meet at other operations, and where ranks differ each meeting costs what the slower takes longer. Any weights: the ranks of
+ * each kind alone, which wait for no others. */
+static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
+{
+    Bound all = bound_alone(a, p, m);
+    if (!mixed(m->cluster))
+        return all;
+    all.any_weights = 0;
+    for (int k = 0; k < m->rank_kinds; k++)
+        if (!outdone(m, k)) {
+            const StepModel one = model_of_kind(a, m, k);
+            all.any_weights = fmax(all.any_weights, bound_alone(a, p, &one).any_weights);
+        }
+    return all;
+}
+
+Bound cost_bound(Arena *a, const Draft *d)
+{
+    StepParts p;
+    const StepModel m = begin_parts(a, d, &p);
+    return bound_of(a, &p, &m);
+}
+
+Bound cost_bound_computing(Arena *a, const Draft *d)
+{
+    StepParts p = attend_all(a, d, false);
+    const StepModel m = model_of(a, d, &p);
+    return bound_of(a, &p, &m);
+}
+
+StepParts step_parts(Arena *a, const Draft *d)
+{
+    StepParts p;
+    step_record(a, d, INFINITY, &p, NULL);
+    return p;
+}
+
+/* ---- a token ---- */
+
+void cost_token(const Program *p, const double *pairs, int rank, double seconds[2])
+{
+    Arena *a = arena_new();
+    const Choice c = {.data = 1, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p)};
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, 0), NULL, 0);
+    const RankKind k = rank_kind_of(&p->cluster, rank, 1);
+    seconds[0] = seconds[1] = 0;
+    for (int i = 0; i < m.ops; i++) {
+        const StepOp *o = &m.op[i];
+        const bool backward = o->op->kind == OP_ATTENTION_BACK;
+        Work w = op_work(m.step, o->op, o->block, o->unit, op_is_short(m.step, o));
+        w.fixed = 0;
+        seconds[1] += work_seconds(k, w);
+        if (op_work_kind(o->op->kind) == WORK_ATTENTION)
+            seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence * attention_columns(p, k.device, backward) * p->model.heads /
+                          ((backward ? k.device->attention_backward : k.device->attention_forward) * k.share);
+    }
+    arena_free(a);
+}
+
+/* ---- the least ---- */
+
+static AttentionTime even_attention(Arena *a, double flops, double rate)
+{
+    AttentionTime t = {.seconds = flops / rate, .busy = NEW_ARRAY(a, double, 1)};
+    t.busy[0] = t.seconds;
+    return t;
+}
+
+/* Of all that c may be in the row `weights`. */
+static double least_weights(Arena *a, const Program *p, StepParts parts, const Choice *c, int choices)
+{
+    double least = INFINITY;
+    for (int n = 0; n < choices; n++) {
+        StepParts x = parts;
+        x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
+        memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
+        const StepModel m = model_make(a, p, &c[n], NULL, units_make(a, p, c[n].within), NULL, 0);
+        stream_run(a, &x, &m, false, NULL);
+        least = fmin(least, x.step);
+    }
+    return least;
+}
+
+/* Long rows of full tiles, whose rate that of a head_dim may exceed. */
+static double fastest_attention(const Device *d, bool backward, int head_dim)
+{
+    return fmax(backward ? d->attention_backward : d->attention_forward, attention_rate(d, backward, head_dim, (AttentionWork){.pairs = 1}));
+}
+
+double cost_least(const Program *p, const double *pairs, const Choice *each, int choices)
+{
+    Arena *a = arena_new();
+    const Choice c = each[0];
+    StepParts parts = parts_make(a, p, &c, 1);
+    double rate[2] = {0};
+    for (int r = 0; r < p->cluster.world; r++) {
+        const NodeGroup *g = cluster_group_of(&p->cluster, r);
+        for (int backward = 0; backward < 2; backward++)
+            rate[backward] = fmax(rate[backward], fastest_attention(g->device, backward, p->model.head_dim) * cost_rate_share(&p->cluster, g));
+    }
+    for (int k = 0; k < p->mask_count; k++)
+        for (int backward = 0; backward < 2; backward++) {
+            const double products = pairs[k] / c.ranks * p->model.head_dim * p->model.heads;
+            parts.kind[k].time[backward] = even_attention(a, (backward ? 10 : 4) * products, rate[backward]);
+            parts.kind[k].time[ATTEND_REST] = even_attention(a, 0, rate[0]);
+        }
+    const double least = least_weights(a, p, parts, each, choices);
+    arena_free(a);
+    return least;
+}

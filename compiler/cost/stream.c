@@ -1,0 +1,468 @@
+/* cost/stream.c: the step's operations in time, on the streams of a rank: computing in order, collectives of weights and
+ * gradients one after the other beside it, copies to and from the host's memory and what tensor ranks do among them likewise, and
+ * attention as its own simulation has it.
+ *
+ * Ranks meet where attention begins and ends, where a collective is queued or waited for: between two meetings the slowest
+ * counts. Collectives that are on the wire while attention moves chunks share links and NICs with it (cost/links.c); such an
+ * attention is simulated once for each state of the wire that it begins with, so layers that are alike cost nothing more. Copies have
+ * the bus to the host alone; those that go back on a stream of their own move beside the others, where both share the host's memory. On a
+ * target that copies when it waits, collectives and copies take the rank's own time.
+ */
+#include "cost/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Queued { const StepOp *op; Collective left; double from; /* since when its time is not recorded */ } Queued;
+typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
+enum { COPY_STREAMS = 2 };
+typedef struct Streams {
+    Arena *arena;
+    StepParts *parts;
+    const StepModel *model;
+    double (*behind)[2]; /* [rank kinds] computing since ranks met; and of it, what is made again */
+    Vec(Queued) queue;   /* collectives not done; the first is on the wire */
+    Vec(Copying) copies[COPY_STREAMS]; /* not done, in their order; those of STREAM_DOWNLOADS are the second */
+    double both;         /* how many times as long copies of both streams take at once */
+    Vec(const StepOp *) tensor; /* what tensor ranks do and computing has not waited for */
+    double tensor_left;  /* seconds of it */
+    double now, times;   /* seconds since the sequence began; how many sequences are like this one */
+    const StepOp *at;
+    bool shared;         /* collectives slow attention, and it them */
+    Recorder *record;
+} Streams;
+
+static const int row_of[BURST_P_COUNT] = {
+#define X(id, row, name) [BURST_P_##id] = BURST_ROW_##row,
+    BURST_PARTS(X)
+#undef X
+};
+
+/* a, b: of collectives whether they are the embedding's, and the visit whose unit they are. */
+static void add_span(Streams *s, int lane, int part, int a, int b, double begin, double end)
+{
+    if (end <= begin)
+        return;
+    s->parts->rows[row_of[part]] += s->times * (end - begin);
+    if (s->record)
+        record_span(s->record, (BurstSpan){.begin = begin, .end = end, .a = a, .b = b, .part = (int16_t)part, .lane = (int16_t)lane});
+}
+
+/* ---- collectives ---- */
+
+static void add_collective(Streams *s, const Queued *q, double end)
+{
+    const Op *o = q->op->op;
+    add_span(s, BURST_LANE_WEIGHTS, op_part(o), o->embedding, q->op->visit + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
+}
+
+static void drop_done(Streams *s)
+{
+    int left = 0;
+    for (int i = 0; i < s->queue.n; i++)
+        if (s->queue.at[i].left.seconds > 0)
+            s->queue.at[left++] = s->queue.at[i];
+    s->queue.n = left;
+}
+
+/* Of the first n copies of a stream, alone. */
+static double copies_left(const Streams *s, int stream, int n)
+{
+    double seconds = 0;
+    for (int i = 0; i < n; i++)
+        seconds += s->copies[stream].at[i].left;
+    return seconds;
+}
+
+/* Of these, what moves while the other stream does. */
+static double copies_beside(const Streams *s, int stream, int n)
+{
+    return fmin(copies_left(s, stream, n), copies_left(s, !stream, s->copies[!stream].n));
+}
+
+/* seconds: alone. */
+static void pass_stream(Streams *s, int stream, double seconds)
+{
+    int left = 0;
+    for (int i = 0; i < s->copies[stream].n; i++) {
+        Copying *c = &s->copies[stream].at[i];
+        const double moved = fmin(c->left, seconds);
+        c->left -= moved;
+        seconds -= moved;
+        if (c->left > 0)
+            s->copies[stream].at[left++] = *c;
+    }
+    s->copies[stream].n = left;
+}
+
+static void pass_copies(Streams *s, double seconds)
+{
+    const double beside = fmin(seconds / s->both, copies_beside(s, 0, s->copies[0].n));
+    for (int i = 0; i < COPY_STREAMS; i++)
+        pass_stream(s, i, seconds - beside * (s->both - 1));
+}
+
+/* Time in which nothing else is on the wire. */
+static void pass_time(Streams *s, double seconds)
+{
+    double at = s->now;
+    pass_copies(s, seconds);
+    s->tensor_left = fmax(0, s->tensor_left - seconds);
+    for (int i = 0; i < s->queue.n && seconds > 0; i++) {
+        Queued *q = &s->queue.at[i];
+        const bool ends = q->left.seconds <= seconds;
+        const double moved = ends ? q->left.seconds : seconds;
+        q->from = at;
+        add_collective(s, q, at + moved);
+        q->left.seconds = ends ? 0 : q->left.seconds - moved;
+        at += moved;
+        seconds -= moved;
+    }
+    s->now = at + seconds;
+    drop_done(s);
+}
+
+/* Computing waits so long; of: what the step has of such waits. */
+static void wait_for(Streams *s, int part, double *of, double seconds)
+{
+    add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
+    *of += s->times * seconds;
+    pass_time(s, seconds);
+}
+
+/* ---- computing ---- */
+
+static void meet(Streams *s)
+{
+    const StepModel *m = s->model;
+    int slowest = 0;
+    for (int k = 1; k < m->rank_kinds; k++)
+        slowest = s->behind[k][0] > s->behind[slowest][0] ? k : slowest;
+    const double all = s->behind[slowest][0], again = s->behind[slowest][1], own = s->behind[m->own][0];
+    BlockTime *b = &s->parts->block[s->at->block];
+    b->seconds += s->times * (all - again);
+    b->again += s->times * again;
+    add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0, 0, s->now + own, s->now + all);
+    memset(s->behind, 0, sizeof *s->behind * (size_t)m->rank_kinds);
+    pass_time(s, all);
+}
+
+/* Of the tokens, those of the operation's chunk. */
+static double chunk_share(const Step *s, const StepOp *o)
+{
+    const int64_t left = s->all_tokens - (o->op->keys ? o->key : o->chunk) * s->chunk;
+    return o->op->chunked && !op_by_heads(o->op) ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens : 1;
+}
+
+static void compute(Streams *s, const double *seconds)
+{
+    const StepModel *m = s->model;
+    const Op *o = s->at->op;
+    const double share = chunk_share(m->step, s->at), begin = s->now + s->behind[m->own][0];
+    add_span(s, BURST_LANE_COMPUTE, op_part(o), 0, 0, begin, begin + share * seconds[m->own]);
+    for (int k = 0; k < m->rank_kinds; k++) {
+        s->behind[k][0] += share * seconds[k];
+        s->behind[k][1] += o->again ? share * seconds[k] : 0;
+    }
+}
+
+static bool same_value(const Streams *s, const StepOp *x, Operand a, const StepOp *y, Operand b)
+{
+    return a.value == b.value && operand_index(s->model->step, x, a) == operand_index(s->model->step, y, b);
+}
+
+/* Whether the operation touches what the collective writes, or writes what it reads. */
+static bool needs(const Streams *s, const StepOp *x, const StepOp *c)
+{
+    for (int j = 0; j < OP_WRITES && c->op->write[j].value >= 0; j++) {
+        for (int i = 0; i < OP_READS && x->op->read[i].value >= 0; i++)
+            if (same_value(s, x, x->op->read[i], c, c->op->write[j]))
+                return true;
+        for (int i = 0; i < OP_WRITES && x->op->write[i].value >= 0; i++)
+            if (same_value(s, x, x->op->write[i], c, c->op->write[j]))
+                return true;
+    }
+    for (int j = 0; j < OP_READS && c->op->read[j].value >= 0; j++)
+        for (int i = 0; i < OP_WRITES && x->op->write[i].value >= 0; i++)
+            if (same_value(s, x, x->op->write[i], c, c->op->read[j]))
+                return true;
+    return false;
+}
+
+/* Of the collectives that are queued; -1: none. */
+static int last_needed(const Streams *s)
+{
+    int last = s->queue.n - 1;
+    while (last >= 0 && !needs(s, s->at, s->queue.at[last].op))
+        last--;
+    return last;
+}
+
+/* ---- copies ---- */
+
+/* Of a stream's, those that are done when all that the operation needs are. */
+static int copies_needed(const Streams *s, int stream)
+{
+    int n = s->copies[stream].n;
+    while (n > 0 && !needs(s, s->at, s->copies[stream].at[n - 1].op))
+        n--;
+    return n;
+}
+
+static void wait_for_copies(Streams *s)
+{
+    if (copies_needed(s, 0) + copies_needed(s, 1) == 0)
+        return;
+    meet(s);
+    double seconds = 0;
+    for (int i = 0; i < COPY_STREAMS; i++) {
+        const int n = copies_needed(s, i);
+        seconds = fmax(seconds, copies_left(s, i, n) + copies_beside(s, i, n) * (s->both - 1));
+    }
+    wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
+}
+
+/* Of the rank with most tokens. */
+static void start_copy(Streams *s)
+{
+    const Step *step = s->model->step;
+    const Op *o = s->at->op;
+    const Operand all = o->kind == OP_STAGE ? o->write[0] : o->read[0];
+    const double bytes = chunk_share(step, s->at) * (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
+    double seconds = bytes / cluster_pcie(s->model->cluster);
+    for (int i = 0, last = last_needed(s); i <= last; i++) /* it begins after these */
+        seconds += s->queue.at[i].left.seconds;
+    meet(s);
+    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
+    if (s->model->cluster->target->copies_at_wait)
+        wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
+}
+
+/* ---- waits for collectives ---- */
+
+static void wait_through(Streams *s, int last)
+{
+    double seconds = 0;
+    for (int i = 0; i <= last; i++)
+        seconds += s->queue.at[i].left.seconds;
+    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, seconds);
+}
+
+static void wait_for_collectives(Streams *s)
+{
+    if (last_needed(s) < 0)
+        return;
+    meet(s);
+    wait_through(s, last_needed(s));
+}
+
+static void count_bytes(Streams *s, const Collective *c)
+{
+    const Cluster *k = s->model->cluster;
+    s->parts->weight_bytes += s->times * c->bytes;
+    s->parts->weight_nic_bytes += s->times * c->nic * k->nodes / k->world;
+    for (int l = 0; l < k->levels; l++)
+        s->parts->weight_uplink_bytes[l] += s->times * c->uplink[l] * cluster_units(k, l) / k->world;
+}
+
+/* For all that they were given to do. */
+static void wait_for_tensor_ranks(Streams *s)
+{
+    bool waits = false;
+    for (int i = 0; i < s->tensor.n; i++)
+        waits |= needs(s, s->at, s->tensor.at[i]);
+    if (!waits)
+        return;
+    meet(s);
+    wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
+    s->tensor.n = 0;
+}
+
+/* Of tensor ranks: they meet where they begin. */
+static void start_tensor(Streams *s)
+{
+    const Collective c = tensor_collective(s->model->step, s->at->op);
+    count_bytes(s, &c);
+    meet(s);
+    s->tensor_left += c.seconds;
+    if (s->model->cluster->target->copies_at_wait)
+        wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
+    else
+        *vec_push(s->arena, &s->tensor) = s->at;
+}
+
+static void start_collective(Streams *s)
+{
+    const Step *step = s->model->step;
+    const StepOp *at = s->at;
+    const bool gather = at->op->kind == OP_GATHER;
+    const Operand full = gather ? at->op->write[0] : at->op->read[0];
+    const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
+    const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks, world = s->model->cluster->world;
+    const Ring ring = at->op->kind == OP_ALL_REDUCE ? (Ring){world / ranks, ranks, 2} :
+                      at->op->kind == OP_TENSOR_SUM ? (Ring){ranks / sharing, 1, 2} : (Ring){sharing, ranks / sharing, 1};
+    const Collective c = collective_of(s->model->cluster, ring, (double)step_bytes(step, &step->values.at[full.value], unit));
+    count_bytes(s, &c);
+    meet(s);
+    *vec_push(s->arena, &s->queue) = (Queued){at, c, s->now};
+    if (s->model->cluster->target->copies_at_wait)
+        wait_through(s, s->queue.n - 1);
+}
+
+/* ---- attention ---- */
+
+static bool alike(const Streams *s, const Contended *c, double seconds)
+{
+    bool same = c->besides == s->queue.n;
+    for (int i = 0; same && i < c->besides; i++)
+        same = c->beside[i].link == s->queue.at[i].left.link && c->beside[i].nic == s->queue.at[i].left.nic && fabs(c->beside[i].seconds - s->queue.at[i].left.seconds) <= 1e-6 * seconds;
+    return same;
+}
+
+/* What is left on the wire slows attention by no more than it moves itself: half a per cent is not simulated. */
+static bool shares_wire(const Streams *s, const AttentionTime *alone)
+{
+    double moving = 0;
+    for (int i = 0; i < s->queue.n; i++)
+        moving += fmin(s->queue.at[i].left.seconds, collective_moving(s->model->cluster, s->queue.at[i].left));
+    return s->shared && moving > 5e-3 * alone->seconds && alone->link_bytes + alone->nic_bytes > 0;
+}
+
+/* Attention that begins while collectives are on the wire. */
+static const AttentionTime *contended(Streams *s, LayerKind *l, Attend which)
+{
+    const double alone = l->time[which].seconds;
+    for (const Contended *c = l->contended[which]; c; c = c->next)
+        if (alike(s, c, alone))
+            return &c->time;
+    Contended *c = NEW(s->arena, Contended);
+    Collective *beside = NEW_ARRAY(s->arena, Collective, s->queue.n);
+    for (int i = 0; i < s->queue.n; i++)
+        beside[i] = s->queue.at[i].left;
+    AttentionInput in = l->input[which];
+    in.besides = s->queue.n, in.beside = beside;
+    *c = (Contended){.next = l->contended[which], .besides = s->queue.n, .beside = beside, .time = attention_simulate(s->arena, &in)};
+    l->contended[which] = c;
+    return &c->time;
+}
+
+/* Attention with what moved beside it. */
+static void share_time(Streams *s, const AttentionTime *t)
+{
+    for (int i = 0; i < s->queue.n; i++) {
+        Queued *q = &s->queue.at[i];
+        q->from = i ? s->now + t->beside[i - 1].end : s->now;
+        add_collective(s, q, s->now + t->beside[i].end);
+        q->left.seconds = t->beside[i].left;
+    }
+    s->now += t->seconds;
+    pass_copies(s, t->seconds);
+    s->tensor_left = fmax(0, s->tensor_left - t->seconds);
+    drop_done(s);
+}
+
+static void attend(Streams *s, LayerKind *l, Attend which)
+{
+    meet(s);
+    const bool backward = which == ATTEND_BACKWARD;
+    const AttentionTime *alone = &l->time[which];
+    const bool shares = shares_wire(s, alone);
+    const AttentionTime *t = shares ? contended(s, l, which) : alone;
+    const double busy = t->busy[s->parts->busiest];
+    s->parts->rows[backward ? BURST_ROW_ATTENTION_BACKWARD : BURST_ROW_ATTENTION_FORWARD] += s->times * busy;
+    s->parts->rows[BURST_ROW_WAIT] += s->times * (t->seconds - busy);
+    s->parts->rows[BURST_ROW_PASS] += s->times * attention_transfers(t, s->parts->busiest);
+    l->times[which] += s->times;
+    if (s->record) {
+        record_stretch(s->record, s->now);
+        record_attention(s->record, l->input[which].schedule, t, s->now);
+    }
+    if (shares)
+        share_time(s, t);
+    else
+        pass_time(s, t->seconds);
+    s->parts->weights += s->times * (t->seconds - alone->seconds);
+    if (s->record)
+        record_stretch(s->record, s->now);
+}
+
+/* ---- a sequence ---- */
+
+static Attend attend_of(OpKind k)
+{
+    return k == OP_ATTENTION_BACK ? ATTEND_BACKWARD : k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
+}
+
+static void run(Streams *s)
+{
+    const StepModel *m = s->model;
+    const StepOp *at = s->at;
+    const WorkKind k = op_work_kind(at->op->kind);
+    if (!op_copies(at->op->kind))
+        wait_for_collectives(s);
+    if (op_waits(at->op->kind)) {
+        wait_for_copies(s);
+        wait_for_tensor_ranks(s);
+    }
+    if (k == WORK_COPY)
+        start_copy(s);
+    else if (k == WORK_COLLECTIVE)
+        start_collective(s);
+    else if (k == WORK_ATTENTION)
+        attend(s, &s->parts->kind[m->program->layer_mask[at->layer] + op_is_short(m->step, at) * m->program->mask_count], attend_of(at->op->kind));
+    else if (k == WORK_TENSOR)
+        start_tensor(s);
+    else
+        compute(s, model_seconds(m, at));
+}
+
+/* A sequence ends with all that is under way, before the optimizer. */
+static void begin_visit(Streams *s, const StepOp *next)
+{
+    const bool ends = next->block >= BLOCK_OPTIMIZER;
+    if (s->at && (next->visit == s->at->visit || (ends && s->at->block >= BLOCK_OPTIMIZER)))
+        return;
+    if (s->at)
+        meet(s);
+    if (ends)
+        wait_through(s, s->queue.n - 1);
+    if (s->record)
+        record_visit(s->record, s->now, true);
+}
+
+static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
+{
+    const StepModel *m = s->model;
+    s->now = 0;
+    s->at = NULL;
+    for (int t = 0; t < m->ops; t++) {
+        if (!op_runs(m->op[t].op, sequence, sequences) || !op_follows(m->step, &m->op[t]))
+            continue;
+        begin_visit(s, &m->op[t]);
+        s->parts->block[m->op[t].block].times += s->at && s->at->visit == m->op[t].visit ? 0 : s->times;
+        s->at = &m->op[t];
+        run(s);
+    }
+    meet(s);
+    wait_through(s, s->queue.n - 1);
+    if (s->record)
+        record_visit(s->record, s->now, false);
+    s->parts->step += s->times * s->now;
+}
+
+/* The first sequence, those like each other, the last. */
+void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record)
+{
+    const int64_t sequences = m->sequences;
+    const int64_t first[] = {0, 1, sequences - 1}, times[] = {1, sequences - 2, 1};
+    Streams s = {.arena = a, .parts = p, .model = m, .behind = arena_alloc(a, sizeof *s.behind * (size_t)m->rank_kinds), .shared = shared,
+                 .record = record, .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
+    for (int i = 0; i < 3; i++) {
+        if (times[i] <= 0 || (i == 2 && sequences == 1))
+            continue;
+        s.times = (double)times[i];
+        if (record)
+            record_sequences(record, (int)times[i]);
+        run_sequence(&s, first[i], sequences);
+    }
+}

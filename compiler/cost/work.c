@@ -1,0 +1,167 @@
+/* cost/work.c: what operations of the step take, by the work column of STEP_OPS, and at which rates ranks do it.
+ *
+ * MEMORY      bytes of the activations that it reads and writes, twice where it adds; of the embedding, rows
+ * CLEAR       bytes of what it writes
+ * PRODUCT     2 operations a weight and token; what it adds to is memory
+ * LOSS        three products, and the passes over a tile of logits
+ * UPDATE      bytes of a unit's shard: parameter and both moments read and written, the gradient read twice and cleared; on the host
+ *             all ranks of a node share its memory, and nothing is cleared
+ * TENSOR      bytes of all its tokens over the links of the tensor ranks
+ * ATTENTION, COLLECTIVE, COPY   the simulation of their transfers knows
+ *
+ * Of a loop over heads it is one chunk's; of a loop over tokens all tokens'.
+ */
+#include "cost/cost.h"
+
+#include "burst_sizes.h"
+
+#include <math.h>
+
+static bool of_unit(const Value *v)
+{
+    return v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD;
+}
+
+/* Of all heads, or of those of the largest chunk, the chunk's. */
+static double chunk_share(const Step *s, bool all, bool is_short)
+{
+    return (double)program_chunk_kv_heads(s->program, is_short) / (all ? program_kv_heads(s->program) : s->program->model.kv_heads);
+}
+
+/* A token; in a loop over heads, of one chunk. */
+static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short)
+{
+    const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
+    if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
+        return 0;
+    return (double)step_bytes(s, v, 0) * (op_by_heads(o) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) / fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
+}
+
+/* How often the i-th output is added to: of a sum over chunks of heads the first writes it. */
+static double added(const Step *s, const Op *o, int i)
+{
+    const bool sum = o->write[i].value >= 0 && op_takes_whole(s, o, o->write[i].value);
+    return o->adds[i] ? 1 : sum ? 1 - 1.0 / s->head_chunks : 0;
+}
+
+/* Where there is one layout, a change of layout alone is nothing. */
+static bool moves_nothing(const Step *s, const Op *o)
+{
+    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && s->program->target->one_layout &&
+           s->values.at[o->read[0].value].element == s->values.at[o->write[0].value].element;
+}
+
+/* A token: its row of the embedding, read or added to. */
+static double row_bytes(const Step *s, const Op *o)
+{
+    const double d = s->program->model.hidden;
+    return o->kind == OP_EMBED ? s->program->target->activation_bytes * d : o->kind == OP_EMBED_BACK ? 2 * 4 * d : 0;
+}
+
+static double memory_bytes(const Step *s, const Op *o, bool is_short)
+{
+    double bytes = row_bytes(s, o);
+    for (int i = 0; i < OP_READS && !moves_nothing(s, o); i++)
+        bytes += operand_bytes(s, o, o->read[i], is_short);
+    for (int i = 0; i < OP_WRITES && !moves_nothing(s, o); i++)
+        bytes += (1 + added(s, o, i)) * operand_bytes(s, o, o->write[i], is_short);
+    return bytes;
+}
+
+static double added_bytes(const Step *s, const Op *o, bool is_short)
+{
+    double bytes = o->kind == OP_LINEAR ? operand_bytes(s, o, o->read[1], is_short) : 0;
+    for (int i = 0; i < OP_WRITES; i++)
+        bytes += o->kind == OP_LINEAR ? 0 : added(s, o, i) * operand_bytes(s, o, o->write[i], is_short);
+    return bytes;
+}
+
+static double product_flops(const Step *s, const Op *o, const Block *b, bool is_short)
+{
+    const UnitTensor *t = op_tensor(s, o, b);
+    double weights = 0;
+    for (int i = 0; i < o->tensors; i++)
+        weights += (double)(t[i].rows * t[i].cols);
+    return 2 * weights * (op_by_heads(o) ? chunk_share(s, true, is_short) : 1);
+}
+
+/* A token. On a device logits of a tile are read twice and their gradients written, and dw is read and written for each tile
+ * (runtime/cuda/ops/loss.cu). */
+static double loss_bytes(const Step *s)
+{
+    const Model *m = &s->program->model;
+    const double d = m->hidden, tile = (double)s->loss_tile;
+    const Target *t = s->program->target;
+    return t->activation_bytes * 4 * d + (t->device_memory ? m->vocab * (4 + 4 + 2 + 8 * d / tile) : 0);
+}
+
+/* Of a tensor rank's own tokens, for each of those of all. */
+static Work loss_work(const Step *s, double product)
+{
+    const double own = (double)s->tokens / (double)s->all_tokens;
+    return (Work){.flops = own * 3 * product, .bytes = own * loss_bytes(s)};
+}
+
+Collective tensor_collective(const Step *s, const Op *o)
+{
+    const bool gathers = o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_SCATTER_BACK;
+    const Value *all = &s->values.at[gathers ? o->write[0].value : o->read[0].value];
+    return collective_of(&s->program->cluster, (Ring){s->program->tensor, 1, 1}, (double)step_bytes(s, all, 0));
+}
+
+static double unit_bytes(const Step *s, const Op *o, int unit)
+{
+    double bytes = 0;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        bytes += (double)step_bytes(s, &s->values.at[o->write[i].value], o->embedding ? 0 : unit);
+    return bytes;
+}
+
+/* Parameters and moments are read and written; gradients read for their norm and for the update, and zeroed where no copy writes them. */
+static Work update_work(const Step *s, const Op *o, int unit)
+{
+    const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
+    const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
+    const bool host = s->optimizer == OPTIMIZER_ON_HOST;
+    const double rounded = o->write[0].value < 0 ? 0 : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
+    const double bytes = 6 * state + (3 - host) * grad + rounded;
+    return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
+}
+
+static Work memory_work(const Op *o, double bytes)
+{
+    return op_part(o) == BURST_P_NORM || op_part(o) == BURST_P_ROPE ? (Work){.norms = bytes} : (Work){.bytes = bytes};
+}
+
+Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
+{
+    switch (op_work_kind(o->kind)) {
+    case WORK_MEMORY: return memory_work(o, memory_bytes(s, o, is_short));
+    case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
+    case WORK_PRODUCT: return (Work){.flops = product_flops(s, o, &s->block[block], is_short), .bytes = added_bytes(s, o, is_short)};
+    case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
+    case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
+    case WORK_UPDATE: return update_work(s, o, unit);
+    default: return (Work){0};
+    }
+}
+
+/* ---- ranks that are alike ---- */
+
+RankKind rank_kind_of(const Cluster *c, int rank, double tokens)
+{
+    const NodeGroup *g = cluster_group_of(c, rank);
+    return (RankKind){g->device, cost_rate_share(c, g), tokens};
+}
+
+bool rank_kinds_equal(RankKind x, RankKind y)
+{
+    return x.device == y.device && x.share == y.share && x.tokens == y.tokens;
+}
+
+double work_seconds(RankKind k, Work w)
+{
+    const Device *d = k.device;
+    const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) + (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
+    return (k.tokens * w.flops / d->matmul + memory) / k.share + w.seconds;
+}

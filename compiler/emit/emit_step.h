@@ -1,0 +1,45 @@
+/* emit_step.h: between the files that print the step's operations. */
+#ifndef EMIT_STEP_H
+#define EMIT_STEP_H
+
+#include "emit/internal.h"
+#include "emit/emit.h"
+
+typedef struct Printer {
+    Emit *emit;
+    const Flow *flow;
+    const Step *step;
+    const Block *block;
+    bool *known;       /* [values * 3]: the block's function has a variable for it, of this index, of the next, of the embedding */
+    bool *arrived;     /* [values]: the block has waited for it */
+    int part;          /* that was said last; -1: none */
+    bool said;         /* what the rank does */
+    bool fetched;      /* the block has waited for what was fetched for its layer */
+    bool chunk_fetched; /* the loop, for its chunk */
+    const Op *tensor_from; /* of the block's operations, those of tensor ranks from here on have not been waited for; NULL: all */
+    bool tensor_waits; /* there was such a wait */
+} Printer;
+
+/* ---- emit/step.c: operands as text ---- */
+const char *type_of(const Value *v);
+const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
+const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
+const char *variable(const Printer *p, const Op *o, Operand x);
+const Operand *find_weight(const Printer *p, const Op *o); /* NULL: it reads none */
+/* begin, then items with commas, broken where a line is full. */
+void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end);
+
+/* ---- emit/heads.c: widths, and chunks of heads ---- */
+const char *all_text(const Printer *p); /* "n": how many tokens loops over chunks are of, and attention has */
+const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads);
+const char *heads_begin_text(const Printer *p, const Value *v); /* the loop's chunk, in a value of all heads */
+const char *heads_weight_text(const Printer *p, const UnitTensor *t); /* and in a tensor of weights */
+
+/* ---- emit/streams.c: operations of streams beside computing, waits for them, and of whole units ---- */
+bool emit_stream_op(Printer *p, const Op *o); /* false: it is none of them */
+void emit_arrival(Printer *p, const Op *o);
+void emit_fetched(Printer *p, const Op *o);
+void emit_tensor_wait(Printer *p, const Op *o);
+bool emit_copies_wait(Printer *p, const Op *o); /* for what lies in the host's memory; false: it is none */
+
+#endif

@@ -1,0 +1,63 @@
+/* emit/heads.c: how wide operands are, all heads of them or those of a loop's chunk, and where the chunk begins: burst_head_chunks.h has them.
+ */
+#include "emit/emit_step.h"
+
+#include <inttypes.h>
+
+/* What chunks of tokens are of, and what attention has. */
+const char *all_text(const Printer *p)
+{
+    return p->step->program->tensor ? "all" : "n";
+}
+
+const char *all_heads_text(bool keys)
+{
+    return keys ? "PLAN_ALL_KV_HEADS" : "PLAN_ALL_HEADS";
+}
+
+/* How many heads: in a loop over chunks of them the chunk's, outside of it those of all chunks. */
+static const char *heads_text(const Printer *p, const Op *o, bool keys)
+{
+    if (p->step->head_chunks < 2)
+        return keys ? "PLAN_KV_HEADS" : "PLAN_HEADS";
+    return !op_by_heads(o) ? all_heads_text(keys) : keys ? "s->heads.keys" : "s->heads.queries";
+}
+
+const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads)
+{
+    const Dim d = v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]; /* [heads][tokens] */
+    const char *count = heads_text(p, o, d == DIM_KEY || d == DIM_KEY_HEADS);
+    switch (d) {
+    case DIM_ONE: return "1";
+    case DIM_HIDDEN: return "PLAN_HIDDEN";
+    case DIM_HEADS:
+    case DIM_KEY_HEADS: return count;
+    case DIM_QUERY:
+    case DIM_KEY: return heads ? count : arena_printf(p->emit->arena, "%s * PLAN_HEAD_DIM", count);
+    default: return "PLAN_FFN";
+    }
+}
+
+/* Where the loop's chunk of heads begins in a value that has those of all chunks. */
+const char *heads_begin_text(const Printer *p, const Value *v)
+{
+    const bool keys = v->dim[1] == DIM_KEY || v->dim[1] == DIM_KEY_HEADS, wide = v->dim[1] == DIM_QUERY || v->dim[1] == DIM_KEY;
+    return arena_printf(p->emit->arena, "s->heads.first_%s * %s%s", keys ? "key" : "query", all_text(p), wide ? " * PLAN_HEAD_DIM" : "");
+}
+
+/* Elements before the loop's chunk of heads: those of so many key heads. */
+const char *heads_weight_text(const Printer *p, const UnitTensor *t)
+{
+    const int64_t elements = t->heads == SPLIT_ROWS ? t->rows * t->cols : t->cols;
+    return arena_printf(p->emit->arena, "s->heads.first_key * INT64_C(%" PRId64 ")", elements / program_kv_heads(p->step->program));
+}
+
+void emit_head_chunks(Emit *e)
+{
+    const Program *p = e->draft->program;
+    if (p->head_chunks)
+        text_printf(e->out, "#define PLAN_HEAD_CHUNKS %d /* chunks of a layer's heads, computed in turn; PLAN_HEADS and PLAN_KV_HEADS are those of %s */\n",
+                    p->head_chunks, p->short_chunks ? "the largest" : "one");
+    if (p->short_chunks)
+        text_printf(e->out, "#define PLAN_SHORT_CHUNKS %d /* the last so many of these have a key head less, with its queries */\n", p->short_chunks);
+}

@@ -1,0 +1,570 @@
+/* emit/step.c: the step's operations as the emitted program: each block a function, each operation a call of the runtime's names
+ * for both targets (burst_step_host.h, burst_step_cuda.h), each operand the place that step_pack gave it.
+ */
+#include "emit/emit_step.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Words of a call: n: tokens, own or all as it reads them, or of a chunk of them; N: all that there are of what lies by heads; p: positions of a chunk; e: of a tensor rank; A: what it adds to; x0 y0: operands read and written; Dx0: the width of a row; Hx0: its heads; Rx0: rows with a number of their
+ * own in x0, tokens or heads of tokens, and Px0: their width; a0: whether y0 is added to; r: what a product is added to, or NULL; T: how many tensors; C: columns of the whole tensor, of which the operation has a chunk's; w g: the tensor's weights and gradients; s: scratch, or NULL; =text: text. */
+typedef struct Call { OpKind kind; const char *function, *words; } Call;
+static const Call calls[] = {
+    {OP_EMBED, "burst_op_embed(e", "n Dy0 x0 w y0"},
+    {OP_EMBED_BACK, "burst_op_embed_back(e", "n Dx1 x0 x1 g s"},
+    {OP_NORM, "burst_op_rmsnorm(e", "Ry1 Py1 =PLAN_NORM_EPS x0 w y0 y1"},
+    {OP_NORM_BACK, "burst_op_rmsnorm_back(e", "Rx1 Px1 x0 x1 x2 w y0 a0 g s"},
+    {OP_LINEAR, "burst_op_linear(e", "n Dx0 Dy0 T x0 w r y0"},
+    {OP_LINEAR, "burst_op_linear_columns(e", "n Dx0 Dy0 C x0 w r y0"},
+    {OP_LINEAR_DW, "burst_op_linear_dw(e", "n Dx1 Dx0 T x0 x1 g"},
+    {OP_LINEAR_DW, "burst_op_linear_dw_columns(e", "n Dx1 Dx0 C x0 x1 g"},
+    {OP_LINEAR_DX, "burst_op_linear_dx(e", "n Dy0 Dx0 T x0 w y0 a0"},
+    {OP_LINEAR_DX, "burst_op_linear_dx_columns(e", "n Dy0 Dx0 C x0 w y0 a0"},
+    {OP_BIAS, "burst_op_bias(e", "n Dx0 x0 w y0"},
+    {OP_BIAS_BACK, "burst_op_bias_back(e", "n Dx0 x0 g"},
+    {OP_ROPE, "burst_op_rope(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_ROPE, "burst_op_rope_rows(e", "n N Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA p x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back(e", "n Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA =s->position x0 y0"},
+    {OP_ROPE_BACK, "burst_op_rope_back_rows(e", "n N Hx0 =PLAN_HEAD_DIM =PLAN_ROPE_THETA p x0 y0"},
+    {OP_LAYOUT, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens(e", "n Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_heads_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_LAYOUT_BACK, "burst_op_to_tokens_rows(e", "n N Hx0 =PLAN_HEAD_DIM x0 y0"},
+    {OP_ATTENTION, "plan_attention(c, s, plan_layer_mask[layer]", "x0 x1 x2 y0 y1"},
+    {OP_ATTENTION, "plan_attention_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 y0 y1"},
+    {OP_ATTENTION, "plan_attention_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 y0 y1"},
+    {OP_ATTENTION_REST, "plan_attention_rest(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 y0 y1"},
+    {OP_KEEP, "plan_keep(c, s", "x0 x1 y0 y1"},
+    {OP_SINK, "burst_op_sink(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 w y0"},
+    {OP_SINK_BACK, "burst_op_sink_back(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 w y0 y1 g"},
+    {OP_DELTA, "burst_op_delta(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 y0"},
+    {OP_DELTA, "burst_op_delta_lse(e", "n Hx0 =PLAN_HEAD_DIM x0 x1 x2 y0"},
+    {OP_ATTENTION_BACK, "plan_attention_back(c, s, plan_layer_mask[layer]", "x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_rows(c, s, plan_layer_mask[layer]", "=chunk x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_ATTENTION_BACK, "plan_attention_back_keys(c, s, plan_layer_mask[layer]", "=chunk =key x0 x1 x2 x3 x4 x5 y0 y1 y2"},
+    {OP_WAIT, "burst_op_reduced(e", "=&s->reduction"},
+    {OP_SWIGLU, "burst_op_swiglu(e", "n Dy0 x0 y0"},
+    {OP_SWIGLU_BACK, "burst_op_swiglu_back(e", "n Dx1 x0 x1 y0"},
+    {OP_TENSOR_GATHER, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
+    {OP_TENSOR_SCATTER, "burst_op_tensor_scatter(e", "e Dx0 x0 x1 y0 =&s->tensor"},
+    {OP_TENSOR_GATHER_BACK, "burst_op_tensor_scatter(e", "e Dx0 x0 A y0 =&s->tensor"},
+    {OP_TENSOR_SCATTER_BACK, "burst_op_tensor_gather(e", "e Dx0 x0 y0 =&s->tensor"},
+    {OP_LOSS, "burst_op_loss(e", "n Dx0 =PLAN_VOCAB =PLAN_LOSS_TILE x0 w x1 x2 =s->scale =s->loss y0 g s"},
+};
+
+/* ---- names ---- */
+
+static const char *block_function(Arena *a, const Block *b)
+{
+    char *name = arena_printf(a, "plan_step_%s", b->name);
+    for (char *c = name; *c; c++)
+        *c = *c == ' ' ? '_' : *c;
+    return name;
+}
+
+const char *type_of(const Value *v)
+{
+    static const char *const type[] = {[EL_ACTIVATION] = "BurstAct", [EL_FLOAT] = "float", [EL_BYTE] = "char"};
+    return type[v->element];
+}
+
+static const char *index_text(const Printer *p, const Op *o, Operand x)
+{
+    const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
+    switch (p->step->values.at[x.value].index) {
+    case INDEX_LAYER:
+    case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : x.next ? "layer + 1" : "layer";
+    case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
+    case INDEX_CHUNK: return o->ahead ? "next" : "chunk";
+    case INDEX_SLOT: return o->keys ? (o->ahead ? "at % 2" : "turn % 2") : o->ahead ? "next % 2" : "chunk % 2";
+    case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
+    default: return "";
+    }
+}
+
+/* "plan_act(s, PLAN_AT_X(layer))" */
+const char *place_text(const Printer *p, const Op *o, Operand x)
+{
+    static const char *const at[] = {[EL_ACTIVATION] = "plan_act", [EL_FLOAT] = "plan_floats", [EL_BYTE] = "plan_bytes"};
+    const Value *v = &p->step->values.at[x.value];
+    Arena *a = p->emit->arena;
+    if (v->kind == VALUE_STATE)
+        return arena_printf(a, "s->weights.%s[%s]", v->name, index_text(p, o, x));
+    const char *index = v->index != INDEX_NONE ? arena_printf(a, "(%s)", index_text(p, o, x)) : "";
+    return arena_printf(a, "%s(s, PLAN_AT_%s%s)", v->host ? "plan_staged" : at[v->element], constant_name(a, v->name), index);
+}
+
+/* Of this index, of the next, or of the embedding's unit where that is not the block's. */
+static int which(const Printer *p, const Op *o, Operand x)
+{
+    return o->embedding && p->step->values.at[x.value].index == INDEX_UNIT ? 2 : x.next;
+}
+
+const char *variable(const Printer *p, const Op *o, Operand x)
+{
+    static const char *const form[] = {"%s", "%s_next", "embed_%s"};
+    const Value *v = &p->step->values.at[x.value];
+    if (v->index == INDEX_CHUNK || v->index == INDEX_SLOT)
+        return place_text(p, o, x);
+    return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
+}
+
+static bool has_all_tokens(const Printer *p, Operand x)
+{
+    return x.value >= 0 && (p->step->values.at[x.value].dim[0] == DIM_ALL_TOKENS || p->step->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+}
+
+/* How many tokens: a chunk's, this rank's, or all of the ranks that split the weights. */
+static const char *count_text(const Printer *p, const Op *o)
+{
+    return op_by_heads(o) ? all_text(p) : o->chunked ? "rows" : has_all_tokens(p, o->read[0]) ? "all" : "n";
+}
+
+/* A device has fp32 gradients so, and all else by tokens. */
+static bool lies_by_heads(const Printer *p, const Value *v)
+{
+    return v->by_heads && (v->element == EL_FLOAT || !p->step->program->target->one_layout);
+}
+
+/* Chunk after chunk, each as if there were no others. */
+static bool lies_by_chunks(const Printer *p, const Value *v)
+{
+    return (p->step->by_queries && v->dim[1] == DIM_QUERY) || (p->step->by_keys && v->dim[1] == DIM_KEY);
+}
+
+/* What lies by heads has so many tokens a head. */
+static const char *rows_text(const Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (lies_by_chunks(p, &p->step->values.at[o->read[i].value]))
+            return "rows";
+    return all_text(p);
+}
+
+/* The variable, or a chunk's part of what it points to. */
+static const char *operand_text(const Printer *p, const Op *o, Operand x)
+{
+    const Value *v = &p->step->values.at[x.value];
+    if (!op_takes_rows(p->step, o, x.value))
+        return variable(p, o, x);
+    if (op_by_heads(o))
+        return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));
+    if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
+        return arena_printf(p->emit->arena, "%s + first * PLAN_HEAD_DIM", variable(p, o, x));
+    return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x), v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
+}
+
+/* ---- lines ---- */
+
+enum { WIDTH = 132 };
+
+/* begin, then items with commas, broken where a line is full. */
+void emit_list(Emit *e, const char *begin, const char *const *item, int n, const char *end)
+{
+    const char *open = strrchr(begin, '(');
+    const int column = 4 * e->indent + (int)(open ? (size_t)(open + 1 - begin) : strlen(begin));
+    Text t = {0};
+    text_printf(&t, "%*s%s", 4 * e->indent, "", begin);
+    for (int i = 0, at = 4 * e->indent + (int)strlen(begin); i < n; i++) {
+        const int length = (int)strlen(item[i]) + 2;
+        if (i && at + length + (i == n - 1 ? (int)strlen(end) : 0) > WIDTH) {
+            text_printf(&t, ",\n%*s", column, "");
+            at = column;
+        } else {
+            text_add(&t, i ? ", " : "");
+        }
+        text_add(&t, item[i]);
+        at += length;
+    }
+    text_printf(&t, "%s\n", end);
+    text_add_n(e->out, t.at, t.n);
+    text_free(&t);
+}
+
+/* ---- operands ---- */
+
+static bool is_weight(const Printer *p, Operand x)
+{
+    const ValueKind k = x.value < 0 ? VALUE_SCRATCH : p->step->values.at[x.value].kind;
+    return k == VALUE_WEIGHT || k == VALUE_ROUNDED || k == VALUE_STATE;
+}
+
+static const Operand *find_write(const Printer *p, const Op *o, bool scratch)
+{
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
+        const ValueKind k = p->step->values.at[o->write[i].value].kind;
+        if (scratch ? k == VALUE_SCRATCH : k == VALUE_SUM || k == VALUE_SHARD)
+            return &o->write[i];
+    }
+    return NULL;
+}
+
+const Operand *find_weight(const Printer *p, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (is_weight(p, o->read[i]))
+            return &o->read[i];
+    return NULL;
+}
+
+static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
+{
+    const UnitTensor *t = op_tensor(p->step, o, p->block);
+    const char *tensor = variable(p, o, *x);
+    if (t->offset)
+        tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
+    return op_by_heads(o) && t->heads != SPLIT_NONE ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t)) : tensor;
+}
+
+/* Of a value with a number for each row of a norm. */
+static const char *norm_text(const Printer *p, const Op *o, const Value *v, bool rows)
+{
+    if (v->dim[1] == DIM_ONE)
+        return rows ? count_text(p, o) : "PLAN_HIDDEN";
+    return rows ? arena_printf(p->emit->arena, "%s * %s", count_text(p, o), width_text(p, o, v, true)) : "PLAN_HEAD_DIM";
+}
+
+/* What a product is added to; of a sum over chunks of heads, after the first, the sum. */
+static const char *residual_text(const Printer *p, const Op *o)
+{
+    const char *text = o->read[1].value < 0 || is_weight(p, o->read[1]) ? "NULL" : operand_text(p, o, o->read[1]);
+    return op_takes_whole(p->step, o, o->write[0].value) ? arena_printf(p->emit->arena, "chunk ? %s : %s", variable(p, o, o->write[0]), text) : text;
+}
+
+static const char *word_text(const Printer *p, const Op *o, const char *word)
+{
+    const bool wide = word[0] == 'D' || word[0] == 'H' || word[0] == 'R' || word[0] == 'P';
+    const char *side = word + wide;
+    if (word[0] == '=')
+        return word + 1;
+    if (*side == 'x' || *side == 'y') {
+        const Operand x = *side == 'x' ? o->read[side[1] - '0'] : o->write[side[1] - '0'];
+        const Value *v = &p->step->values.at[x.value];
+        if (word[0] == 'R' || word[0] == 'P')
+            return norm_text(p, o, v, word[0] == 'R');
+        return wide ? width_text(p, o, v, word[0] == 'H') : operand_text(p, o, x);
+    }
+    switch (word[0]) {
+    case 'T': return arena_printf(p->emit->arena, "%d", o->tensors);
+    case 'C': return "PLAN_ALL_HEADS * PLAN_HEAD_DIM";
+    case 'w': return tensor_at(p, o, find_weight(p, o));
+    case 'g': return tensor_at(p, o, find_write(p, o, false));
+    case 's': return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
+    case 'a': return o->adds[0] ? "true" : op_takes_whole(p->step, o, o->write[0].value) ? "chunk > 0" : "false";
+    case 'r': return residual_text(p, o);
+    case 'A': return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
+    case 'N': return rows_text(p, o);
+    case 'p': return "s->position + first";
+    case 'e': return "s->each";
+    default: return count_text(p, o);
+    }
+}
+
+/* ---- operations ---- */
+
+static const Call *call_of(const Printer *p, const Op *o)
+{
+    int i = 0;
+    while (calls[i].kind != o->kind)
+        i++;
+    const bool layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK;
+    const UnitTensor *t = op_by_heads(o) ? op_tensor(p->step, o, p->block) : NULL;
+    const bool columns = t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT;
+    const bool second = layout ? !p->step->values.at[o->write[0].value].by_heads : columns || (o->kind == OP_DELTA && o->read[2].value >= 0);
+    const bool rows = o->chunked && !o->by_heads && (layout || o->kind == OP_ROPE || o->kind == OP_ROPE_BACK || op_work_kind(o->kind) == WORK_ATTENTION);
+    return &calls[i + second + rows * (layout ? 2 : 1) + o->keys];
+}
+
+static void emit_call(Printer *p, const Op *o)
+{
+    enum { MOST_WORDS = 20 };
+    const Call *call = call_of(p, o);
+    const char *item[MOST_WORDS];
+    int n = 0;
+    for (const char *at = call->words; *at; at += *at == ' ') {
+        const size_t length = strcspn(at, " ");
+        item[n++] = word_text(p, o, arena_copy(p->emit->arena, at, length));
+        at += length;
+    }
+    emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(%s, ", call->function), item, n, "));");
+}
+
+const char *const part_constant[] = {
+#define X(id, row, name) "BURST_P_" #id,
+    BURST_PARTS(X)
+#undef X
+};
+
+/* Only in the first sequence of a step, or the last; the optimizer comes after it. */
+static bool emit_when(Printer *p, const Op *o)
+{
+    if (o->when == WHEN_ALWAYS || p->block >= &p->step->block[BLOCK_OPTIMIZER])
+        return false;
+    emit_line(p->emit, o->when == WHEN_FIRST ? "if (s->sequence == 0)" : "if (s->sequence == PLAN_SEQUENCES - 1)");
+    return true;
+}
+
+static void emit_names(Printer *p, const Op *o)
+{
+    static const char *const doing[STEP_BLOCKS] = {"embedding", "layer forward", "head and loss", "layer backward", "layer backward",
+                                                    "embedding backward", "optimizer"};
+    const int part = op_part(o);
+    if (!p->said)
+        emit_line(p->emit, "burst_doing(c, \"%s\");", doing[p->block - p->step->block]);
+    p->said = true;
+    if (part != p->part)
+        emit_line(p->emit, "BURST_TRY(burst_op_part(e, %s));", part_constant[part]);
+    p->part = part;
+}
+
+/* A change of layout where both ends are one place. */
+static bool is_nothing(const Printer *p, const Op *o)
+{
+    return (o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK) && p->flow->same[o->read[0].value] == p->flow->same[o->write[0].value];
+}
+
+static void emit_op(Printer *p, const Op *o)
+{
+    const bool attention = op_work_kind(o->kind) == WORK_ATTENTION;
+    const int indent = p->emit->indent;
+    if (is_nothing(p, o))
+        return;
+    if (emit_copies_wait(p, o))
+        return;
+    if (op_waits(o->kind)) {
+        emit_arrival(p, o);
+        emit_fetched(p, o);
+        emit_tensor_wait(p, o);
+        emit_names(p, o);
+    }
+    p->emit->indent += emit_when(p, o);
+    if (attention && emit_scratch_moves(p->emit))
+        emit_line(p->emit, "plan_scratch(s, layer);");
+    if (!emit_stream_op(p, o))
+        emit_call(p, o);
+    p->emit->indent = indent;
+    if (attention)
+        p->part = -1, p->said = false;
+}
+
+/* ---- blocks ---- */
+
+/* Of what is read inline there is no variable: shards, and what gathers write. */
+static void note_variable(Printer *p, const Op *o, Operand x, const char **item, int *n, int type)
+{
+    const Value *v = &p->step->values.at[x.value];
+    bool *known = &p->known[3 * x.value + which(p, o, x)];
+    if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT || (int)v->element != type || *known || (v->kind == VALUE_SCRATCH && o->kind != OP_LOSS && o->kind != OP_NORM_BACK && o->kind != OP_EMBED_BACK))
+        return;
+    *known = true;
+    item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
+}
+
+static void emit_variables(Printer *p, int type)
+{
+    const char **item = NEW_ARRAY(p->emit->arena, const char *, 3 * p->step->values.n);
+    int n = 0;
+    for (int i = 0; i < p->block->ops.n; i++) {
+        const Op *o = &p->block->ops.at[i];
+        const bool stream = o->kind == OP_REDUCE;
+        const bool none = o->kind == OP_GATHER || o->kind == OP_WAIT || o->kind == OP_ALL_REDUCE || o->kind == OP_TENSOR_SUM ||
+                   o->kind == OP_OPTIMIZER || op_copies(o->kind);
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0 && !none && !is_nothing(p, o); j++)
+            note_variable(p, o, o->read[j], item, &n, type);
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && !none && !stream && !is_nothing(p, o); j++)
+            note_variable(p, o, o->write[j], item, &n, type);
+    }
+    const Value v = {.element = (Element)type};
+    if (n)
+        emit_list(p->emit, arena_printf(p->emit->arena, "%s ", type_of(&v)), item, n, ";");
+}
+
+static void begin_chunks(Printer *p, const Op *o)
+{
+    const char *n = all_text(p);
+    p->part = -1;
+    p->chunk_fetched = false;
+    if (op_by_heads(o)) {
+        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_HEAD_CHUNKS; chunk++) {");
+        emit_line(p->emit, "s->heads = plan_chunk_heads(chunk);");
+        return;
+    }
+    if (p->step->by_queries) { /* as many on all ranks, whose transfers meet */
+        emit_line(p->emit, "for (int chunk = 0; chunk < PLAN_QUERY_CHUNKS; chunk++) {");
+        emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / PLAN_QUERY_CHUNKS - first;");
+        return;
+    }
+    emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", n);
+    emit_line(p->emit, "const int64_t rows = %s - first < PLAN_CHUNK ? %s - first : PLAN_CHUNK;", n, n);
+}
+
+/* Copies of the first two chunks of keys are in a loop of their own; in that over all of them is the one after each, beside its computing.
+ * Sums where there are any. */
+static void begin_keys(Printer *p, const Op *o)
+{
+    if (!op_same_keys(o, o - 1)) {
+        p->part = -1;
+        const char *each[] = {"key", "turn"}, *first[] = {"next", "at"}, **name = o->early ? first : each;
+        emit_line(p->emit, "for (int %s = plan_key_from(plan_layer_mask[layer], chunk, 0), %s = 0; %s < PLAN_QUERY_CHUNKS%s;", name[0], name[1], name[0], o->early ? " && at < 2" : "");
+        emit_line(p->emit, "     %s = plan_key_from(plan_layer_mask[layer], chunk, %s + 1), %s++) {", name[0], name[0], name[1]);
+        if (!o->early) {
+            emit_line(p->emit, "const int next = plan_key_from(plan_layer_mask[layer], chunk, key + 1), at = turn + 1;");
+            emit_line(p->emit, "if (turn > 0 && next < PLAN_QUERY_CHUNKS) {");
+        }
+    }
+    if (o->sums && !o[-1].sums)
+        emit_line(p->emit, "if (plan_key_begun(plan_layer_mask[layer], chunk, next)) {");
+}
+
+static void end_keys(Printer *p, const Op *o, bool last)
+{
+    if (o->sums && !o[1].sums)
+        emit_line(p->emit, "}");
+    if (last || (o->ahead && !o[1].ahead))
+        emit_line(p->emit, "}");
+}
+
+static void end_chunks(Printer *p)
+{
+    emit_line(p->emit, "}");
+    p->part = -1;
+}
+
+/* Which layers copy of the layer before, or wait for such a copy: "layer > 0". */
+const char *copying_layers(const Printer *p, const Op *o)
+{
+    const Range r = copied_layers(p->step, o);
+    const bool to_last = r.last >= p->step->program->model.layers - 2;
+    return arena_printf(p->emit->arena, "layer > %d%s", r.first, to_last ? "" : arena_printf(p->emit->arena, " && layer <= %d", r.last + 1));
+}
+
+/* NULL: no such copy. */
+static const char *copies_if(const Printer *p, const Op *o)
+{
+    return !o->chunked && (o->kind == OP_STAGE || (o->kind == OP_FETCH && !o->ahead)) ? copying_layers(p, o) : NULL;
+}
+
+/* Units that a loop reads arrive before it: a rank may have no token of which there is a chunk. */
+static void emit_arrivals(Printer *p, int at)
+{
+    for (int i = at, end = loop_end(p->block, at); i < end; i++)
+        emit_arrival(p, &p->block->ops.at[i]);
+}
+
+static bool same_text(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
+
+static void emit_ops(Printer *p)
+{
+    const Block *b = p->block;
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const char *copies = copies_if(p, o);
+        if (o->chunked && (i == 0 || !op_same_loop(o, o - 1))) {
+            emit_arrivals(p, i);
+            begin_chunks(p, o);
+        }
+        if (o->keys)
+            begin_keys(p, o);
+        if (copies && (i == 0 || !same_text(copies_if(p, &o[-1]), copies)))
+            emit_line(p->emit, "if (%s) {", copies);
+        emit_op(p, o);
+        if (copies && (i == b->ops.n - 1 || !same_text(copies_if(p, &o[1]), copies)))
+            emit_line(p->emit, "}");
+        if (o->keys)
+            end_keys(p, o, i == b->ops.n - 1 || !op_same_keys(o, o + 1));
+        if (o->chunked && (i == b->ops.n - 1 || !op_same_loop(o, o + 1)))
+            end_chunks(p);
+    }
+}
+
+/* Whether the name stands in the text as a word of its own, and not at the begin of a string. */
+static bool mentions(const Text *t, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = t->at; (at = strstr(at, name)); at += n)
+        if (!isalnum((unsigned char)at[-1]) && !strchr("_\"", at[-1]) && !isalnum((unsigned char)at[n]) && at[n] != '_')
+            return true;
+    return false;
+}
+
+static void emit_block(Emit *e, const Flow *f, const Block *b)
+{
+    const int values = f->step->values.n;
+    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * values), NEW_ARRAY(e->arena, bool, values), .part = -1};
+    Text body = {0}, *const out = e->out;
+    e->out = &body;
+    e->indent = 1;
+    emit_line(e, "BurstExec *e = s->exec;");
+    if (b < &f->step->block[BLOCK_OPTIMIZER])
+        emit_line(e, p.step->program->tensor ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;", b->unit == 1 ? ", all = s->n" : "");
+    emit_variables(&p, EL_ACTIVATION);
+    emit_variables(&p, EL_FLOAT);
+    emit_variables(&p, EL_BYTE);
+    emit_ops(&p);
+    emit_line(e, "return BURST_OK;");
+    e->out = out;
+    e->indent = 0;
+    const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
+    e->takes[b - f->step->block] = layer | visit << 1;
+    text_printf(out, "static int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_function(e->arena, b), layer ? ", int layer" : "",
+                visit ? ", int visit" : "");
+    text_add_n(out, body.at, body.n);
+    text_add(out, "}\n\n");
+    text_free(&body);
+}
+
+void emit_step_blocks(Emit *e)
+{
+    const Flow *f = e->draft->memory.flow;
+    for (int b = 0; b < (f->step->optimizer ? STEP_BLOCKS : BLOCK_OPTIMIZER); b++)
+        if (f->step->block[b].ops.n)
+            emit_block(e, f, &f->step->block[b]);
+}
+
+static const char *layer_text(Emit *e, int layer)
+{
+    return layer == e->draft->program->model.layers ? "PLAN_LAYERS" : arena_printf(e->arena, "%d", layer);
+}
+
+/* A block's visit of its unit's weights, by its layer: plan_unit_at counts them. */
+static const char *visit_text(const Block *b, int at)
+{
+    switch (b->repeat) {
+    case REPEAT_UP: return "layer + 1";
+    case REPEAT_DOWN: return "2 * PLAN_HEAD - 1 - layer";
+    default: return at < BLOCK_HEAD ? "0" : at == BLOCK_HEAD ? "PLAN_HEAD" : "2 * PLAN_HEAD";
+    }
+}
+
+static void emit_visits(Emit *e, const Step *s, const Block *b)
+{
+    const char *first = layer_text(e, b->first), *end = layer_text(e, b->end);
+    const int at = (int)(b - s->block);
+    const bool once = b->repeat == REPEAT_ONCE;
+    if (b->repeat == REPEAT_UP)
+        emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
+    else if (b->repeat == REPEAT_DOWN)
+        emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
+    emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", once ? "" : "    ", block_function(e->arena, b), e->takes[at] & 1 ? ", " : "",
+              e->takes[at] & 1 ? (!once ? "layer" : at == BLOCK_HEAD ? "PLAN_LAYERS" : "0") : "", e->takes[at] & 2 ? ", " : "",
+              e->takes[at] & 2 ? visit_text(b, at) : "");
+}
+
+/* Blocks in their order, once or for their layers. */
+void emit_step_sequence(Emit *e)
+{
+    const Step *s = e->draft->memory.flow->step;
+    emit_line(e, "static int plan_sequence(BurstCtx *c, PlanState *s)");
+    emit_line(e, "{");
+    for (int b = 0; b < BLOCK_OPTIMIZER; b++)
+        if (s->block[b].ops.n)
+            emit_visits(e, s, &s->block[b]);
+    emit_line(e, "return BURST_OK;");
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+}

@@ -1,0 +1,218 @@
+/* ir/choice.c: what a choice says of its ranks, chunks and directions.
+ *
+ * Chunks and hops are relative to the rank that acts: sums of coordinate * stride, which wrap in each coordinate.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+const char *const travel_names[TRAVELS] = {"keys", "queries"};
+
+typedef struct Tensor { const char *name; bool accumulator; } Tensor;
+
+static const Tensor tensors[TENSOR_COUNT] = {
+#define X(id, text, acc) {text, acc},
+    TENSORS(X)
+#undef X
+};
+
+const char *tensor_name(TensorId t)
+{
+    return tensors[t].name;
+}
+
+bool tensor_accumulates(TensorId t)
+{
+    return tensors[t].accumulator;
+}
+
+int result_tensor(bool backward, int side)
+{
+    static const int results[2][2] = {{T_O, -1}, {T_DQ, T_DKV}};
+    return results[backward][side];
+}
+
+int choice_tensor(const Choice *c)
+{
+    return c->tensor ? c->tensor : 1;
+}
+
+void choice_shape(Choice *c, int coords, const int *size)
+{
+    int stride = 1;
+    c->coords = coords;
+    for (int i = coords - 1; i >= 0; i--) {
+        c->size[i] = size[i];
+        c->stride[i] = stride;
+        stride *= size[i];
+    }
+}
+
+int coord_inside(const Choice *c, int before)
+{
+    int next = -1;
+    for (int i = 0; i < c->coords; i++) {
+        bool inside = before < 0 || c->stride[i] < c->stride[before] || (c->stride[i] == c->stride[before] && i > before);
+        next = inside && (next < 0 || c->stride[i] > c->stride[next]) ? i : next;
+    }
+    return next;
+}
+
+int rel_coord(const Choice *c, int index, int i)
+{
+    return index / c->stride[i] % c->size[i];
+}
+
+int rel_hop(const Choice *c, int index, int i)
+{
+    int x = rel_coord(c, index, i);
+    return 2 * x > c->size[i] ? x - c->size[i] : x;
+}
+
+int rel_add(const Choice *c, int x, int y)
+{
+    int sum = x + y;
+    for (int i = 0; i < c->coords; i++)
+        if (rel_coord(c, x, i) + rel_coord(c, y, i) >= c->size[i])
+            sum -= c->size[i] * c->stride[i];
+    return sum;
+}
+
+int rel_sub(const Choice *c, int x, int y)
+{
+    int difference = x - y;
+    for (int i = 0; i < c->coords; i++)
+        if (rel_coord(c, x, i) < rel_coord(c, y, i))
+            difference += c->size[i] * c->stride[i];
+    return difference;
+}
+
+int choice_pieces(const Choice *c)
+{
+    return c->schedule ? c->schedule->pieces : 1;
+}
+
+int choice_chunks(const Choice *c)
+{
+    return c->ranks * choice_pieces(c);
+}
+
+bool chunk_is_home(const Choice *c, int chunk)
+{
+    return chunk % c->ranks == 0;
+}
+
+int chunk_piece(const Choice *c, int chunk)
+{
+    return chunk / c->ranks;
+}
+
+int tensor_pieces(const Choice *c, TensorId t)
+{
+    return t == T_KV || t == T_DKV ? choice_pieces(c) : 1;
+}
+
+const Phase *phase_of(const Choice *c, bool backward)
+{
+    return backward ? c->schedule->backward[c->travel] : c->schedule->forward;
+}
+
+/* One rank alone has all heads: its exchanges do nothing. */
+bool choice_by_heads(const Choice *c, bool backward)
+{
+    const Phase *phase = phase_of(c, backward);
+    return phase && phase->exchanges && (!c->coords || c->size[c->schedule->exchanged] > 1); /* no coordinates: there are no sizes */
+}
+
+bool choice_exchanges(const Choice *c) { return choice_by_heads(c, false) || choice_by_heads(c, true); }
+
+int choice_shares(const Choice *c, bool backward)
+{
+    return choice_by_heads(c, backward) && c->coords ? c->size[c->schedule->exchanged] : 1;
+}
+
+int choice_rows(const Choice *c, bool backward)
+{
+    return c->ranks / choice_shares(c, backward);
+}
+
+int choice_member(const Choice *c, int rank, int i)
+{
+    const int x = c->schedule->exchanged;
+    return rank + (i - rel_coord(c, rank, x)) * c->stride[x];
+}
+
+/* Whether any chunk of the one rank and those that share heads with it has a pair with any of the other. */
+static bool rows_meet(const Choice *c, int q, int k, const uint8_t *pair)
+{
+    const int shares = c->size[c->schedule->exchanged];
+    for (int i = 0; i < shares * shares; i++)
+        if (pair[choice_member(c, q, i / shares) * c->ranks + choice_member(c, k, i % shares)])
+            return true;
+    return false;
+}
+
+const uint8_t *choice_pairs(Arena *a, const Choice *c, bool backward, const uint8_t *pair)
+{
+    if (!choice_by_heads(c, backward))
+        return pair;
+    const int x = c->schedule->exchanged;
+    uint8_t *rows = NEW_ARRAY(a, uint8_t, c->ranks * c->ranks);
+    for (int q = 0; q < c->ranks; q++)
+        for (int k = 0; k < c->ranks; k++)
+            if (rel_coord(c, q, x) == rel_coord(c, k, x))
+                rows[q * c->ranks + k] = rel_coord(c, q, x) ? rows[choice_member(c, q, 0) * c->ranks + choice_member(c, k, 0)]
+                                                            : rows_meet(c, q, k, pair);
+    return rows;
+}
+
+Span stmt_place(const Stmt *s)
+{
+    return s->by.src ? s->by : s->span;
+}
+
+bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
+
+bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }
+
+int64_t tokens_in_chunk(int64_t tokens, int chunks)
+{
+    return (tokens + chunks - 1) / chunks;
+}
+
+int chunk_count(int64_t tokens, int chunks)
+{
+    const int64_t chunk = tokens_in_chunk(tokens, chunks);
+    return (int)((tokens + chunk - 1) / chunk);
+}
+
+bool sizes_equal(const Choice *x, const Choice *y)
+{
+    return x->coords == y->coords && memcmp(x->size, y->size, sizeof *x->size * (size_t)x->coords) == 0;
+}
+
+bool layers_share_sizes(const Choice *c)
+{
+    for (int m = 0; m < c->masks; m++) {
+        const Choice x = choice_of_mask(c, m);
+        if (!sizes_equal(c, &x))
+            return false;
+    }
+    return true;
+}
+
+Choice choice_of_mask(const Choice *c, int mask)
+{
+    Choice x = *c;
+    if (!c->of_mask)
+        return x;
+    const MaskChoice *m = &c->of_mask[mask];
+    x.schedule = m->schedule;
+    x.travel = m->travel;
+    x.coords = m->coords;
+    memcpy(x.size, m->size, sizeof x.size);
+    memcpy(x.stride, m->stride, sizeof x.stride);
+    x.masks = 0;
+    x.of_mask = NULL;
+    return x;
+}

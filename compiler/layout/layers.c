@@ -1,0 +1,118 @@
+/* layout/layers.c: the row `travel` of layout/table.c; and of choices whose layers do not all attend alike the texts of rows, and what can't
+ * stand beside each other.
+ */
+#include "layout/layout.h"
+
+#include <string.h>
+
+/* That of most masks, of several the first. */
+static const char *usual_text(const char *const *text, int masks)
+{
+    const char *usual = text[0];
+    for (int m = 0, most = 0; m < masks; m++) {
+        int n = 0;
+        for (int i = 0; i < masks; i++)
+            n += strcmp(text[i], text[m]) == 0;
+        if (n > most)
+            usual = text[m], most = n;
+    }
+    return usual;
+}
+
+const char *by_mask_text(Arena *a, const Choice *c, const char *(*text)(Arena *a, const Choice *c))
+{
+    const char **of = NEW_ARRAY(a, const char *, c->masks), *all = "";
+    for (int m = 0; m < c->masks; m++) {
+        const Choice x = choice_of_mask(c, m);
+        of[m] = text(a, &x);
+    }
+    const char *usual = usual_text(of, c->masks);
+    for (int m = 0; m < c->masks; m++)
+        if (strcmp(of[m], usual) != 0)
+            all = arena_printf(a, "%s%s for %s, ", all, of[m], c->of_mask[m].mask);
+    return arena_printf(a, "%s%s", all, usual);
+}
+
+/* ---- travel: which chunks move in backward ---- */
+
+int travel_count(const Program *p)
+{
+    (void)p;
+    return TRAVELS;
+}
+
+/* Left open, what the schedule has is tried; once where it is the same text, or one rank sends nothing. */
+bool travel_take(const Program *p, Choice *c, int n)
+{
+    const bool same = c->schedule->backward[TRAVEL_KEYS] && (c->ranks == 1 || travel_is_idle(c));
+    const Setting *given = &p->layout.travel;
+    c->travel = (Travel)n;
+    if (!given->is_auto && c->ranks == 1 && !c->schedule->backward[n]) /* nothing travels: its other backward will do */
+        c->travel = (Travel)!n;
+    return given->is_auto ? c->schedule->backward[n] && !(same && n) : given->value == n;
+}
+
+bool travel_other(const Program *p, Choice *c, int n)
+{
+    (void)p;
+    c->travel = (Travel)n;
+    return n < TRAVELS && !choice_exchanges(c) && !c->of_mask;
+}
+
+const char *travel_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    (void)p;
+    return c->of_mask || c->schedule->backward[c->travel] ? NULL : arena_printf(a, "it has no `backward %s`; use `travel %s`", travel_names[c->travel],
+                                                                                    travel_names[!c->travel]);
+}
+
+static const char *travel_name(Arena *a, const Choice *c)
+{
+    (void)a;
+    return travel_names[c->travel];
+}
+
+bool travel_is_idle(const Choice *c)
+{
+    return c->schedule->backward[TRAVEL_KEYS] == c->schedule->backward[TRAVEL_QUERIES];
+}
+
+const char *travel_text(Arena *a, const Choice *c)
+{
+    if (c->of_mask)
+        return by_mask_text(a, c, travel_name);
+    return travel_is_idle(c) || c->ranks == 1 ? NULL : travel_names[c->travel];
+}
+
+/* ---- what can't stand beside each other ---- */
+
+static const char *beside(Arena *a, const Choice *c, int mask, const char *what)
+{
+    return arena_printf(a, "schedule '%s' for %s and '%s' for %s %s", c->of_mask[0].schedule->name, c->of_mask[0].mask,
+                        c->of_mask[mask].schedule->name, c->of_mask[mask].mask, what);
+}
+
+const char *mask_why_not(Arena *a, const Program *p, const Choice *c, int mask)
+{
+    const Choice x = choice_of_mask(c, mask);
+    if (!phase_of(&x, true))
+        return arena_printf(a, "schedule '%s' has no `backward %s`", x.schedule->name, travel_names[x.travel]);
+    if (choice_exchanges(&x))
+        return arena_printf(a, "schedule '%s' exchanges heads, and only rings differ from layer to layer; use it for all layers, or a schedule "
+                            "without `exchange` for %s", x.schedule->name, c->of_mask[mask].mask);
+    if (choice_pieces(&x) != choice_pieces(c))
+        return beside(a, c, mask, "have different pieces of keys; use schedules with the same `pieces`");
+    if (c->placed && !sizes_equal(&x, c))
+        return beside(a, c, mask, "have different coordinates, which `placement` orders; leave it out, or use schedules over the same");
+    if (x.coords == c->coords ? !sizes_equal(&x, c) : x.coords - x.schedule->lanes > 1 || c->coords - c->schedule->lanes > 1)
+        return beside(a, c, mask, "have different coordinates; use schedules over the same, over one, or over nodes and their lanes");
+    return choice_why_not(a, p, &x);
+}
+
+const char *layers_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const char *reason = NULL;
+    for (int m = 0; m < c->masks && !reason; m++)
+        reason = mask_why_not(a, p, c, m);
+    return reason;
+}

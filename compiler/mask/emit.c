@@ -1,0 +1,405 @@
+/* mask/emit.c: a mask as C: plan_mask<i>_tile judges a tile by its sides, plan_mask<i>_row evaluates one query against
+ * keys exactly. Both number the comparisons c0, c1, ... alike and combine them in one last line.
+ */
+#include "mask/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Emit {
+    Arena *scratch;
+    const Program *program;
+    int mask;
+    Text *out;
+    bool tile;                   /* else exact: a row of keys, or one key where spelling says so */
+    const MaskSpelling *spelling;
+    int leaves;
+    Vec(const Pattern *) patterns;
+    bool uses_q, uses_k, uses_table; /* by what has been written of plan_mask<i>_row */
+} Emit;
+
+static void put_pattern_cells(Emit *m, int at);
+static void put_function(Emit *m, const Expr *e);
+static void find_names(Emit *m, const Expr *e);
+
+static const MaskSpelling row_spelling = {.key = "k[j]", .table_q = "(int64_t)t->table[%d][q]",
+                                          .table_k = "(int64_t)t->table[%d][k[j]]", .suffix = ""};
+
+void mask_emit_c(const Program *p, int mask, Text *out)
+{
+    mask_emit_tile(p, mask, "static", out);
+    text_printf(out, "static void plan_mask%d_row(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep)\n{\n",
+                mask);
+    mask_emit_exact(p, mask, &row_spelling, out);
+    text_printf(out, "static BURST_MAYBE_UNUSED const BurstMask plan_mask%d = {\n    .text = ", mask);
+    mask_quote(p->masks[mask].text, out);
+    text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n};\n\n", mask, mask);
+}
+
+void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *out)
+{
+    const Mask *k = &p->masks[mask];
+    Emit m = {.scratch = arena_new(), .program = p, .mask = mask, .out = out, .tile = true};
+    find_names(&m, k->expr);
+    text_add(out, "/* mask ");
+    mask_comment(k->text, out);
+    text_add(out, ":\n *   ");
+    Text written = {0};
+    mask_text(k->expr, p->tables, &written);
+    mask_comment(written.at, out);
+    text_free(&written);
+    text_add(out, " */\n");
+    for (int i = 0; i < m.patterns.n; i++)
+        put_pattern_cells(&m, i);
+    text_printf(out, "%s int plan_mask%d_tile(const BurstSide *q, const BurstSide *k)\n{\n", qualifiers, mask);
+    put_function(&m, k->expr);
+    arena_free(m.scratch);
+}
+
+void mask_emit_exact(const Program *p, int mask, const MaskSpelling *spelling, Text *out)
+{
+    Emit m = {.scratch = arena_new(), .program = p, .mask = mask, .out = out, .spelling = spelling};
+    find_names(&m, p->masks[mask].expr); /* numbers the patterns as mask_emit_tile does */
+    put_function(&m, p->masks[mask].expr);
+    arena_free(m.scratch);
+}
+
+static int pattern_number(Emit *m, const Pattern *p)
+{
+    for (int i = 0; i < m->patterns.n; i++)
+        if (m->patterns.at[i] == p)
+            return i;
+    *(const Pattern **)vec_push(m->scratch, &m->patterns) = p;
+    return m->patterns.n - 1;
+}
+
+static void find_names(Emit *m, const Expr *e)
+{
+    if (!e)
+        return;
+    const bool by_position = m->tile || !m->spelling->one; /* tables; else their values are given */
+    m->uses_q |= e->op == E_Q || (e->op == E_TABLE_Q && by_position);
+    m->uses_k |= e->op == E_K || (e->op == E_TABLE_K && by_position);
+    m->uses_table |= e->op == E_TABLE_Q || e->op == E_TABLE_K;
+    if (e->op == E_PATTERN)
+        pattern_number(m, e->pattern);
+    find_names(m, e->a);
+    find_names(m, e->b);
+}
+
+static void put_pattern_cells(Emit *m, int at)
+{
+    const Pattern *p = m->patterns.at[at];
+    text_add(m->out, "/* ");
+    mask_comment(p->path, m->out);
+    text_printf(m->out, " */\nBURST_MASK_DATA uint8_t plan_mask%d_pattern%d[%" PRId64 " * %" PRId64 " + 1] =", m->mask, at,
+                p->rows, p->cols);
+    for (int64_t r = 0; r < p->rows; r++) {
+        text_add(m->out, "\n    \"");
+        for (int64_t c = 0; c < p->cols; c++)
+            text_add_n(m->out, p->bits[r * p->cols + c] ? "1" : "0", 1);
+        text_add(m->out, "\"");
+    }
+    text_add(m->out, p->rows ? ";\n" : " \"\";\n");
+}
+
+static void put_number(int64_t v, Text *out)
+{
+    if (v == INT64_MIN)
+        text_add(out, "INT64_MIN");
+    else
+        text_printf(out, v > INT32_MAX || v < -INT32_MAX ? "INT64_C(%" PRId64 ")" : "%" PRId64, v);
+}
+
+/* ---- arithmetic in plan_mask<i>_row ---- */
+static void put_value(Emit *m, const Expr *e);
+
+static void put_value_call(Emit *m, const char *name, const Expr *e)
+{
+    text_printf(m->out, "%s%s(", name, m->spelling->suffix);
+    put_value(m, e->a);
+    if (e->b) {
+        text_add(m->out, ", ");
+        put_value(m, e->b);
+    }
+    text_add(m->out, ")");
+}
+
+static void put_infix(Emit *m, const char *op, const Expr *e)
+{
+    text_add(m->out, "(");
+    put_value(m, e->a);
+    text_printf(m->out, " %s ", op);
+    put_value(m, e->b);
+    text_add(m->out, ")");
+}
+
+static void put_negatable(int64_t v, Text *out)
+{
+    text_add(out, v < 0 ? "(" : "");
+    put_number(v, out);
+    text_add(out, v < 0 ? ")" : "");
+}
+
+/* `how` with the table's number for its %d. */
+static void put_table(Emit *m, const char *how, int table)
+{
+    const char *at = strstr(how, "%d");
+    text_add_n(m->out, how, (size_t)(at - how));
+    text_printf(m->out, "%d%s", table, at + 2);
+}
+
+static void put_value(Emit *m, const Expr *e)
+{
+    switch (e->op) {
+    case E_CONST: put_negatable(e->value, m->out); break;
+    case E_Q: text_add(m->out, "q"); break;
+    case E_K: text_add(m->out, m->spelling->key); break;
+    case E_TABLE_Q: put_table(m, m->spelling->table_q, (int)e->value); break;
+    case E_TABLE_K: put_table(m, m->spelling->table_k, (int)e->value); break;
+    case E_ADD: put_infix(m, "+", e); break;
+    case E_SUB: put_infix(m, "-", e); break;
+    case E_MUL: put_infix(m, "*", e); break;
+    case E_DIV: put_value_call(m, "burst_floor_div", e); break;
+    case E_MOD: put_value_call(m, "burst_floor_mod", e); break;
+    case E_MIN: put_value_call(m, "burst_min", e); break;
+    case E_MAX: put_value_call(m, "burst_max", e); break;
+    case E_ABS: put_value_call(m, "burst_abs", e); break;
+    default: put_value_call(m, "burst_hash", e); break;
+    }
+}
+
+/* ---- forms in plan_mask<i>_tile ---- */
+static void put_form(Emit *m, const Expr *e);
+
+static void put_affine(BurstForm f, Text *out)
+{
+    text_add(out, "burst_affine(");
+    put_number(f.a, out);
+    text_add(out, ", ");
+    put_number(f.b, out);
+    text_add(out, ", ");
+    put_number(f.lo, out);
+    text_add(out, ")");
+}
+
+static void put_form_call(Emit *m, const char *name, const Expr *a, const Expr *b, const char *last)
+{
+    text_printf(m->out, "burst_form_%s(", name);
+    put_form(m, a);
+    if (b) {
+        text_add(m->out, ", ");
+        put_form(m, b);
+    }
+    text_printf(m->out, "%s)", last);
+}
+
+/* Division, mod and hash: the second argument is a plain number. */
+static void put_form_by(Emit *m, const char *name, const Expr *a, const Expr *b, int64_t n)
+{
+    Text number = {0};
+    text_add(&number, ", ");
+    put_number(n, &number);
+    text_add(&number, ", q, k");
+    put_form_call(m, name, a, b, number.at);
+    text_free(&number);
+}
+
+static void put_form(Emit *m, const Expr *e)
+{
+    BurstForm f = {0};
+    if (mask_affine(e, 1, &f)) {
+        put_affine(f, m->out);
+        return;
+    }
+    switch (e->op) {
+    case E_TABLE_Q: text_printf(m->out, "burst_table(q, %d)", (int)e->value); break;
+    case E_TABLE_K: text_printf(m->out, "burst_table(k, %d)", (int)e->value); break;
+    case E_ADD: put_form_call(m, "add", e->a, e->b, ""); break;
+    case E_SUB: put_form_call(m, "sub", e->a, e->b, ""); break;
+    case E_MUL: put_form_call(m, "mul", e->a, e->b, ", q, k"); break;
+    case E_DIV: put_form_by(m, "div", e->a, NULL, e->b->value); break;
+    case E_MOD:
+        if (e->a->op == E_HASH)
+            put_form_by(m, "hash", e->a->a, e->a->b, e->b->value);
+        else
+            put_form_by(m, "mod", e->a, NULL, e->b->value);
+        break;
+    case E_MIN: put_form_call(m, "min", e->a, e->b, ", q, k"); break;
+    case E_MAX: put_form_call(m, "max", e->a, e->b, ", q, k"); break;
+    case E_ABS: put_form_call(m, "abs", e->a, NULL, ", q, k"); break;
+    default: put_form_by(m, "hash", e->a, e->b, 0); break;
+    }
+}
+
+/* left - right + shift, as one form. */
+static void put_difference(Emit *m, const Expr *left, const Expr *right, int64_t shift)
+{
+    BurstForm f = burst_affine(0, 0, shift);
+    if (mask_affine(left, 1, &f) && mask_affine(right, -1, &f)) {
+        put_affine(f, m->out);
+        return;
+    }
+    text_add(m->out, shift ? "burst_form_add(" : "");
+    put_form_call(m, "sub", left, right, "");
+    if (shift) {
+        text_add(m->out, ", ");
+        put_affine(burst_affine(0, 0, shift), m->out);
+        text_add(m->out, ")");
+    }
+}
+
+/* ---- comparisons and patterns: one line each ---- */
+static void put_tile_leaf(Emit *m, const Expr *e)
+{
+    if (e->op == E_PATTERN) {
+        const Pattern *p = e->pattern;
+        text_printf(m->out, "burst_pattern_cover(plan_mask%d_pattern%d, %" PRId64 ", %" PRId64 ", ", m->mask,
+                    pattern_number(m, p), p->rows, p->cols);
+        put_form(m, e->a);
+        text_add(m->out, ", ");
+        put_form(m, e->b);
+        text_add(m->out, ", q, k)");
+        return;
+    }
+    const bool swap = e->op == E_GT || e->op == E_GE, equal = e->op == E_EQ || e->op == E_NE;
+    text_add(m->out, e->op == E_NE ? "burst_not(burst_zero(" : equal ? "burst_zero(" : "burst_negative(");
+    put_difference(m, swap ? e->b : e->a, swap ? e->a : e->b, e->op == E_LE || e->op == E_GE ? -1 : 0);
+    text_add(m->out, e->op == E_NE ? ", q, k))" : ", q, k)");
+}
+
+/* Compilers warn of x == x, so equal texts are decided here. */
+static void put_row_comparison(Emit *m, const Expr *e)
+{
+    static const char *const sign[] = {[E_LT] = "<", [E_LE] = "<=", [E_GT] = ">", [E_GE] = ">=", [E_EQ] = "==", [E_NE] = "!="};
+    Text left = {0}, right = {0}, *out = m->out;
+    m->out = &left;
+    put_value(m, e->a);
+    m->out = &right;
+    put_value(m, e->b);
+    m->out = out;
+    if (strcmp(left.at, right.at) == 0)
+        text_add(out, e->op == E_LE || e->op == E_GE || e->op == E_EQ ? "1" : "0");
+    else {
+        text_printf(out, "%s %s %s", left.at, sign[e->op], right.at);
+        find_names(m, e);
+    }
+    text_free(&left);
+    text_free(&right);
+}
+
+static void put_row_leaf(Emit *m, const Expr *e)
+{
+    if (e->op != E_PATTERN) {
+        put_row_comparison(m, e);
+        return;
+    }
+    find_names(m, e);
+    text_printf(m->out, "burst_pattern(plan_mask%d_pattern%d, %" PRId64 ", %" PRId64 ", ", m->mask,
+                pattern_number(m, e->pattern), e->pattern->rows, e->pattern->cols);
+    put_value(m, e->a);
+    text_add(m->out, ", ");
+    put_value(m, e->b);
+    text_add(m->out, ")");
+}
+
+static void put_leaves(Emit *m, const Expr *e)
+{
+    if (e->op == E_AND || e->op == E_OR || e->op == E_NOT) {
+        put_leaves(m, e->a);
+        if (e->b)
+            put_leaves(m, e->b);
+    } else if (e->op == E_PATTERN || mask_is_comparison(e->op)) {
+        text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ", m->leaves++);
+        (m->tile ? put_tile_leaf : put_row_leaf)(m, e);
+        text_add(m->out, "; /* ");
+        Text written = {0};
+        mask_text(e, m->program->tables, &written);
+        mask_comment(written.at, m->out);
+        text_free(&written);
+        text_add(m->out, " */\n");
+    }
+}
+
+static void put_verdict(Emit *m, const Expr *e);
+
+/* The operands of a chain of `and`, or of `or`, in their order; how many. at may be NULL. */
+static int chain_operands(const Expr *e, ExprOp op, const Expr **at)
+{
+    if (e->op != op) {
+        if (at)
+            *at = e;
+        return 1;
+    }
+    const int n = chain_operands(e->a, op, at);
+    return n + chain_operands(e->b, op, at ? at + n : NULL);
+}
+
+/* Joined by halves: brackets as deep as the logarithm of the chain's length, since compilers refuse deep ones. */
+static void put_chain(Emit *m, ExprOp op, const Expr *const *x, int n)
+{
+    const bool all = op == E_AND;
+    if (n == 1) {
+        put_verdict(m, x[0]);
+        return;
+    }
+    text_add(m->out, !m->tile ? "(" : all ? "burst_and(" : "burst_or(");
+    put_chain(m, op, x, n - n / 2);
+    text_add(m->out, m->tile ? ", " : all ? " & " : " | ");
+    put_chain(m, op, x + n - n / 2, n / 2);
+    text_add(m->out, ")");
+}
+
+static void put_verdict(Emit *m, const Expr *e)
+{
+    static const char *const constant[2][2] = {{"0", "1"}, {"BURST_EMPTY", "BURST_FULL"}};
+    switch (e->op) {
+    case E_TRUE: case E_FALSE:
+        text_add(m->out, constant[m->tile][e->op == E_TRUE]);
+        break;
+    case E_NOT:
+        text_add(m->out, m->tile ? "burst_not(" : "(1 - ");
+        put_verdict(m, e->a);
+        text_add(m->out, ")");
+        break;
+    case E_AND: case E_OR: {
+        const Expr **x = xmalloc(sizeof *x * (size_t)chain_operands(e, e->op, NULL));
+        put_chain(m, e->op, x, chain_operands(e, e->op, x));
+        free(x);
+        break;
+    }
+    default:
+        text_printf(m->out, "c%d", m->leaves++);
+    }
+}
+
+static void put_unused(Emit *m, bool unused, const char *name)
+{
+    if (unused)
+        text_printf(m->out, "    (void)%s;\n", name);
+}
+
+/* The body after "{", and the end of the function. */
+static void put_function(Emit *m, const Expr *e)
+{
+    Text *out = m->out, body = {0};
+    const bool loop = !m->tile && !m->spelling->one;
+    m->out = &body;
+    m->leaves = 0;
+    m->uses_q = m->uses_k = m->uses_table = false;
+    text_add(&body, "");
+    put_leaves(m, e);
+    const bool constant = m->leaves == 0;
+    m->out = out;
+    put_unused(m, m->tile ? constant : !m->uses_q, "q");
+    put_unused(m, m->tile ? constant : !m->uses_k, "k");
+    put_unused(m, loop && !m->uses_table, "t");
+    text_add(out, loop ? "    for (int j = 0; j < n; j++) {\n" : "");
+    text_add(out, body.at);
+    text_free(&body);
+    m->leaves = 0;
+    text_add(out, loop ? "        keep[j] = (uint8_t)(" : "    return ");
+    put_verdict(m, e);
+    text_add(out, loop ? ");\n    }\n}\n\n" : ";\n}\n\n");
+}

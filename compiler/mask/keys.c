@@ -1,0 +1,153 @@
+/* mask/keys.c: which of a form's key tiles attention takes for a mask (BURST_KEYS_* in runtime/include/burst_kernels.h).
+ *
+ * Long tiles save what each tile costs beside its products; short ones save products of masked pairs, and the
+ * predicate where a long tile is partial and its halves are full and empty. So tiles of the whole sequence are
+ * counted at both lengths, and the times of both kinds are estimated from that.
+ */
+#include "mask/internal.h"
+
+#include "burst_kernels.h"
+
+#include <math.h>
+
+unsigned mask_tables(const Expr *e)
+{
+    if (!e)
+        return 0;
+    const unsigned own = e->op == E_TABLE_Q || e->op == E_TABLE_K ? 1u << e->value : 0;
+    return own | mask_tables(e->a) | mask_tables(e->b);
+}
+
+int64_t mask_divisor(int64_t a, int64_t b)
+{
+    for (a = burst_abs(a), b = burst_abs(b); b;) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* ---- blocks or not, by counted tiles ---- */
+enum { SIDES = 2 }; /* of tiles: one part, two parts */
+typedef struct TileCount { double live, partial; } TileCount;
+/* [whether of two parts of queries][of keys] */
+typedef struct TileCounts { TileCount of[SIDES][SIDES]; } TileCounts;
+
+/* Of the work that counting one mask may take in a search (mask_effort.c). */
+static const double COUNT_PART = 1.0 / 32;
+
+static TileCounts count_tiles(const Program *p, int mask)
+{
+    Arena *scratch = arena_new();
+    const MaskMap *m = mask_map(scratch, p, mask, BURST_90_PART, BURST_90_PART);
+    MaskEffort effort = mask_effort(p->sequence, COUNT_PART);
+    Piece piece;
+    const PosSet all = pos_run(&piece, 0, p->sequence);
+    TileCounts t;
+    for (int q = 0; q < SIDES; q++)
+        for (int k = 0; k < SIDES; k++) {
+            const MaskCount n = mask_counter_count(mask_counter_new(scratch, m->sampled, &effort),
+                                                   mask_range_make(&all, BURST_90_PART << q, 0, all.tokens),
+                                                   mask_range_make(&all, BURST_90_PART << k, 0, all.tokens), 1.0 / (SIDES * SIDES));
+            t.of[q][k] = (TileCount){(double)(n.full + n.partial), (double)n.partial};
+        }
+    arena_free(scratch);
+    return t;
+}
+
+/* Times of tiles in that of a full usual one (forward 128 x 128, backward 64 queries x 128 keys), measured as
+ * docs/cost.md says. partial: what the predicate adds. Of BURST_KEYS_BLOCKS: a tile that both warpgroups compute,
+ * one that one of them computes, and what the predicate adds in 64 x 64. */
+typedef struct TileTimes { double partial, both, one, part; } TileTimes;
+static const TileTimes tile_times[2] = {{0.6, 0.62, 0.4, 0.15}, {0.4, 1.04, 1.15, 0.2}};
+
+static bool takes_blocks(const Program *p, int mask, bool backward)
+{
+    const TileCounts n = count_tiles(p, mask);
+    const TileTimes *t = &tile_times[backward];
+    const TileCount usual = n.of[!backward][1], tiles = backward ? n.of[0][1] : n.of[1][0], parts = n.of[0][0];
+    const double one = fmin(fmax(2 * tiles.live - parts.live, 0), tiles.live), both = tiles.live - one;
+    return both * t->both + one * t->one + parts.partial * t->part < usual.live + usual.partial * t->partial;
+}
+
+/* ---- long or not ---- */
+static bool draws(const Expr *e)
+{
+    return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
+}
+
+/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables decide, whose
+ * values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty. */
+static bool is_long(const Expr *e, int64_t sequence)
+{
+    enum { SIDE = 128 };
+    int64_t kept = 0;
+    if (mask_tables(e) || draws(e))
+        return false;
+    for (int64_t i = 0; i < SIDE; i++)
+        for (int64_t j = 0; j < SIDE; j++)
+            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
+    return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
+}
+
+static int find_keys(const Program *p, int mask, bool backward)
+{
+    if (takes_blocks(p, mask, backward))
+        return BURST_KEYS_BLOCKS;
+    return !backward && is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;
+}
+
+int mask_keys(const Program *p, int mask, bool backward)
+{
+    int *const known = p->masks[mask].keys;
+    if (!known)
+        return find_keys(p, mask, backward);
+    if (known[backward] < 0)
+        known[backward] = find_keys(p, mask, backward);
+    return known[backward];
+}
+
+/* ---- lists of live tiles of one launch ---- */
+
+static int64_t tiles(int64_t tokens, int tile)
+{
+    return (tokens + tile - 1) / tile;
+}
+
+/* As burst_lists_ints in templates/kernels/cuda_attention.cuh. */
+static int64_t ints(int64_t own, int64_t other)
+{
+    return own * (other + 5) + 2;
+}
+
+/* Keys of a launch: one chunk, or its pieces, each with a last tile of its own. */
+static int64_t key_tiles(int64_t tokens, int pieces, int tile)
+{
+    return pieces * tiles((tokens + pieces - 1) / pieces, tile);
+}
+
+/* The kind of key tiles that makes the longest lists: that of blocks, if a mask takes them. */
+static int shortest_keys(const Program *p, int form, bool backward)
+{
+    for (int i = 0; i < p->mask_count && form == 90; i++)
+        if (mask_keys(p, i, backward) == BURST_KEYS_BLOCKS)
+            return BURST_KEYS_BLOCKS;
+    return BURST_KEYS_USUAL;
+}
+
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, int turns)
+{
+    const Kernels k = kernels_of(p);
+    const BurstTileSizes *t = &k.tile;
+    const int keys[2] = {shortest_keys(p, k.form, false), shortest_keys(p, k.form, true)};
+    const int64_t parts[2] = {burst_tile_parts(k.form, keys[0], t->forward_q),
+                              burst_tile_parts(k.form, keys[1], t->backward_k)};
+    const int64_t q[2] = {tiles(queries, t->forward_q), tiles(queries, t->backward_q)};
+    const int64_t kv[2] = {key_tiles(tokens, pieces, t->forward_k[keys[0]]),
+                           key_tiles(tokens, pieces, t->backward_k)};
+    const int64_t forward = ints(q[0], kv[0]);
+    const int64_t backward = ints(kv[1], q[1]) + (turns ? (kv[1] + turns) * q[1] : 0);
+    const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
+    return (KernelLists){.ints = forward > backward ? forward : backward,
+                         .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
+}

@@ -1,0 +1,224 @@
+/* mask/map.c: the work of (query chunk, key chunk) pairs under one mask. */
+#include "mask/internal.h"
+
+#include <math.h>
+
+static const double CELLS_WORK = 0x1p30; /* seconds, for pictures alone */
+
+MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
+{
+    MaskMap *m = NEW(a, MaskMap);
+    *m = (MaskMap){.tile_q = tile_q, .tile_k = tile_k, .sequence = p->sequence, .covers = {.arena = a}, .trust = 1};
+    const Expr *e = p->masks[mask].expr;
+    const double part = fmax(2.0 / (1 + p->mask_count), 1.0 / 64); /* many masks take at most twice the time of one */
+    m->effort = mask_effort(p->sequence, part);
+    m->looks = mask_effort(p->sequence, part / 4);
+    m->edges = mask_effort(p->sequence, part / 4);
+    m->gaps = mask_effort(p->sequence, part / 4);
+    m->cover = mask_lower(a, e, NULL);
+    const MaskDocuments **documents = NEW_ARRAY(a, const MaskDocuments *, p->table_count);
+    for (int t = 0; t < p->table_count && m->cover->open; t++) {
+        documents[t] = p->tables[t].len_max > 0 ? mask_documents_draw(a, &p->tables[t], t, p->sequence) : NULL;
+        m->sampled_tables |= documents[t] != NULL;
+    }
+    m->sampled = mask_lower(a, e, documents);
+    m->cells = (int64_t)(CELLS_WORK * part);
+    m->count_tiles = mask_counter_new(a, m->sampled, &m->effort);
+    m->count_pairs = mask_counter_new(a, m->sampled, &m->effort);
+    return m;
+}
+
+void mask_map_begin(MaskMap *m)
+{
+    mask_effort_begin(&m->effort);
+    mask_effort_begin(&m->looks);
+    mask_effort_begin(&m->edges);
+    mask_effort_begin(&m->gaps);
+    mask_counter_trust(m->count_tiles);
+    mask_counter_trust(m->count_pairs);
+    m->trust = 1;
+}
+
+static MaskRange whole(const PosSet *s, int64_t tile)
+{
+    return mask_range_make(s, tile, 0, s->tokens);
+}
+
+static double share_of_sequence(const MaskMap *m, const PosSet *q, const PosSet *k)
+{
+    return (double)q->tokens / (double)m->sequence * ((double)k->tokens / (double)m->sequence);
+}
+
+PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
+{
+    if (!q->tokens || !k->tokens)
+        return (PairWork){.cover = COVER_EMPTY};
+    const double share = share_of_sequence(m, q, k);
+    const MaskCount pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), share);
+    const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
+    const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
+    /* A pair that stays open is kept by some tables, as far as intervals tell. */
+    PairWork w = {.pairs = pairs.full + pairs.partial, .tiles_full = tiles.full, .tiles_partial = tiles.partial};
+    w.tiles_estimated = tiles.estimated;
+    if (pairs.estimated)
+        w.pairs_error = pairs.error / (double)burst_max(w.pairs, 1);
+    if (tiles.estimated || m->sampled_tables)
+        w.cover = mask_pair_cover(m, q, k);
+    else if (tiles.full == mask_range_tiles(&tq) * mask_range_tiles(&tk))
+        w.cover = COVER_FULL;
+    else
+        w.cover = tiles.full || tiles.partial ? COVER_PARTIAL : COVER_EMPTY;
+    return w;
+}
+
+/* ---- the cover alone ---- */
+enum { SEEN_LIVE = 1, SEEN_OPEN = 2, SEEN_BOTH = 3 }; /* a tile that is not EMPTY; a tile that is not FULL */
+
+static int look(MaskMap *m, MaskRange q, MaskRange k, int seen);
+
+static int look_halves(MaskMap *m, const MaskRange *q, const MaskRange *k, int seen)
+{
+    static const MaskUnits none = {0};
+    MaskRange left, right;
+    if (mask_range_first(q, k)) {
+        mask_range_split(q, &none, &left, &right);
+        return look(m, right, *k, look(m, left, *k, seen));
+    }
+    mask_range_split(k, &none, &left, &right);
+    return look(m, *q, right, look(m, *q, left, seen));
+}
+
+/* Of two tiles. Whether there is work is asked of the parts of those whose tokens lie far apart, as ranks do before they compute or send;
+ * a cover is that of their hulls, as tiles are counted. */
+static int tile_cover(MaskMap *m, const MaskRange *q, const MaskRange *k)
+{
+    MaskRange a[2], b[2];
+    const int cover = mask_box_cover(m->cover, q, k);
+    if (cover != BURST_PARTIAL || m->enough != SEEN_LIVE)
+        return cover;
+    const int parts = mask_range_apart(q, a), others = mask_range_apart(k, b);
+    if (parts * others == 1)
+        return BURST_PARTIAL;
+    m->left -= parts * others * m->cover->work;
+    for (int i = 0; i < parts * others; i++)
+        if (mask_box_cover(m->cover, &a[i / others], &b[i % others]) != BURST_EMPTY)
+            return BURST_PARTIAL;
+    return BURST_EMPTY;
+}
+
+/* A guess that often saves the search: the last queries' tile with the first keys'. */
+static bool corner_is_partial(MaskMap *m, const MaskRange *q, const MaskRange *k)
+{
+    if (!q->piece || !k->piece)
+        return false;
+    const int64_t last = (q->tokens - 1) / q->tile * q->tile;
+    const MaskRange a = mask_range_make(q->set, q->tile, q->first + last, q->tokens - last);
+    const MaskRange b = mask_range_make(k->set, k->tile, k->first, burst_min(k->tile, k->tokens));
+    return tile_cover(m, &a, &b) == BURST_PARTIAL;
+}
+
+/* Ends when enough is seen. Where it takes too long, nothing is claimed of the pair: both may be there. */
+static int look(MaskMap *m, MaskRange q, MaskRange k, int seen)
+{
+    if ((seen & m->enough) == m->enough)
+        return seen;
+    if ((m->left -= m->cover->work) < 0)
+        return SEEN_BOTH;
+    const bool tiles = q.tokens <= q.tile && k.tokens <= k.tile;
+    const int cover = tiles ? tile_cover(m, &q, &k) : mask_box_cover(m->cover, &q, &k);
+    if (cover != BURST_PARTIAL)
+        return seen | (cover == BURST_FULL ? SEEN_LIVE : SEEN_OPEN);
+    if (tiles || corner_is_partial(m, &q, &k))
+        return SEEN_BOTH;
+    return look_halves(m, &q, &k, seen);
+}
+
+Cover mask_pair_cover(MaskMap *m, const PosSet *q, const PosSet *k)
+{
+    if (!q->tokens || !k->tokens)
+        return COVER_EMPTY;
+    int64_t key[PAIR_WORDS];
+    const int words = mask_pair_key(q, k, key);
+    const MaskCount *known = mask_memory_find(&m->covers, key, words);
+    if (known)
+        return (Cover)known->full;
+    const double share = share_of_sequence(m, q, k);
+    const int64_t allowed = m->left = mask_effort_for(&m->looks, share, m->trust);
+    m->enough = SEEN_BOTH;
+    const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
+    const Cover cover = seen == SEEN_LIVE ? COVER_FULL : seen == SEEN_OPEN ? COVER_EMPTY : COVER_PARTIAL;
+    if (mask_effort_spend(&m->looks, &m->trust, allowed, m->left) || m->left < 0)
+        mask_memory_add(&m->covers, key, words, (MaskCount){.full = cover});
+    return cover;
+}
+
+int mask_pair_live(MaskMap *m, const PosSet *q, const PosSet *k, int64_t limit)
+{
+    if (!q->tokens || !k->tokens)
+        return 0;
+    const int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->looks, share_of_sequence(m, q, k), 1));
+    m->enough = SEEN_LIVE;
+    const int seen = look(m, whole(q, m->tile_q), whole(k, m->tile_k), 0);
+    m->looks.left -= fmin((double)(allowed - m->left), m->looks.left);
+    return m->left < 0 ? -1 : (seen & SEEN_LIVE) != 0;
+}
+
+/* ---- which tiles of one side ---- */
+
+typedef struct SideLook { MaskMap *m; MaskRange other; const PosSet *set; int side, tile; } SideLook;
+
+static SideLook look_at(MaskMap *m, const PosSet *q, const PosSet *k, int side)
+{
+    if (side == BURST_OF_QUERIES)
+        return (SideLook){m, whole(k, m->tile_k), q, side, m->tile_q};
+    return (SideLook){m, whole(q, m->tile_q), k, side, m->tile_k};
+}
+
+static int32_t tiles_of(const SideLook *l)
+{
+    const MaskRange all = whole(l->set, l->tile);
+    return (int32_t)mask_range_tiles(&all);
+}
+
+static bool any_live(const void *of, int32_t first, int32_t tiles)
+{
+    const SideLook *l = of;
+    const int64_t begin = burst_tile_begin(first, l->set->tokens), end = burst_tile_begin(first + tiles, l->set->tokens);
+    const MaskRange part = mask_range_make(l->set, l->tile, begin, end - begin);
+    l->m->enough = SEEN_LIVE;
+    return (l->side == BURST_OF_QUERIES ? look(l->m, part, l->other, 0) : look(l->m, l->other, part, 0)) & SEEN_LIVE;
+}
+
+/* Gaps have looks of their own: where these run out, the hull is what it was without. */
+BurstTileRanges mask_pair_tiles(MaskMap *m, const PosSet *q, const PosSet *k, int side, int64_t limit)
+{
+    const BurstTileRanges none = {0};
+    if (!q->tokens || !k->tokens)
+        return none;
+    const double share = share_of_sequence(m, q, k);
+    const SideLook look = look_at(m, q, k, side);
+    int64_t allowed = m->left = burst_min(limit * m->cover->work, mask_effort_for(&m->edges, share, 1));
+    const BurstTileRange hull = burst_find_hull(any_live, &look, tiles_of(&look));
+    m->edges.left -= fmin((double)(allowed - m->left), m->edges.left);
+    if (m->left < 0)
+        return burst_all_tiles();
+    allowed = m->left = burst_min(BURST_CELLS * limit * m->cover->work, mask_effort_for(&m->gaps, share, 1));
+    const BurstTileRanges found = burst_find_ranges(any_live, &look, hull);
+    m->gaps.left -= fmin((double)(allowed - m->left), m->gaps.left);
+    return found;
+}
+
+bool mask_tiles_within(MaskMap *m, const PosSet *q, const PosSet *k, int side, BurstTileRanges ranges)
+{
+    const SideLook look = look_at(m, q, k, side);
+    const int32_t tiles = tiles_of(&look);
+    int32_t at = 0;
+    m->left = INT64_MAX;
+    for (int i = 0; i < burst_ranges_count(&ranges); i++) {
+        const int32_t lo = (int32_t)burst_min(ranges.at[i].lo, tiles);
+        if (at < lo && any_live(&look, at, lo - at))
+            return false;
+        at = (int32_t)burst_min(ranges.at[i].hi, tiles);
+    }
+    return at == tiles || !any_live(&look, at, tiles - at);
+}

@@ -1,0 +1,149 @@
+/* mask/warn.c: masks that are legal and most likely not meant: no pair at all, a query without a key, or
+ * documents that nothing ends. Of pairs only what is sure is said, for all values of the tables; where a mask
+ * needs more verdicts than the budget, nothing is. */
+#include "mask/internal.h"
+
+enum { VERDICTS = 1 << 17, BOX_VERDICTS = 256, COUNTED_CELLS = 1 << 15, SAME_NODES = 64 };
+
+typedef struct Rows {
+    const MaskNode *mask, *own; /* for all tables; own: of a query and its own key, as a function of q */
+    int64_t sequence, left;
+} Rows;
+
+/* ---- the mask on the diagonal ---- */
+
+static bool same(const Expr *x, const Expr *y, int *nodes)
+{
+    if (x == y)
+        return true;
+    if (!x || !y || --*nodes < 0 || x->op != y->op || x->value != y->value || x->pattern != y->pattern)
+        return false;
+    return same(x->a, y->a, nodes) && same(x->b, y->b, nodes);
+}
+
+/* e where k is q. Intervals do not see that x and x are equal, so q / b == q / b is decided here. */
+static const Expr *on_diagonal(Arena *a, const Expr *e, int64_t *size)
+{
+    int nodes = SAME_NODES;
+    Expr *x = NEW(a, Expr);
+    ++*size;
+    *x = *e;
+    x->op = e->op == E_K ? E_Q : e->op == E_TABLE_K ? E_TABLE_Q : e->op;
+    x->a = e->a ? on_diagonal(a, e->a, size) : NULL;
+    x->b = e->b ? on_diagonal(a, e->b, size) : NULL;
+    if ((!mask_is_comparison(e->op) && e->op != E_SUB) || !same(x->a, x->b, &nodes))
+        return x;
+    bool holds = e->op == E_EQ || e->op == E_LE || e->op == E_GE;
+    *x = (Expr){.op = e->op == E_SUB ? E_CONST : holds ? E_TRUE : E_FALSE, .span = e->span};
+    return x;
+}
+
+/* ---- boxes of queries and keys ---- */
+
+static int verdict(Rows *r, const MaskNode *n, int64_t q, int64_t q_last, int64_t k, int64_t k_last)
+{
+    const BurstSide a = mask_side(q, q_last), b = mask_side(k, k_last);
+    r->left--;
+    return mask_node_cover(n, &a, &b);
+}
+
+/* Whether the mask is empty on the box, as far as halving the keys shows it. */
+static bool is_empty(Rows *r, int64_t q, int64_t q_last, int64_t k, int64_t k_last, int *verdicts)
+{
+    if (r->left < 0 || --*verdicts < 0)
+        return false;
+    const int cover = verdict(r, r->mask, q, q_last, k, k_last);
+    if (cover != BURST_PARTIAL || k == k_last)
+        return cover == BURST_EMPTY;
+    const int64_t middle = k + (k_last - k) / 2;
+    return is_empty(r, q, q_last, k, middle, verdicts) && is_empty(r, q, q_last, middle + 1, k_last, verdicts);
+}
+
+/* Each of the queries keeps its own key, or all of them keep one and the same. */
+static bool keep_some(Rows *r, int64_t q, int64_t last)
+{
+    const int64_t key[] = {0, q, last, r->sequence - 1};
+    bool keep = verdict(r, r->own, q, last, 0, 0) == BURST_FULL;
+    for (int i = 0; i < countof(key); i++)
+        keep = keep || verdict(r, r->mask, q, last, key[i], key[i]) == BURST_FULL;
+    return keep;
+}
+
+/* A query without a key; -1: none was found. */
+static int64_t find_row(Rows *r, int64_t q, int64_t last)
+{
+    int verdicts = BOX_VERDICTS;
+    if (r->left < 0 || keep_some(r, q, last))
+        return -1;
+    if (is_empty(r, q, last, 0, r->sequence - 1, &verdicts))
+        return q;
+    if (q == last)
+        return -1;
+    const int64_t middle = q + (last - q) / 2, found = find_row(r, q, middle);
+    return found >= 0 ? found : find_row(r, middle + 1, last);
+}
+
+static bool keeps_nothing(Arena *a, const Rows *r, int64_t cells)
+{
+    const Piece piece = {.start = 0, .run = r->sequence, .stride = r->sequence, .count = 1};
+    const PosSet all = {.tokens = r->sequence, .npieces = 1, .pieces = &piece};
+    const MaskRange range = mask_range_make(&all, 1, 0, r->sequence);
+    MaskEffort effort = {.left = (double)(cells * r->mask->work)};
+    const MaskCount n = mask_counter_count(mask_counter_new(a, r->mask, &effort), range, range, 1);
+    return !n.estimated && n.full == 0 && n.partial == 0;
+}
+
+static void warn_of(Arena *a, Diags *d, const Program *p, const Mask *mask)
+{
+    int64_t size = 0;
+    const Expr *own = on_diagonal(a, mask->expr, &size);
+    Rows r = {.sequence = p->sequence, .left = VERDICTS / (1 + size / 16)};
+    r.own = mask_lower(a, own, NULL);
+    r.mask = mask_lower(a, mask->expr, NULL);
+    if (keep_some(&r, 0, r.sequence - 1))
+        return;
+    if (keeps_nothing(a, &r, COUNTED_CELLS / (1 + size / 16))) {
+        diag_warn(d, WARN_EMPTY_MASK, mask->span, "mask '%s' keeps no pair: no query sees a key", mask->text);
+        return;
+    }
+    const int64_t row = find_row(&r, 0, r.sequence - 1);
+    if (row >= 0)
+        diag_warn(d, WARN_EMPTY_ROWS, mask->span, "mask '%s' leaves query %lld without a key; its output is zero", mask->text,
+                  (long long)row);
+}
+
+/* ---- tables ---- */
+
+static bool reads_table(const Expr *e)
+{
+    return e && (e->op == E_TABLE_Q || e->op == E_TABLE_K || reads_table(e->a) || reads_table(e->b));
+}
+
+/* `doc`, the only table that there is, counts separators. */
+static void warn_of_tables(Diags *d, const Program *p, const Mask *mask)
+{
+    if (p->train.separator < 0 && reads_table(mask->expr))
+        diag_warn(d, WARN_ONE_DOCUMENT, mask->span,
+                  "mask '%s' reads 'doc', which is 0 for every token where no separator ends a document; "
+                  "name the token that does: train { separator N; }",
+                  mask->text);
+}
+
+static bool is_used(const Program *p, int mask)
+{
+    for (int i = 0; i < p->model.layers; i++)
+        if (p->layer_mask[i] == mask)
+            return true;
+    return false;
+}
+
+void mask_warn(Diags *d, const Program *p)
+{
+    for (int i = 0; i < p->mask_count; i++) {
+        if (is_used(p, i))
+            warn_of_tables(d, p, &p->masks[i]);
+        Arena *scratch = arena_new();
+        warn_of(scratch, d, p, &p->masks[i]);
+        arena_free(scratch);
+    }
+}

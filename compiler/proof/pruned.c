@@ -1,0 +1,267 @@
+/* verify_pruned.c: what a mask leaves of a schedule (prune.c) is complete: replayed with every rank, in absolute chunks.
+ *
+ * Every live computing finds its chunks, every live transfer has something to move and is expected at the other end, no
+ * copy travels for nothing, and at the end each owner has the gradients of all its live pairs. Partial sums are counted in
+ * pairs here: that none is added twice is shown on the whole trace (proof/proofs.c). Where transfers carry ranges of tiles, of each chunk that
+ * is here the tiles are known that came: a pair's own are among them, and what was added to leaves whole. That a pair has no work for others
+ * is asked of the mask anew: nothing is left of it outside of them.
+ */
+#include "proof/internal.h"
+
+#include <string.h>
+
+enum { TABLE_SAMPLES = 4 };
+
+typedef struct Replay {
+    Arena *arena;
+    const Schedule *s;
+    Live live;
+    int ranks, chunks; /* chunks: of keys, absolute, as attention.h numbers them */
+    const uint8_t *pair; /* [query chunk][chunk] */
+    const BurstPairTiles *of_pair; /* likewise; NULL: whole chunks */
+    BurstTileRanges *tiles[TENSOR_COUNT]; /* [rank][chunk] of a copy, those that are here; of a sum, those that were added to */
+    int *sum[TENSOR_COUNT];    /* [rank][chunk] live pairs in the partial sum here, arrivals included */
+    uint8_t *copy[TENSOR_COUNT]; /* [rank][chunk] */
+} Replay;
+enum { COPY_HERE = 1, COPY_UNREAD = 2 }; /* unread: it arrived, and nothing was done with it yet */
+
+static size_t cell(const Replay *z, int rank, int chunk)
+{
+    return (size_t)rank * (size_t)z->chunks + (size_t)chunk;
+}
+
+/* Whether the copy is here; if so, it came for a reason. */
+static bool use_copy(Replay *z, TensorId t, int rank, int chunk)
+{
+    uint8_t *copy = &z->copy[t][cell(z, rank, chunk)];
+    if (*copy)
+        *copy = COPY_HERE;
+    return *copy;
+}
+
+static BurstTileRanges tiles_of(const Replay *z, int q, int k, int side)
+{
+    return z->of_pair ? z->of_pair[cell(z, q, k)].side[side] : burst_all_tiles();
+}
+
+static bool contains(BurstTileRanges all, BurstTileRanges part)
+{
+    int in = 0;
+    for (int i = 0; i < burst_ranges_count(&part); i++) {
+        while (in < burst_ranges_count(&all) && all.at[in].hi < part.at[i].hi)
+            in++;
+        if (in == burst_ranges_count(&all) || all.at[in].lo > part.at[i].lo)
+            return false;
+    }
+    return true;
+}
+
+/* What a transfer carries is here, or of a sum is all that is here. */
+static bool carries(Replay *z, TensorId t, int rank, int chunk, BurstTileRanges moved)
+{
+    BurstTileRanges *here = &z->tiles[t][cell(z, rank, chunk)];
+    const bool sum = tensor_accumulates(t), right = burst_has_tiles(moved) && (sum ? contains(moved, *here) : contains(*here, moved));
+    if (sum)
+        *here = (BurstTileRanges){0};
+    return right;
+}
+
+static BurstTileRanges *arriving_tiles(const Replay *z, const Instance *i, int to)
+{
+    return &z->live.tiles[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
+}
+
+/* One instance at one rank; chunks here are absolute. False where something needed is missing. */
+static bool replay_send(Replay *z, const Instance *i, int rank, uint8_t bits, int *moving)
+{
+    const Choice *c = z->s->choice;
+    TensorId t = i->node->ref[0].tensor;
+    int chunk = rel_add(c, rank, i->chunk[0]), to = rel_add(c, rank, i->hop);
+    bool sum = tensor_accumulates(t);
+    uint8_t there = z->live.op[(size_t)(i - z->s->trace.at) * (size_t)z->ranks + (size_t)to];
+    *moving = 0;
+    if (!(bits & LIVE_SEND) != !(there & LIVE_RECV))
+        return false;
+    if (!(bits & LIVE_SEND))
+        return !sum || z->sum[t][cell(z, rank, chunk)] == 0;
+    *moving = sum ? z->sum[t][cell(z, rank, chunk)] : use_copy(z, t, rank, chunk);
+    if (sum)
+        z->sum[t][cell(z, rank, chunk)] = 0;
+    return *moving != 0 && carries(z, t, rank, chunk, *arriving_tiles(z, i, to));
+}
+
+static bool replay_transfer(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    const Choice *c = z->s->choice;
+    TensorId t = i->node->ref[0].tensor;
+    int *moving = NEW_ARRAY(z->arena, int, z->ranks);
+    for (int r = 0; r < z->ranks; r++)
+        if (!replay_send(z, i, r, bits[r], &moving[r]))
+            return false;
+    for (int r = 0; r < z->ranks; r++) {
+        const int to = rel_add(c, r, i->hop);
+        size_t at = cell(z, to, rel_add(c, r, i->chunk[0]));
+        if (!moving[r])
+            continue;
+        z->tiles[t][at] = tensor_accumulates(t) ? burst_join(z->tiles[t][at], *arriving_tiles(z, i, to)) : *arriving_tiles(z, i, to);
+        if (tensor_accumulates(t))
+            z->sum[t][at] += moving[r];
+        else
+            z->copy[t][at] = COPY_UNREAD;
+    }
+    return true;
+}
+
+/* A live pair at a rank reads a side's chunk, and adds to its sum; keys have none in forward. */
+static bool replay_side(Replay *z, int rank, int q, int k, int side)
+{
+    const TensorId copy = side == BURST_OF_QUERIES ? T_Q : T_KV, sum = side == BURST_OF_KEYS ? T_DKV : z->s->backward ? T_DQ : T_O;
+    const size_t at = cell(z, rank, side == BURST_OF_QUERIES ? q : k);
+    const BurstTileRanges tiles = tiles_of(z, q, k, side);
+    z->sum[sum][at]++;
+    z->tiles[sum][at] = burst_join(z->tiles[sum][at], tiles);
+    return use_copy(z, copy, rank, side == BURST_OF_QUERIES ? q : k) && contains(z->tiles[copy][at], tiles);
+}
+
+static bool replay_compute(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    for (int r = 0; r < z->ranks; r++) {
+        int q = rel_add(z->s->choice, r, i->chunk[0]), k = rel_add(z->s->choice, r, i->chunk[1]);
+        bool wanted = z->pair[cell(z, q, k)];
+        if (wanted != !!(bits[r] & LIVE_COMPUTE))
+            return false;
+        if (!wanted)
+            continue;
+        for (int side = 0; side < BURST_SIDES; side++)
+            if (!replay_side(z, r, q, k, side))
+                return false;
+    }
+    return true;
+}
+
+static bool replay_instance(Replay *z, const Instance *i, const uint8_t *bits)
+{
+    if (i->node->kind == N_EXCHANGE)
+        return true; /* at all ranks, whatever the mask leaves: what a rank has of its own after it stands in its place */
+    return i->node->kind == N_COMPUTE ? replay_compute(z, i, bits) : replay_transfer(z, i, bits);
+}
+
+/* What every live pair adds to is at the owners of its chunks. */
+static bool sums_are_home(const Replay *z)
+{
+    const TensorId queries = z->s->backward ? T_DQ : T_O;
+    for (int k = 0; k < z->chunks; k++) {
+        int column = 0;
+        for (int q = 0; q < z->ranks; q++)
+            column += z->pair[cell(z, q, k)];
+        if (z->s->backward && z->sum[T_DKV][cell(z, k % z->ranks, k)] != column)
+            return false;
+    }
+    for (int q = 0; q < z->ranks; q++) {
+        int row = 0;
+        for (int k = 0; k < z->chunks; k++)
+            row += z->pair[cell(z, q, k)];
+        if (z->sum[queries][cell(z, q, q)] != row)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing travelled for nothing: no one waits for such a copy, and its slot would be filled again under it. */
+static bool copies_were_used(const Replay *z)
+{
+    size_t square = (size_t)z->ranks * (size_t)z->chunks;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (memchr(z->copy[t], COPY_UNREAD, square))
+            return false;
+    return true;
+}
+
+static const Instance *replay_pruned(Replay *z)
+{
+    for (int i = 0; i < z->s->trace.n; i++) {
+        const Instance *x = &z->s->trace.at[i];
+        if (!replay_instance(z, x, z->live.op + (size_t)i * (size_t)z->ranks))
+            return x;
+    }
+    return sums_are_home(z) && copies_were_used(z) ? NULL : &z->s->trace.at[z->s->trace.n - 1];
+}
+
+bool verify_pruned(Arena *a, Diags *d, const Schedule *s, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
+{
+    pair = choice_pairs(a, s->choice, s->backward, pair);
+    return verify_live(a, d, s, prune(a, s, pair, tiles), pair, tiles, mask);
+}
+
+/* pair as choice_pairs has it. */
+bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair, const BurstPairTiles *tiles, const char *mask)
+{
+    Replay z = {.arena = a, .s = s, .live = live, .ranks = s->choice->ranks, .chunks = choice_chunks(s->choice), .pair = pair, .of_pair = tiles};
+    size_t square = (size_t)z.ranks * (size_t)z.chunks;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        z.sum[t] = NEW_ARRAY(a, int, square);
+        z.copy[t] = NEW_ARRAY(a, uint8_t, square);
+        z.tiles[t] = NEW_ARRAY(a, BurstTileRanges, square);
+        for (int k = 0; k < z.chunks; k++)
+            z.copy[t][cell(&z, k % z.ranks, k)] = COPY_HERE;
+        for (int k = 0; k < z.chunks && !tensor_accumulates((TensorId)t); k++)
+            z.tiles[t][cell(&z, k % z.ranks, k)] = burst_all_tiles();
+    }
+    const Instance *bad = replay_pruned(&z);
+    if (bad)
+        diag_error(d, stmt_place(bad->node->stmt), "proof %d (%s) fails: what mask `%s` leaves of the schedule is not complete",
+                   PROOF_MESSAGES, proof_names[PROOF_MESSAGES], mask);
+    return !bad;
+}
+
+/* 0 to 3, 7 to 9 */
+static const char *tiles_text(Arena *a, BurstTileRanges r)
+{
+    const char *text = "";
+    for (int i = 0; i < burst_ranges_count(&r); i++)
+        text = arena_printf(a, "%s%s%d to %d", text, i ? ", " : "", r.at[i].lo, r.at[i].hi - 1);
+    return text;
+}
+
+/* No pair of the mask is outside of the tiles that are taken for those of its queries, or of its keys. */
+static bool verify_tiles(Arena *a, Diags *d, const Draft *t, const Schedule *s, int mask, const BurstPairTiles *tiles)
+{
+    const int chunks = choice_chunks(&t->choice);
+    for (int i = 0; tiles && i < t->choice.ranks * chunks * BURST_SIDES; i++) {
+        const int pair = i / BURST_SIDES, side = i % BURST_SIDES, q = pair / chunks, k = pair % chunks;
+        const BurstTileRanges taken = tiles[pair].side[side];
+        if (!burst_has_tiles(taken) || burst_is_whole(taken) || pair_tiles_suffice(t->counts[mask], q, k, side, taken))
+            continue;
+        diag_error(d, phase_of(s->choice, s->backward)->span, "proof %d (%s) fails: mask `%s` needs more of %s for %s than tiles %s, which come "
+                   "there", PROOF_MESSAGES, proof_names[PROOF_MESSAGES], t->program->masks[mask].text,
+                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_Q, q) : chunk_name(a, s, T_KV, k),
+                   side == BURST_OF_QUERIES ? chunk_name(a, s, T_KV, k) : chunk_name(a, s, T_Q, q), tiles_text(a, taken));
+        return false;
+    }
+    return true;
+}
+
+/* Tables change at run time: the rule is tried on samples besides the worst case. */
+bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s)
+{
+    size_t square = (size_t)t->choice.ranks * (size_t)choice_chunks(&t->choice);
+    uint64_t seed = 1;
+    uint8_t *pair = NEW_ARRAY(a, uint8_t, square);
+    for (int m = 0; m < t->program->mask_count; m++) {
+        if (attentions_schedule(&t->attention, m, s->backward) != s)
+            continue;
+        const BurstPairTiles *tiles = schedule_tiles(a, s, t->counts[m]);
+        memcpy(pair, pair_live(t->counts[m]), square);
+        if (!verify_tiles(a, d, t, s, m, tiles) || !verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
+            return false;
+        for (int k = 0; k < TABLE_SAMPLES && t->program->table_count; k++) {
+            for (size_t i = 0; i < square; i++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                pair[i] = pair[i] && seed >> 62;
+            }
+            if (!verify_pruned(a, d, s, pair, tiles, t->program->masks[m].text))
+                return false;
+        }
+    }
+    return true;
+}

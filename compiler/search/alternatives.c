@@ -1,0 +1,70 @@
+/* search/alternatives.c: what another choice than the search's needs and takes. It goes through the same passes; nothing is estimated. */
+#include "search/search.h"
+
+#include <math.h>
+#include <string.h>
+
+int dimension_row(const char *name)
+{
+    int row = 0;
+    while (strcmp(dimensions[row].name, name) != 0)
+        row++;
+    return row;
+}
+
+const char *setting_text(Arena *a, int row, const Choice *c)
+{
+    const char *text = dimensions[row].text(a, c);
+    return text ? arena_printf(a, "%s %s", dimensions[row].name, text) : arena_printf(a, "no %s", dimensions[row].name);
+}
+
+Judged judge_choice(Arena *a, const Program *p, const Choice *c, PairCounts **counts)
+{
+    Judged j = {.why_not = choice_why_not(a, p, c)};
+    Diags *d = diags_new(a);
+    if (j.why_not)
+        return j;
+    j.draft = draft_make(a, d, p, c);
+    j.draft.counts = counts ? counts : j.draft.counts;
+    j.fits = j.draft.attention.n && memory_fits(&j.draft);
+    if (!j.draft.attention.n || (!verify(a, d, &j.draft) && j.fits)) {
+        j.why_not = diags_first(d);
+        return j;
+    }
+    j.cost = cost_draft(a, &j.draft, INFINITY);
+    if (!isfinite(j.cost.step))
+        j.why_not = "its transfers deadlock";
+    return j;
+}
+
+/* In an arena of its own, but for what stays. */
+static Other other_of(Arena *a, const Program *p, const Draft *d, const Choice *c, int row)
+{
+    Arena *own = arena_new();
+    const Judged j = judge_choice(own, p, c, d->counts);
+    Other o = {.what = setting_text(a, row, c), .fits = j.fits, .step = j.cost.step};
+    o.needs = j.draft.memory.total + j.draft.memory.beside;
+    o.why_not = j.why_not ? arena_printf(a, "%s", j.why_not) : NULL;
+    arena_free(own);
+    return o;
+}
+
+/* All choices here share the partition of d, and so its counts. */
+int others_of(Arena *a, const Draft *d, Other **out)
+{
+    const Program *whole = program_chunked(a, d->program, 1);
+    Vec(Other) all = {0};
+    for (int row = 0; row < DIMENSIONS; row++) {
+        Choice c = d->choice;
+        c.spared = c.staged = 0; /* its saving and offload say what layers save, and where */
+        const char *now = setting_text(a, row, &c);
+        Choice x = c;
+        for (int n = 0; dimensions[row].other && dimensions[row].other(whole, &x, n); n++, x = c)
+            if (strcmp(setting_text(a, row, &x), now) != 0) {
+                const Other o = other_of(a, whole, d, &x, row);
+                *vec_push(a, &all) = o;
+            }
+    }
+    *out = all.at;
+    return all.n;
+}

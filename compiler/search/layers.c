@@ -1,0 +1,132 @@
+/* search/layers.c: which schedule and travel the layers of each mask have, beside a choice that is decided for the rest.
+ *
+ * Layers attend one after the other, so what is best for those of one mask does not depend on the others: the least time of forward and
+ * backward, simulated alone, with the positions of the choice.
+ */
+#include "search/search.h"
+#include "proof/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Layers { Arena *arena; const Program *program; const Partition *partition; PairCounts **counts; const char *why_not; } Layers;
+typedef struct Best { Choice choice; double seconds; int options; } Best;
+
+/* Of one layer; INFINITY: a proof fails, or it comes to no end. */
+static double attention_seconds(const Layers *l, const Choice *c, int mask)
+{
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    Draft t = {.program = l->program, .choice = *c, .partition = l->partition, .counts = l->counts};
+    t.attention = attentions_make(a, d, t.program, &t.choice);
+    double seconds = t.attention.n ? 0 : INFINITY;
+    if (t.attention.n)
+        t.choice.ranges = ranges_wanted(a, &t);
+    for (int backward = 0; backward < 2 && isfinite(seconds); backward++) {
+        if (!verify_schedule(a, d, attentions_schedule(&t.attention, mask, backward))) {
+            seconds = INFINITY;
+            break;
+        }
+        const AttentionInput in = cost_load(a, &t, cost_simulated_ranks(&t), mask, backward, NULL);
+        seconds += attention_simulate(a, &in).seconds;
+    }
+    arena_free(a);
+    return seconds;
+}
+
+/* The program as its layout is for the layers of one mask. */
+static Program program_of(const Program *p, int mask)
+{
+    Program x = *p;
+    if (p->layout.of_mask) {
+        x.layout.schedule = p->layout.of_mask[mask].schedule;
+        x.layout.travel = p->layout.of_mask[mask].travel;
+    }
+    x.layout.of_mask = NULL;
+    return x;
+}
+
+static MaskChoice of_layers(const Program *p, const Choice *c, int mask)
+{
+    MaskChoice x = {.mask = p->masks[mask].text, .schedule = c->schedule, .travel = c->travel, .coords = c->coords};
+    memcpy(x.size, c->size, sizeof x.size);
+    memcpy(x.stride, c->stride, sizeof x.stride);
+    return x;
+}
+
+/* Why the layers of the mask can't have it beside the base; NULL: they can. */
+static const char *option_why_not(const Layers *l, const Choice *base, const Choice *x, int mask)
+{
+    MaskChoice *of = NEW_ARRAY(l->arena, MaskChoice, l->program->mask_count);
+    Choice both = *base;
+    for (int m = 0; m < l->program->mask_count; m++)
+        of[m] = of_layers(l->program, m == mask ? x : base, m);
+    both.masks = l->program->mask_count;
+    both.of_mask = of;
+    return mask_why_not(l->arena, l->program, &both, mask);
+}
+
+/* The first that works needs no time where it is the only one. */
+static void try_option(Layers *l, const Choice *base, const Choice *x, int mask, Best *best)
+{
+    const char *why_not = option_why_not(l, base, x, mask);
+    if (why_not) {
+        l->why_not = why_not;
+        return;
+    }
+    if (best->options == 1)
+        best->seconds = attention_seconds(l, &best->choice, mask);
+    const double seconds = best->options ? attention_seconds(l, x, mask) : 0;
+    if (!best->options || seconds < best->seconds * (1 - SEARCH_TIE))
+        best->choice = *x, best->seconds = seconds;
+    best->options++;
+}
+
+/* What the layout leaves open, the base's own first. */
+static Best best_option(Layers *l, const Choice *base, int mask)
+{
+    const Program p = program_of(l->program, mask);
+    const Dimension *row[] = {&dimensions[dimension_row("schedule")], &dimensions[dimension_row("context")], &dimensions[dimension_row("travel")]};
+    Best best = {0};
+    for (int own = 1; own >= 0; own--)
+        for (int s = 0; s < row[0]->count(&p); s++)
+            for (int n = 0; n < row[1]->count(&p); n++)
+                for (int travel = 0; travel < TRAVELS; travel++) {
+                    Choice x = *base;
+                    if (!row[0]->take(&p, &x, s) || !row[1]->take(&p, &x, n) || !row[2]->take(&p, &x, travel))
+                        continue;
+                    const bool is_own = x.schedule == base->schedule && x.travel == base->travel && sizes_equal(&x, base);
+                    if (is_own == own)
+                        try_option(l, base, &x, mask, &best);
+                }
+    return best;
+}
+
+static bool all_alike(const Choice *c)
+{
+    for (int m = 0; m < c->masks; m++) {
+        const Choice x = choice_of_mask(c, m);
+        if (x.schedule != c->schedule || x.travel != c->travel || !sizes_equal(&x, c))
+            return false;
+    }
+    return true;
+}
+
+const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c)
+{
+    Layers l = {.arena = a, .program = p, .partition = part, .counts = counts};
+    MaskChoice *of = NEW_ARRAY(a, MaskChoice, p->mask_count);
+    for (int m = 0; m < p->mask_count; m++) {
+        const bool decided = m == 0 && p->layout.of_mask; /* its rows are the layout's */
+        const Best best = decided ? (Best){.choice = *c, .options = !(l.why_not = option_why_not(&l, c, c, m))} : best_option(&l, c, m);
+        if (!best.options)
+            return l.why_not ? l.why_not : arena_printf(a, "no schedule of the layout works for the layers of %s", p->masks[m].text);
+        of[m] = of_layers(p, &best.choice, m);
+    }
+    Choice x = *c;
+    x.of_mask = of;
+    x.masks = p->mask_count;
+    if (!all_alike(&x))
+        *c = x;
+    return NULL;
+}

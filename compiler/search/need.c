@@ -1,0 +1,290 @@
+/* search/need.c: the rows of layout/table.c that are decided by need: where memory is too small, one row after the other goes on to values that
+ * need less and take longer. And what that says of candidates before they are tried: what they take at least.
+ */
+#include "search/internal.h"
+
+
+#include <math.h>
+#include <string.h>
+
+/* The values of a row of one way to need less, from the one that needs most on. */
+typedef struct Way { int first, last; } Way;
+
+static Way way_from(const Searcher *s, const Candidate *from, int row)
+{
+    const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0;
+    return (Way){from->value[row] + 1, (other ? other : search_values(s, row)) - 1};
+}
+
+/* Without those that do not work here, which come last. */
+static Way other_way(const Searcher *s, const Candidate *from, int row)
+{
+    Way w = {way_from(s, from, row).last + 1, search_values(s, row) - 1};
+    Candidate x = {.choice = from->choice};
+    while (w.last >= w.first && !search_take(s, &x, row, w.last))
+        w.last--;
+    return w;
+}
+
+/* Whether the layout leaves the row open to values that need less. */
+static bool may_need_less(const Searcher *s, const Candidate *x, int row)
+{
+    Candidate least = {.choice = x->choice};
+    const Way w = way_from(s, x, row);
+    return dimensions[row].by_need && w.first <= w.last && search_take(s, &least, row, w.last);
+}
+
+/* With another value of a row. */
+static Candidate try_value(Searcher *s, const Candidate *from, int row, int n)
+{
+    Candidate x = {.choice = from->choice, .order = from->order};
+    memcpy(x.value, from->value, sizeof x.value);
+    search_take(s, &x, row, n);
+    search_try(s, &x);
+    return x;
+}
+
+/* On the device and the host; where what the row spares the one, the other holds, on the device. */
+static bool has_room(const Candidate *x, int row)
+{
+    return x->fits_device && (dimensions[row].takes_host || !x->too_large);
+}
+
+/* Values of a row that is decided by need take less and less memory: the first that fits, else the last. */
+static Candidate least_need(Searcher *s, const Candidate *from, int row, Way w)
+{
+    Candidate found = try_value(s, from, row, w.last);
+    while (w.first < w.last && has_room(&found, row) && !found.too_slow) {
+        const int n = (w.first + w.last) / 2;
+        const Candidate x = try_value(s, from, row, n);
+        if (x.too_slow)
+            return x;
+        if (!has_room(&x, row))
+            w.first = n + 1;
+        else
+            w.last = n, found = x;
+    }
+    return found;
+}
+
+static void try_other_way(Searcher *s, const Candidate *from, int row)
+{
+    const Way w = other_way(s, from, row);
+    if (w.first > w.last)
+        return;
+    const Candidate x = least_need(s, from, row, w);
+    if (search_works(&x))
+        *vec_push(s->arena, &s->all) = x;
+}
+
+static void try_less(Searcher *s, Candidate *x, int row)
+{
+    if (!x->too_large || x->too_slow || !may_need_less(s, x, row))
+        return;
+    s->all.at[s->all.n - 1].less_tried = true;
+    const Candidate from = *x;
+    *x = least_need(s, &from, row, way_from(s, &from, row));
+    *vec_push(s->arena, &s->all) = *x;
+    if (!x->too_large || dimensions[row].other_needs_less)
+        try_other_way(s, &from, row);
+}
+
+/* Rows that are decided by need go on from their first value where memory is too small, one row after the other; and again with one
+ * that is worth to be the first. */
+void search_by_need(Searcher *s, Candidate x)
+{
+    s->might_fit = x.why_not;
+    search_try(s, &x);
+    *vec_push(s->arena, &s->all) = x;
+    Candidate first = x;
+    for (int row = 0; row < DIMENSIONS; row++)
+        try_less(s, &x, row);
+    for (int need = 0; need < DIMENSIONS && first.too_large && !first.too_slow; need++) {
+        if (!dimensions[need].need_first || !may_need_less(s, &first, need))
+            continue;
+        x = first;
+        try_less(s, &x, need);
+        for (int row = 0; row < DIMENSIONS; row++)
+            try_less(s, &x, row);
+    }
+}
+
+/* ---- fewer layers that stage ---- */
+
+/* The row that says what layers save. */
+static int saving_row(void)
+{
+    int row = 0;
+    while (dimensions[row].take != saving_take)
+        row++;
+    return row;
+}
+
+/* Whether the layout leaves open what layers save, and how many of them stage it. */
+static bool may_stage_fewer(const Searcher *s, const Candidate *x)
+{
+    return x->choice.staged == MOST_STAGED && !x->choice.staged_layers && !x->choice.fetch_chunks && saving_other_way(s->program);
+}
+
+/* What the first layers alone stage leaves room on the host, and takes it on the device; where all is saved, fewer copies are better as
+ * long as the device has room. Every number of layers is tried, each with the level by which layers save most that fits. */
+Candidate search_stage_fewer(Searcher *s, const Candidate *best)
+{
+    const int row = saving_row(), last = saving_other_way(s->program) - 1;
+    const Way levels = {0, best->value[row] < last ? best->value[row] : last};
+    Candidate found = *best;
+    for (int layers = 1; may_stage_fewer(s, best) && layers < s->program->model.layers - 1; layers++) {
+        Candidate from = *best;
+        from.choice.staged_layers = layers;
+        const Candidate x = least_need(s, &from, row, levels);
+        if (search_works(&x) && x.cost.step < found.cost.step)
+            found = x;
+    }
+    return found;
+}
+
+/* ---- what is staged, by time ---- */
+
+/* From a candidate that fits: the same with so many values staged, the optimizer there, and the first values of rows before. */
+typedef struct Stagings { Searcher *s; const Candidate *from; Candidate best; } Stagings;
+
+static void try_staging(Stagings *t, Choice c)
+{
+    Candidate x = {.choice = c, .order = t->from->order};
+    memcpy(x.value, t->from->value, sizeof x.value);
+    if (choice_why_not(t->s->arena, t->s->program, &c))
+        return;
+    search_try(t->s, &x);
+    if (search_works(&x) && x.cost.step < t->best.cost.step)
+        t->best = x;
+}
+
+/* What layers save as it is, and all. */
+static void try_savings(Stagings *t, Choice c)
+{
+    try_staging(t, c);
+    if (saving_other_way(t->s->program) && t->from->value[saving_row()] > 0) {
+        saving_take(t->s->program, &c, 0);
+        try_staging(t, c);
+    }
+}
+
+/* The feed-forward network in the chunks that it has, and whole. */
+static void try_ffn_chunks(Stagings *t, Choice c)
+{
+    try_savings(t, c);
+    if (ffn_chunks_open(t->s->program) && c.ffn_chunks > 1) {
+        c.ffn_chunks = 1;
+        try_savings(t, c);
+    }
+}
+
+static void try_optimizers(Stagings *t, Choice c)
+{
+    static const OptimizerPlace places[] = {OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST, OPTIMIZER_FETCHED};
+    for (int i = 0; i < countof(places); i++) {
+        c.optimizer = places[i];
+        if (t->s->program->layout.update.is_auto || i == 0 || t->s->program->layout.update.value == i - 1)
+            try_ffn_chunks(t, c);
+    }
+}
+
+/* Rows are decided one after the other by what fits first, and more in the host's memory is not always less time: of a candidate that has
+ * something there, every number of staged values with each place of the optimizer. */
+Candidate search_stage_otherwise(Searcher *s, const Candidate *from)
+{
+    enum { MOST_SAVED = 8 }; /* values that a layer saves and may stage: more of them are all */
+    Stagings t = {s, from, *from};
+    if (!s->program->layout.offload.is_auto || from->choice.fetch_chunks || (!from->choice.staged && !from->choice.optimizer))
+        return *from;
+    for (int staged = 0; staged <= MOST_SAVED; staged++) {
+        Choice c = from->choice;
+        c.staged = staged < MOST_SAVED ? staged : MOST_STAGED;
+        c.staged_layers = 0;
+        c.offload = s->program->layout.offloaded;
+        saving_take(s->program, &c, from->value[saving_row()]);
+        try_optimizers(&t, c);
+    }
+    return t.best;
+}
+
+/* ---- what a candidate takes at least ---- */
+
+/* Of candidates with the same schedule on as many ranks of each coordinate: activations and their gradients need as much memory, and
+ * what they need beside it differs. Without that what fits is each a point that none of them falls below. */
+static bool needs_alike(const Candidate *x, const Candidate *y)
+{
+    const Choice *c = &x->choice, *d = &y->choice;
+    return c->schedule == d->schedule && c->data == d->data && sizes_equal(c, d) && c->shares == d->shares;
+}
+
+/* Whether activations alone fit, instead of all that search_judge asks for. */
+void search_judge_lean(Searcher *s, Arena *a, Candidate *x, Diags *d)
+{
+    Draft t = search_begin(s, a, d, &x->choice);
+    x->tried = true;
+    x->why_not = "activations alone are too large";
+    if (!t.attention.n)
+        return;
+    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units, step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
+    t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false), .staged = (size_t)flow_active_peak(a, f, true)};
+    x->too_large = !memory_fits(&t);
+    x->fits_device = device_fits(&t);
+    x->why_not = x->too_large ? x->why_not : NULL;
+}
+
+static Points points_of(Searcher *s, const Candidate *x)
+{
+    for (int i = 0; i < s->points.n; i++)
+        if (needs_alike(&s->points.at[i].of, x))
+            return s->points.at[i];
+    const Candidates all = s->all;
+    s->all = (Candidates){0};
+    s->lean = true;
+    search_by_need(s, *x);
+    const Points p = {*x, s->all};
+    s->all = all;
+    s->lean = false;
+    *vec_push(s->arena, &s->points) = p;
+    return p;
+}
+
+/* The candidate where the point is, one value before it in each row: savings by levels are not quite the same bytes for each. */
+static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
+{
+    for (int row = 0; row < DIMENSIONS; row++) {
+        const int other = dimensions[row].other_way ? dimensions[row].other_way(s->program) : 0, n = point->value[row];
+        if (dimensions[row].by_need && n > 0 && !search_take(s, x, row, n == other ? n : n - 1))
+            return false;
+    }
+    return true;
+}
+
+/* With any value of weights. Most lose by their computing alone. */
+static double least_seconds(Searcher *s, const Choice *c)
+{
+    Arena *a = arena_new();
+    Draft t = search_begin(s, a, diags_new(a), c);
+    double least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    if (t.attention.n && least <= search_to_win(s)) {
+        search_add_ranges(s, a, &t);
+        least = cost_bound(a, &t).any_weights;
+    }
+    arena_free(a);
+    return least;
+}
+
+double search_least(Searcher *s, const Candidate *x)
+{
+    const double first = least_seconds(s, &x->choice);
+    if (first > search_to_win(s))
+        return first;
+    const Points p = points_of(s, x);
+    double least = search_works(&p.tried.at[0]) ? first : INFINITY;
+    for (int i = 1; i < p.tried.n && least > search_to_win(s); i++) {
+        Candidate y = *x;
+        if (search_works(&p.tried.at[i]))
+            least = fmin(least, take_point(s, &y, &p.tried.at[i]) ? least_seconds(s, &y.choice) : 0);
+    }
+    return isfinite(least) ? fmax(first, least) : first;
+}

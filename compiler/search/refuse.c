@@ -1,0 +1,103 @@
+/* search/refuse.c: where no candidate works, why: what does not fit, the proofs' own errors, and other reasons with their schedules;
+ * and what is said of a program's kernels, whatever is chosen. */
+#include "search/internal.h"
+
+#include "burst_rt.h"
+
+#include <string.h>
+
+/* What does not fit: the one that comes nearest, and of the others how many and what they need. */
+static void note_too_large(Searcher *s)
+{
+    Candidate *near = NULL;
+    size_t next = SIZE_MAX, most = 0;
+    int others = -1;
+    for (int i = 0; i < s->all.n; i++) {
+        Candidate *x = &s->all.at[i];
+        if (!x->too_large || x->less_tried)
+            continue;
+        next = near && x->needs >= near->needs && x->needs < next ? x->needs : next;
+        if (!near || x->needs < near->needs) {
+            next = near ? near->needs : next;
+            near = x;
+        }
+        most = x->needs > most ? x->needs : most;
+        others++;
+    }
+    if (!near)
+        return;
+    if (s->cuts) /* with what it needs, not with the least of it */
+        search_judge(s, s->arena, near, diags_new(s->arena));
+    diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
+    if (others > 0)
+        diag_note(s->diags, (Span){0}, "that is the least; %d other%s %s", others, others == 1 ? " needs" : "s need",
+                  next == most ? bytes_text(s->arena, (double)most, 2)
+                               : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2), bytes_text(s->arena, (double)most, 2)));
+    if (s->unfit)
+        diag_note(s->diags, (Span){0}, "%d more were not tried: even without a schedule's buffers they need more than there is", s->unfit);
+    search_advise(s, near);
+    diag_note(s->diags, (Span){0}, "more context ranks or a shorter sequence need less");
+}
+
+static bool has_reason(const Candidate *x, const Candidate *first)
+{
+    return !x->too_large && x->choice.data == first->choice.data && strcmp(x->why_not, first->why_not) == 0;
+}
+
+/* Other reasons, each once with the schedules that it holds for. */
+static void note_reason(Searcher *s, int first)
+{
+    const char *reason = s->all.at[first].why_not, *names = "", *last = "";
+    if (s->all.at[first].too_large)
+        return;
+    for (int i = 0; i < s->all.n; i++) {
+        const char *name = s->all.at[i].choice.schedule->name;
+        if (!has_reason(&s->all.at[i], &s->all.at[first]) || strcmp(name, last) == 0)
+            continue;
+        if (i < first)
+            return;
+        names = arena_printf(s->arena, "%s%s%s", names, *names ? ", " : "", name);
+        last = name;
+    }
+    diag_note(s->diags, (Span){0}, "%s: %s", names, reason);
+}
+
+/* Where the layout names a schedule that a proof refuses, whatever else is open: the proof's own errors, at its lines. */
+static bool report_schedule(Searcher *s)
+{
+    Candidate *wrong = NULL;
+    for (int i = 0; i < s->all.n; i++) {
+        Candidate *x = &s->all.at[i];
+        if (x->too_large)
+            return false;
+        wrong = !wrong && x->tried ? x : wrong;
+    }
+    if (s->program->layout.schedule && wrong)
+        search_judge(s, s->arena, wrong, s->diags);
+    return diags_errors(s->diags) > 0;
+}
+
+void search_refuse(Searcher *s)
+{
+    const Layout *l = &s->program->layout;
+    if (diags_errors(s->diags) > 0 || report_schedule(s))
+        return; /* a single candidate's errors are the user's */
+    const int data = s->data.at[s->data.n - 1].choice.data; /* of other reasons, those of the largest groups */
+    const Span at = l->schedule ? l->schedule_span : l->span.src ? l->span : s->program->sequence_span;
+    diag_error(s->diags, at, "no layout works for %d rank%s and %lld tokens", s->program->cluster.world / data,
+               plural(s->program->cluster.world / data), (long long)s->program->sequence);
+    note_too_large(s);
+    for (int i = 0; i < s->all.n; i++)
+        if (s->all.at[i].choice.data == data)
+            note_reason(s, i);
+}
+
+/* Where attention runs kernels of another form than the devices' own. */
+void search_remark_kernels(const Program *p, Text *t)
+{
+    const Kernels k = kernels_of(p);
+    if (!p->cluster.target->device_memory || !k.missed)
+        return;
+    text_printf(t, "the attention kernels are those for sm_%d: those for %s %s; times take %.2f of the devices' attention rate forward "
+                "and %.2f backward, as measured on an H200\n", k.form, k.missed, k.unfit, k.share[0], k.share[1]);
+}

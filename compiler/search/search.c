@@ -1,0 +1,512 @@
+/* search.c: decides what the layout leaves open. Every candidate goes through all passes; the fastest by simulation that
+ * the verifier accepts wins. A layout that leaves nothing open has one candidate, whose errors are the user's.
+ *
+ * What a candidate takes is freed once it is judged, and the winner is made again; what candidates have in common
+ * (partitions, counted pairs) stays. Numbers of data-parallel groups are tried from the most groups on, since small
+ * groups are judged quickly, and left out where even perfect balance and overlap would be slower than the best so far.
+ */
+#include "search/internal.h"
+
+
+#include "burst_rt.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- one candidate ---- */
+
+static MaskMap **make_maps(Arena *a, const Program *p)
+{
+    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
+    for (int m = 0; m < p->mask_count; m++)
+        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
+    return maps;
+}
+
+/* Unmasked pairs of the sequence, by mask. */
+static const double *sequence_pairs(Searcher *s)
+{
+    const Choice one = {.data = s->program->cluster.world, .ranks = 1, .partition = PART_CONTIGUOUS};
+    double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
+    for (int m = 0; m < s->program->mask_count; m++)
+        pairs[m] = (double)pair_whole(search_parted(s, &one)->counts[m]).pairs;
+    return pairs;
+}
+
+static Speeds *speeds_of(Searcher *s)
+{
+    if (!s->speeds)
+        s->speeds = shares_speeds(s->arena, s->program, sequence_pairs(s));
+    return s->speeds;
+}
+
+/* ---- the candidates: every combination of what the rows of layout/table.c have to try ---- */
+
+enum { DATA = 0 };
+
+bool search_take(const Searcher *s, Candidate *x, int row, int value)
+{
+    x->value[row] = value;
+    return dimensions[row].take(s->program, &x->choice, value);
+}
+
+int search_values(const Searcher *s, int row)
+{
+    return dimensions[row].count ? dimensions[row].count(s->program) : 0;
+}
+
+static void choose_data(Searcher *s)
+{
+    for (int n = 0; n < search_values(s, DATA); n++) {
+        Candidate x = {0};
+        if (search_take(s, &x, DATA, n))
+            *vec_push(s->arena, &s->data) = x;
+    }
+}
+
+static const char *choose_layers(Searcher *s, Choice *c)
+{
+    const Parted *part = search_parted(s, c);
+    return layers_choose(s->arena, s->program, part->partition, part->counts, c);
+}
+
+/* Of short sequences other shares come to the same numbers of tokens: then they are the same layout. */
+static bool shares_again(const Searcher *s, const Candidate *x)
+{
+    const int shares = dimension_row("shares");
+    for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
+        Candidate y = s->open.at[i];
+        y.value[shares] = x->value[shares];
+        if (memcmp(y.value, x->value, sizeof y.value) == 0 && search_same_partition(&y.choice, &x->choice))
+            return true;
+    }
+    return false;
+}
+
+static void decide(Searcher *s, Candidate x, int row)
+{
+    if (row == DIMENSIONS) {
+        shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
+        if (x.choice.shares != SHARES_EQUAL && shares_again(s, &x))
+            return;
+        if (s->program->layout.of_mask)
+            x.why_not = choose_layers(s, &x.choice);
+        x.why_not = x.why_not ? x.why_not : choice_why_not(s->arena, s->program, &x.choice);
+        *vec_push(s->arena, &s->open) = x;
+        return;
+    }
+    if (!dimensions[row].count) {
+        decide(s, x, row + 1);
+        return;
+    }
+    for (int n = 0; n < search_values(s, row); n++) {
+        if (!search_take(s, &x, row, n))
+            continue;
+        decide(s, x, row + 1);
+        if (dimensions[row].by_need)
+            break;
+    }
+}
+
+/* ---- trying them ---- */
+
+bool search_works(const Candidate *x)
+{
+    return x->tried && !x->why_not;
+}
+
+static double fastest_here(const Searcher *s)
+{
+    double least = INFINITY;
+    for (int i = 0; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]))
+            least = fmin(least, s->all.at[i].cost.step);
+    return least;
+}
+
+/* What a candidate is to undercut: another program's step too, but where few candidates are all tried for the table's sake. */
+static double fastest(const Searcher *s)
+{
+    return fmin(fastest_here(s), s->cuts ? s->other : INFINITY);
+}
+
+/* Of those whose layers all attend alike. */
+static double fastest_alike(const Searcher *s)
+{
+    double least = INFINITY;
+    for (int i = 0; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
+            least = fmin(least, s->all.at[i].cost.step);
+    return least;
+}
+
+/* Of a candidate that loses by more, how much more need not be known exactly. */
+static const double lost = 1.02;
+
+/* A step that does not end by simulation: a stream does its transfers in order, and one waits for another behind it. */
+static bool ends(Diags *d, const Candidate *x)
+{
+    if (isfinite(x->cost.step))
+        return true;
+    diag_error(d, x->choice.schedule->span, "transfers of schedule '%s' deadlock where the masks leave pairs out; use another partition "
+               "or another schedule", x->choice.schedule->name);
+    return false;
+}
+
+static const double tie = SEARCH_TIE;
+
+/* Layers of each mask may attend by a schedule of their own yet: then what loses with one for all may win. */
+static bool may_layers_differ(const Searcher *s)
+{
+    return s->program->mask_count > 1 && !s->program->layout.of_mask;
+}
+
+/* Seconds that a step may take to win: what is simpler wins within the tie. Sums of the same in another order differ by less. */
+double search_to_win(const Searcher *s)
+{
+    return may_layers_differ(s) ? INFINITY : fastest(s) / (1 - tie) * (1 + 1e-9);
+}
+
+/* Of what does not fit, whether it could win if it did: what needs less memory takes no less time. */
+static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *t)
+{
+    const double step = isfinite(fastest(s)) ? cost_bound(a, t).step : 0;
+    x->too_slow = step > search_to_win(s);
+    if (x->too_slow)
+        x->why_not = arena_printf(s->arena, "does not fit, and with memory enough it takes %.3f ms or more", step * 1e3);
+}
+
+void search_judge(Searcher *s, Arena *a, Candidate *x, Diags *d)
+{
+    Draft t = search_draft(s, a, d, &x->choice);
+    x->plan = t.attention.n ? verify(a, d, &t) : NULL;
+    if (x->plan)
+        x->cost = cost_draft(a, plan_draft(x->plan), lost * fastest(s));
+    if (x->plan && !ends(d, x))
+        x->plan = NULL;
+    if (!x->plan)
+        x->why_not = arena_printf(s->arena, "%s", diags_first(d));
+    x->choice.saving = t.choice.saving;
+    x->choice.offload = t.choice.offload;
+    x->choice.ranges = t.choice.ranges;
+    x->choice.whole = t.choice.whole;
+    x->tried = true;
+    x->too_large = t.attention.n && !memory_fits(&t);
+    x->fits_device = t.attention.n && device_fits(&t);
+    x->needs = t.memory.total + t.memory.beside;
+    if (x->too_large && s->cuts)
+        bound_too_large(s, a, x, &t);
+    s->might_fit |= x->too_slow || (t.attention.n && !search_large_with_any(s->program, &t));
+}
+
+/* Of what it takes, only the figures stay, but of a single one all. */
+void search_try(Searcher *s, Candidate *x)
+{
+    if (x->why_not)
+        return;
+    s->judged++;
+    if (s->single && !s->lean) {
+        search_judge(s, s->arena, x, diags_new(s->arena));
+        return;
+    }
+    Arena *a = arena_new();
+    (s->lean ? search_judge_lean : search_judge)(s, a, x, diags_new(a));
+    x->plan = NULL;
+    x->cost.rows = NULL;
+    if (x->cost.critical)
+        x->cost.critical = arena_printf(s->arena, "%s", x->cost.critical);
+    arena_free(a);
+}
+
+/* The first within a tie of the fastest: what is simpler comes first. */
+static Candidate *best_of(Searcher *s)
+{
+    const double most = fastest_here(s) / (1 - tie);
+    for (int i = 0; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
+            return &s->all.at[i];
+    return NULL;
+}
+
+/* Whether several values of the row were tried, or left out. */
+static bool has_several(const Searcher *s, int row)
+{
+    bool several = row == DATA && s->skipped.n;
+    for (int i = 1; i < s->all.n && !several; i++)
+        several = s->all.at[i].value[row] != s->all.at[0].value[row];
+    return several;
+}
+
+static bool has_column(const Searcher *s, int row)
+{
+    return dimensions[row].column > 0 && (!dimensions[row].if_several || has_several(s, row));
+}
+
+static Tried tried_of(Searcher *s, const Candidate *x, const Candidate *best)
+{
+    Tried t = {x->choice, x->cost, x->why_not, x == best, x->why_not, search_parted(s, &x->choice)->counts};
+    if (x == best)
+        t.verdict = "chosen";
+    else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
+        t.verdict = "as fast";
+    else if (search_works(x))
+        t.verdict = arena_printf(s->arena, "loses by %.1f %% (%s)", 100 * (x->cost.step / best->cost.step - 1), cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
+    return t;
+}
+
+/* The fastest of so many groups, or, where none works, the last that was tried. */
+static const Candidate *fastest_of(const Searcher *s, int data)
+{
+    const Candidate *best = NULL;
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *x = &s->all.at[i];
+        if (x->choice.data == data && (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
+            best = x;
+    }
+    return best;
+}
+
+/* All candidates with as many groups as the winner, and the best of every other number. */
+static void keep_tried(Searcher *s, const Candidate *best, Found *f)
+{
+    Vec(Tried) kept = {0};
+    for (int i = 0; i < s->all.n; i++)
+        if (s->all.at[i].choice.data == best->choice.data || &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
+            *vec_push(s->arena, &kept) = tried_of(s, &s->all.at[i], best);
+    f->tried = kept.at;
+    f->tried_count = kept.n;
+}
+
+/* What is said below the candidates. */
+static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
+{
+    Text t = {0};
+    for (int i = 0; i < s->skipped.n; i++)
+        text_printf(&t, "%-5d not tried: at least %.3f ms even with perfect balance and overlap\n", s->skipped.at[i].data,
+                    s->skipped.at[i].least * 1e3);
+    if (s->unfit)
+        text_printf(&t, "%d more not tried: even without a schedule's buffers they need more memory than there is\n", s->unfit);
+    if (s->cut)
+        text_printf(&t, "%d more not tried: they lose whatever their weights, even if gathers and reductions took no time\n", s->cut);
+    search_remark_kernels(s->program, &t);
+    const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
+    if (too_fast)
+        text_printf(&t, "%s\n", too_fast);
+    if (!cost_is_of_program(s->program))
+        text_add(&t, "times are those of CUDA on the cluster's GPUs, which choose the layout; none is predicted for C on CPUs\n");
+    if (d->choice.of_mask && isfinite(fastest_alike(s)))
+        text_printf(&t, "layers of different masks attend by schedules of their own: %.1f %% faster than the best layout with one for all\n",
+                    100 * (fastest_alike(s) / fastest_here(s) - 1));
+    if (d->choice.ranges)
+        text_printf(&t, "attention's transfers carry the tiles that are read further along, or were added to: %.0f %% less than whole "
+                    "chunks\n", 100 * cost_ranges_save(s->arena, d));
+    return text_keep(s->arena, &t);
+}
+
+/* ---- all of them ---- */
+
+/* The first that differs from it in weights alone, which may be itself. */
+static int twin_of(const Searcher *s, const Candidate *x)
+{
+    const int weights = dimension_row("weights");
+    int twin = 0;
+    for (; twin < x->order; twin++) {
+        Candidate y = s->open.at[twin];
+        y.value[weights] = x->value[weights];
+        if (memcmp(y.value, x->value, sizeof y.value) == 0)
+            break;
+    }
+    return twin;
+}
+
+/* The candidates of one number of groups. What few there is is all tried, for the table's sake. */
+static void think_of(Searcher *s, const Candidate *data)
+{
+    enum { FEW = 64 };
+    s->open.n = 0;
+    decide(s, *data, DATA + 1);
+    for (int i = 0; i < s->open.n; i++) {
+        s->open.at[i].order = i;
+        s->open.at[i].twin = twin_of(s, &s->open.at[i]);
+    }
+    s->cuts = s->effort == SEARCH_CUT || (s->effort == SEARCH_USUAL && s->open.n > FEW);
+}
+
+/* Not where none with as many groups fits, nor where no value of weights can win. */
+static void try_open(Searcher *s, Candidate *x)
+{
+    Candidate *first = &s->open.at[x->twin];
+    if (s->cuts && s->hopeless) {
+        s->unfit++;
+        return;
+    }
+    if (s->cuts && x == first && !x->why_not)
+        x->least = isfinite(fastest(s)) ? search_least(s, x) : 0;
+    if (s->cuts && first->least > search_to_win(s)) {
+        s->cut++;
+        return;
+    }
+    search_by_need(s, *x);
+    s->hopeless = !s->might_fit;
+}
+
+/* As if they had been tried one after the other. */
+static void set_in_order(Searcher *s, int from)
+{
+    for (int i = from + 1; i < s->all.n; i++)
+        for (int j = i; j > from && s->all.at[j - 1].order > s->all.at[j].order; j--) {
+            const Candidate x = s->all.at[j];
+            s->all.at[j] = s->all.at[j - 1];
+            s->all.at[j - 1] = x;
+        }
+}
+
+/* First one of each that differ in weights alone. */
+static void try_data(Searcher *s, const Candidate *data)
+{
+    const int from = s->all.n;
+    s->hopeless = false;
+    think_of(s, data);
+    for (int others = 0; others < 2; others++)
+        for (int i = 0; i < s->open.n; i++)
+            if ((s->open.at[i].twin != i) == others)
+                try_open(s, &s->open.at[i]);
+    set_in_order(s, from);
+}
+
+double data_least(const Program *p, const double *pairs, int data)
+{
+    Choice each[2 * SHARDINGS];
+    int n = 0;
+    for (int i = 0; i < sharding_count(p); i++) {
+        each[n] = (Choice){.data = data, .tensor = p->tensor, .ranks = p->cluster.world / program_tensor(p) / data, .saving = p->layout.saving};
+        n += sharding_take(p, &each[n], i);
+    }
+    return cost_least(p, pairs, each, n);
+}
+
+static void try_all(Searcher *s)
+{
+    const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
+    for (int i = 0; i < s->data.n; i++) {
+        const int data = s->data.at[i].choice.data;
+        const double best = fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
+        if (least < best * (1 - tie))
+            try_data(s, &s->data.at[i]);
+        else
+            *vec_push(s->arena, &s->skipped) = (Skipped){data, least};
+    }
+}
+
+/* Whether it is the fastest of the rings that have its positions and all layers alike. */
+static bool leads(const Searcher *s, int n)
+{
+    const Candidate *x = &s->all.at[n];
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *y = &s->all.at[i];
+        if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) && y->choice.data == x->choice.data &&
+            search_same_partition(&x->choice, &y->choice) && (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
+            return false;
+    }
+    return search_works(x) && !choice_exchanges(&x->choice);
+}
+
+/* Of models with several masks: of each partition's best, with layers that attend each as is best for their mask. */
+static void try_layers(Searcher *s)
+{
+    const int tried = may_layers_differ(s) ? s->all.n : 0;
+    for (int i = 0; i < tried; i++) {
+        Candidate x = s->all.at[i];
+        if (x.choice.ranks < 2 || !leads(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
+            continue;
+        x.why_not = choice_why_not(s->arena, s->program, &x.choice);
+        search_by_need(s, x);
+    }
+}
+
+/* Of the winner. */
+static void try_staging(Searcher *s, Candidate (*stage)(Searcher *, const Candidate *))
+{
+    const Candidate *best = best_of(s);
+    if (!best)
+        return;
+    const Candidate x = stage(s, best);
+    if (x.cost.step < best->cost.step * (1 - tie))
+        *vec_push(s->arena, &s->all) = x;
+}
+
+/* A single candidate is kept as it is judged, and its errors are the user's: those of its last form. */
+static Candidate *find_best(Searcher *s)
+{
+    choose_data(s);
+    if (s->data.n == 1) {
+        think_of(s, &s->data.at[0]);
+        s->single = s->open.n == 1;
+    }
+    try_all(s);
+    try_layers(s);
+    try_staging(s, search_stage_otherwise);
+    try_staging(s, search_stage_fewer);
+    Candidate *best = best_of(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
+    if (best && !s->single)
+        search_judge(s, s->arena, best, diags_new(s->arena));
+    else if (s->single && !best && last->tried) {
+        search_judge(s, s->arena, last, s->diags);
+        if (s->all.n > 1)
+            diag_note(s->diags, (Span){0}, "that is the least that was tried: %s", choice_text(s->arena, &last->choice));
+        if (last->too_large)
+            search_advise(s, last);
+    }
+    return best;
+}
+
+static bool any_too_large(const Searcher *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->all.n; i++)
+        any |= s->all.at[i].too_large;
+    return any;
+}
+
+/* Whether any candidate was left out for what it takes at least. */
+static bool any_too_slow(const Searcher *s)
+{
+    bool any = s->cut || s->skipped.n;
+    for (int i = 0; i < s->all.n; i++)
+        any |= s->all.at[i].too_slow;
+    return any;
+}
+
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+{
+    Searcher s = {.arena = a, .diags = d, .program = p, .effort = effort, .other = other, .maps = make_maps(a, p)};
+    Candidate *best = find_best(&s);
+    search_forget(&s);
+    if (!best && any_too_slow(&s)) {
+        diag_error(d, p->sequence_span, "no layout takes less than %.3f ms", other * 1e3);
+        return (Found){0};
+    }
+    if (!best) {
+        search_refuse(&s);
+        return (Found){.too_large = any_too_large(&s)};
+    }
+    search_warn(d, p, &best->choice);
+    Found f = {.plan = best->plan, .cost = best->cost, .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
+    for (int i = 0; i < DIMENSIONS; i++)
+        f.column[i] = has_column(&s, i);
+    keep_tried(&s, best, &f);
+    f.judged = s.judged;
+    f.table = search_table(a, &f);
+    return f;
+}
+
+Found search(Arena *a, Diags *d, const Program *p)
+{
+    return search_with(a, d, p, SEARCH_USUAL, INFINITY);
+}
+
+Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
+{
+    Searcher s = {.arena = a, .diags = d, .program = p, .maps = make_maps(a, p)};
+    return search_draft(&s, a, d, c);
+}

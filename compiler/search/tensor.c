@@ -1,0 +1,240 @@
+/* search/tensor.c: over how many ranks each layer is split, where the layout leaves it open, and the table of all that was tried; and
+ * whether anything lies in the host's memory, where the layout does not say it.
+ *
+ * How many ranks split a layer decides what a rank's model is: its heads, key heads and columns of ffn. So each number is a program of its
+ * own, which the front end makes of the same texts, and what else the layout leaves open is searched in each. Those that split a layer
+ * wait for each other several times in it: they are neighbours in one node.
+ */
+#include "search/search.h"
+
+#include "burst_rt.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- what was tried ---- */
+
+/* As wide as the longest text, where that is longer than usual. */
+static int column_width(Arena *a, const Found *f, int row)
+{
+    int width = dimensions[row].column;
+    for (int i = 0; i < f->tried_count; i++) {
+        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
+    return width;
+}
+
+static void add_row(Arena *a, const Found *f, const Tried *x, const int *width, Text *out)
+{
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (f->column[i]) {
+            const char *text = dimensions[i].text(a, &x->choice);
+            text_printf(out, "%-*s ", width[i], text ? text : "-");
+        }
+    if (x->why_not)
+        text_printf(out, "- %s\n", x->why_not);
+    else
+        text_printf(out, "%10.3f ms %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", x->cost.step * 1e3,
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance, (double)x->cost.memory / (1 << 30), x->verdict);
+}
+
+const char *search_table(Arena *a, const Found *f)
+{
+    Text t = {0};
+    int width[DIMENSIONS];
+    for (int i = 0; i < DIMENSIONS; i++) {
+        width[i] = f->column[i] ? column_width(a, f, i) : 0;
+        if (f->column[i])
+            text_printf(&t, "%-*s ", width[i], dimensions[i].name);
+    }
+    text_printf(&t, "%13s\n", "step");
+    for (int i = 0; i < f->tried_count; i++)
+        add_row(a, f, &f->tried[i], width, &t);
+    text_add(&t, f->remarks);
+    return text_keep(a, &t);
+}
+
+/* The rank that has least of a sequence. */
+static int least_rank(const Partition *p)
+{
+    int least = 0;
+    for (int r = 1; r < p->ranks; r++)
+        least = p->of[r].tokens < p->of[least].tokens ? r : least;
+    return least;
+}
+
+static void note_equal(Diags *d, const Program *p, const Choice *c)
+{
+    const int64_t most = p->sequence / BURST_TILE;
+    int ranks = most < 1 ? 1 : most > c->ranks ? c->ranks : (int)most;
+    const int world = p->cluster.world / program_tensor(p);
+    while (world % ranks)
+        ranks--;
+    diag_note(d, (Span){0}, "`data %d` leaves %d rank%s to a sequence; or give a sequence of %lld tokens or more",
+              world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
+}
+
+static void note_shared(Diags *d, const Choice *c, int rank)
+{
+    int64_t all = 0;
+    for (int r = 0; r < c->ranks; r++)
+        all += c->share[r];
+    diag_note(d, (Span){0}, "its share is %d of %lld; give it more, or a sequence of %lld tokens or more", c->share[rank], (long long)all,
+              (long long)((BURST_TILE * all + c->share[rank] - 1) / c->share[rank]));
+}
+
+/* A chunk that fills less than one tile is computed as if it filled it. */
+void search_warn(Diags *d, const Program *p, const Choice *c)
+{
+    const Layout *l = &p->layout;
+    Arena *a = arena_new();
+    layout_warn_idle(d, p, c);
+    const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
+    const int rank = least_rank(part);
+    const int64_t tokens = part->of[rank].tokens;
+    const Span equal = l->context.given ? l->context.span : l->heads.given ? l->heads.span : l->data.given ? l->data.span : p->sequence_span;
+    if (c->ranks > 1 && tokens < BURST_TILE) {
+        diag_warn(d, WARN_FEW_TOKENS, c->share && l->shares.given ? l->shares.span : equal,
+                  "a rank has %lld token%s of a sequence, and kernels compute whole tiles of %d", (long long)tokens,
+                  plural(tokens), BURST_TILE);
+        if (c->share)
+            note_shared(d, c, rank);
+        else
+            note_equal(d, p, c);
+    }
+    arena_free(a);
+}
+
+/* ---- each number of ranks ---- */
+
+typedef struct Try { int tensor; const Program *program; /* NULL: the front end refuses it */ Found found; const char *why_not; } Try;
+
+/* Of what the front end takes, on ranks of one node. */
+static bool may_split(const Program *p, int tensor)
+{
+    bool may = tensor_divides(&p->model, p->cluster.world, tensor);
+    for (int g = 0; g < p->cluster.group_count; g++)
+        may &= p->cluster.groups[g].gpus % tensor == 0;
+    return may;
+}
+
+/* Seconds of a sequence: where context is given, data and with it the batch follow from the number. */
+static double split_seconds(const Try *s)
+{
+    return s->found.cost.step / (double)s->program->train.batch;
+}
+
+/* Fewer ranks to a layer are simpler. */
+static const Try *best_split(const Try *s, int n)
+{
+    const Try *best = NULL;
+    for (int i = 0; i < n; i++)
+        if (s[i].found.plan && (!best || split_seconds(&s[i]) < split_seconds(best) * (1 - SEARCH_TIE)))
+            best = &s[i];
+    return best;
+}
+
+/* best: of those before, which it is to undercut; or NULL. */
+static Try try_split(Arena *a, const FrontEnd *in, int tensor, const Try *best)
+{
+    FrontEnd with = *in;
+    Diags *d = diags_new(a);
+    with.tensor = tensor;
+    Try s = {.tensor = tensor, .program = front_end(a, d, &with)};
+    if (s.program)
+        s.found = search_with(a, d, s.program, SEARCH_USUAL, best ? split_seconds(best) * (1 - SEARCH_TIE) * (double)s.program->train.batch : INFINITY);
+    s.why_not = s.found.plan ? NULL : diags_first(d);
+    return s;
+}
+
+/* What is wrong, of the number that needs least memory. */
+static Found report_split(Arena *a, Diags *d, const FrontEnd *in, const Try *s, int n)
+{
+    FrontEnd with = *in;
+    while (n > 1 && !s[n - 1].program)
+        n--;
+    with.tensor = s[n - 1].tensor;
+    const Program *p = front_end(a, d, &with);
+    return p ? search(a, d, p) : (Found){0};
+}
+
+/* What a number chose, beside the best. */
+static Tried other_split(Arena *a, const Tried *x, double more, const Cost *best)
+{
+    Tried t = *x;
+    t.chosen = false;
+    t.verdict = more < SEARCH_TIE ? "as fast" : arena_printf(a, "loses by %.1f %% (%s)", 100 * more, cost_loses_text(a, &x->choice, &x->cost, best));
+    return t;
+}
+
+/* Of the best all, of the others what they chose; below them, why others do not work. */
+static void join(Arena *a, Found *f, const Try *best, const Try *s, int n)
+{
+    Vec(Tried) all = {0};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < s[i].found.tried_count; k++) {
+            const Tried *x = &s[i].found.tried[k];
+            if (&s[i] == best)
+                *vec_push(a, &all) = *x;
+            else if (x->chosen)
+                *vec_push(a, &all) = other_split(a, x, split_seconds(&s[i]) / split_seconds(best) - 1, &best->found.cost);
+        }
+    for (int i = 0; i < n; i++)
+        if (s[i].why_not)
+            f->remarks = arena_printf(a, "%stensor %d: %s\n", f->remarks, s[i].tensor, s[i].why_not);
+    f->tried = all.at;
+    f->tried_count = all.n;
+}
+
+static bool has_several(Arena *a, const Found *f, int row)
+{
+    const char *first = dimensions[row].text(a, &f->tried[0].choice);
+    for (int i = 1; i < f->tried_count; i++) {
+        const char *text = dimensions[row].text(a, &f->tried[i].choice);
+        if (!text != !first || (text && strcmp(text, first) != 0))
+            return true;
+    }
+    return false;
+}
+
+static Found search_splits(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+{
+    Vec(Try) all = {0};
+    if (!p->layout.tensor.is_auto)
+        return search(a, d, p);
+    for (int tensor = 1; tensor <= p->cluster.world; tensor++)
+        if (may_split(p, tensor)) {
+            const Try split = try_split(a, in, tensor, best_split(all.at, all.n));
+            *vec_push(a, &all) = split;
+        }
+    const Try *best = best_split(all.at, all.n);
+    if (!best)
+        return report_split(a, d, in, all.at, all.n);
+    Found f = best->found;
+    search_warn(d, best->program, &plan_draft(f.plan)->choice);
+    join(a, &f, best, all.at, all.n);
+    for (int i = 0; i < DIMENSIONS; i++)
+        f.column[i] |= dimensions[i].column > 0 && has_several(a, &f, i);
+    f.table = search_table(a, &f);
+    return f;
+}
+
+/* ---- what lies in the host's memory ---- */
+
+/* Where the layout does not say it, nothing does unless no plan fits so. */
+Found search_open(Arena *a, Diags *d, const FrontEnd *in, const Program *p)
+{
+    FrontEnd with = *in;
+    with.offloads = true;
+    if (p->layout.offload.given)
+        return search_splits(a, d, in, p);
+    const Found on_device = search_splits(a, diags_new(a), in, p);
+    const Program *staged = on_device.too_large ? front_end(a, diags_new(a), &with) : NULL;
+    if (staged)
+        return search_splits(a, d, &with, staged);
+    if (!on_device.plan)
+        return search_splits(a, d, in, p);
+    search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);
+    return on_device;
+}

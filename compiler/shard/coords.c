@@ -1,0 +1,106 @@
+/* coords.c: how the ranks of a group are a product of rings, one a coordinate of the schedule.
+ *
+ * The sizes are the layout's (`context 4 x 8 x 2`). Where it gives none, a last coordinate `lane` is the ranks of a node, and what
+ * is still open is searched: every way to write the number of ranks as a product.
+ */
+#include "shard/shard.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Ranks of a node that share a sequence; 0 where nodes do not divide evenly. */
+static int lanes_of(const Cluster *c, int ranks)
+{
+    int lanes = c->groups[0].gpus;
+    for (int g = 1; g < c->group_count; g++)
+        if (c->groups[g].gpus != lanes)
+            return 0;
+    return lanes % ranks == 0 ? ranks : ranks % lanes == 0 ? lanes : 0;
+}
+
+/* What is known of the sizes, 0 where a size is open. */
+static void known_sizes(const Program *p, const SchedText *t, int ranks, int size[MAX_COORDS])
+{
+    const Layout *l = &p->layout;
+    memset(size, 0, sizeof *size * MAX_COORDS);
+    for (int i = 0, ring = 0; i < t->coords && t->coords > 1; i++) {
+        if (i == t->exchanged)
+            size[i] = l->heads.is_auto ? 0 : (int)l->heads.value;
+        else if (l->sizes.n)
+            size[i] = (int)l->sizes.at[ring++];
+        else if (t->rings == 1 && t->exchanged >= 0 && !l->context.is_auto)
+            size[i] = (int)l->context.value;
+    }
+    if (!l->sizes.n && t->lanes && !size[t->coords - 1])
+        size[t->coords - 1] = lanes_of(&p->cluster, ranks);
+}
+
+bool coords_wanted(const Program *p, const SchedText *t)
+{
+    const Layout *l = &p->layout;
+    if (l->sizes.n)
+        return t->rings == l->sizes.n;
+    const bool both = t->exchanged >= 0 && !l->heads.is_auto && !l->context.is_auto && l->heads.value > 1 && l->context.value > 1;
+    return t->coords - t->lanes < 2 || both || l->schedule;
+}
+
+typedef struct Shaper { int coords, known[MAX_COORDS], size[MAX_COORDS], wanted, found; } Shaper;
+
+/* Sizes from coordinate i on, whose product is `left`, until the wanted one was found. */
+static void fill_sizes(Shaper *s, int i, int left)
+{
+    if (i == s->coords)
+        s->found += left == 1;
+    for (int n = 1; i < s->coords && n <= left && s->found <= s->wanted; n++) {
+        if (left % n || (s->known[i] && s->known[i] != n) || (i == s->coords - 1 && n != left))
+            continue;
+        s->size[i] = n;
+        fill_sizes(s, i + 1, left / n);
+    }
+}
+
+int coords_most(const Program *p)
+{
+    int most = 1;
+    for (int i = 0; i < p->schedule_count; i++) {
+        Shaper s = {.coords = p->schedules[i]->coords, .wanted = INT_MAX};
+        if (coords_wanted(p, p->schedules[i]))
+            fill_sizes(&s, 0, p->cluster.world / program_tensor(p));
+        most = s.found > most ? s.found : most;
+    }
+    return most;
+}
+
+bool coords_take(const Program *p, Choice *c, int n)
+{
+    const SchedText *t = c->schedule;
+    Shaper s = {.coords = t->coords, .wanted = n};
+    known_sizes(p, t, c->ranks, s.known);
+    bool uneven = !p->layout.sizes.n && t->lanes && !s.known[t->coords - 1];
+    if (!uneven)
+        fill_sizes(&s, 0, c->ranks);
+    if (s.found <= n)
+        return false;
+    choice_shape(c, t->coords, s.size);
+    return true;
+}
+
+/* What the schedule requires of its sizes, and these do not have. */
+static const char *required(Arena *a, const Choice *c)
+{
+    int64_t var[MAX_SCHED_VARS] = {0};
+    for (int i = 0; i < c->coords; i++)
+        var[MAX_COORDS + i] = c->size[i];
+    for (const Require *r = c->schedule->requires; r; r = r->next)
+        if (!expr_eval(r->cond, 0, 0, var, NULL))
+            return arena_printf(a, "%s requires `%.*s`", r->span.src == c->schedule->source ? "it" : "what it uses", (int)(r->span.end - r->span.begin), r->span.src->text + r->span.begin);
+    return NULL;
+}
+
+const char *coords_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    if (c->coords)
+        return required(a, c);
+    return arena_printf(a, p->layout.sizes.n || c->schedule->exchanged >= 0 ? "the layout's sizes of context do not multiply to %d rank%s"
+                                                                            : "%d rank%s do not divide into nodes of equal size", c->ranks, plural(c->ranks));
+}

@@ -1,0 +1,306 @@
+/* step/memory/liveness.c: when each value of the unrolled step is in use.
+ *
+ * A value is in use from the operation that writes it to the last one that reads it before it is written anew. Values that
+ * forward does not save have one place for all layers, or one each (Step.by_layer); a saved one, a gathered unit and a sum of gradients have one each.
+ */
+#include "step/memory/memory.h"
+
+#include <string.h>
+
+/* ---- items ---- */
+
+/* What a stream beside compute uses from this operation on, until compute waits for it. */
+typedef struct Pending { int item, read_at; Stream stream; } Pending;
+
+typedef struct Flower {
+    Arena *arena;
+    const Step *step;
+    Flow *flow;
+    int *same;      /* [values]: the value whose place it shares, itself where none */
+    Vec(Item) items;
+    int **item_of;  /* [values][1 + index]: its item, -1: not written yet; first the one of all indices without their own */
+    int **since;    /* [values][index]: the operation that last wrote or read it; -1: never */
+    int **written;  /* [values][index]: the operation of a stream beside compute that last wrote it; -1: none did */
+    Vec(Pending) pending;
+} Flower;
+
+static bool read_later(const Block *b, int op, int value)
+{
+    for (int i = op + 1; i < b->ops.n; i++)
+        for (int j = 0; j < OP_READS; j++)
+            if (b->ops.at[i].read[j].value == value)
+                return true;
+    return false;
+}
+
+/* Backward makes one again without the other: its place is not that of a saved one. */
+static bool made_apart(const Step *s, int from, int to)
+{
+    for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++) {
+        bool one = false, other = false;
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            for (int j = 0; j < OP_WRITES; j++) {
+                one |= s->block[b].ops.at[i].write[j].value == from;
+                other |= s->block[b].ops.at[i].write[j].value == to;
+            }
+        if (one && !other)
+            return true;
+    }
+    return false;
+}
+
+/* An operation that works element by element may write where it reads: values of one type, the one not read again. The place
+ * is that of a saved one. */
+static void share_places(Flower *f, const Block *b, int op)
+{
+    const Op *o = &b->ops.at[op];
+    for (int i = 0; i < 1 && op_in_place(f->step, o->kind); i++) {
+        const int from = o->read[i].value, to = o->write[i].value;
+        const Value *a = &f->step->values.at[from], *z = &f->step->values.at[to];
+        if (z->saved && made_apart(f->step, from, to))
+            continue;
+        if (a->element == z->element && a->index == z->index && a->dim[0] == z->dim[0] && a->all_heads == z->all_heads && (o->kind != OP_SWIGLU_BACK || !read_later(b, op, from)))
+            f->same[from] = f->same[to] = z->saved ? to : from;
+    }
+}
+
+int value_indices(const Step *s, const Value *v)
+{
+    const int layers = s->program->model.layers;
+    static const int more[] = {[INDEX_LAYER] = 0, [INDEX_BOUNDARY] = 1, [INDEX_UNIT] = 2};
+    return v->index == INDEX_CHUNK ? s->chunks : v->index == INDEX_SLOT ? 2 : v->host && v->index != INDEX_UNIT ? layers - !v->of_last : v->index == INDEX_NONE ? 1 : v->index == INDEX_VISIT ? 2 * layers + 3 : layers + more[v->index];
+}
+
+bool value_has_place(const Step *s, const Value *v, int index)
+{
+    const bool of_layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
+    return (of_layer && s->by_layer) || (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
+}
+
+static Item *item_for(Flower *f, int value, int index)
+{
+    const Value *v = &f->step->values.at[value];
+    const bool own = value_has_place(f->step, v, index);
+    int *at = &f->item_of[value][own ? index + 1 : 0];
+    if (*at < 0) {
+        *at = f->items.n;
+        *vec_push(f->arena, &f->items) = (Item){.value = value, .index = own ? index : -1,
+                                                .bytes = step_bytes(f->step, v, v->index == INDEX_VISIT ? unit_of_visit(f->step, index) : index)};
+    }
+    return &f->items.at[*at];
+}
+
+/* Most often it joins the last. */
+void item_add_range(Arena *a, Item *i, Range r)
+{
+    const bool ends = i->live.n == 0 || i->live.at[i->live.n - 1].first <= r.first;
+    int from = ends && i->live.n ? i->live.n - 1 : first_range_to(i, r.first - 1), to = ends ? i->live.n : from;
+    from += ends && i->live.n && i->live.at[from].last < r.first - 1;
+    while (to < i->live.n && i->live.at[to].first <= r.last + 1)
+        to++;
+    const int after = i->live.n - to;
+    if (to > from) {
+        r.first = i->live.at[from].first < r.first ? i->live.at[from].first : r.first;
+        r.last = i->live.at[to - 1].last > r.last ? i->live.at[to - 1].last : r.last;
+    } else {
+        vec_push(a, &i->live);
+    }
+    memmove(i->live.at + from + 1, i->live.at + to, sizeof(Range) * (size_t)after);
+    i->live.n = from + 1 + after;
+    i->live.at[from] = r;
+}
+
+/* Operations first to last of sequences one after the other. */
+static void mark_live(const Flower *f, Item *i, int first, int last)
+{
+    const int ops = f->flow->ops;
+    for (int k = first, to; k <= last; k = to + 1) {
+        to = (k / ops + 1) * ops - 1 < last ? (k / ops + 1) * ops - 1 : last;
+        item_add_range(f->arena, i, (Range){k % ops, to % ops});
+    }
+}
+
+/* Compute reads at t what a stream wrote at `used`: all that the stream read until then is free after t, and so is what the weights'
+ * stream read if it was waited for there. */
+static void waited(Flower *f, int t, int used, Stream stream, bool weights)
+{
+    int left = 0;
+    for (int i = 0; i < f->pending.n; i++) {
+        const Pending p = f->pending.at[i];
+        if (p.read_at <= used && (p.stream == stream || (weights && p.stream == STREAM_WEIGHTS)))
+            mark_live(f, &f->items.at[p.item], p.read_at, t);
+        else
+            f->pending.at[left++] = p;
+    }
+    f->pending.n = left;
+}
+
+static void touch(Flower *f, int t, Operand x, bool writes, bool fresh)
+{
+    const StepOp *o = &f->flow->op[t % f->flow->ops];
+    const int index = operand_index(f->step, o, x), value = f->same[x.value];
+    int *since = &f->since[value][index];
+    Item *item = item_for(f, value, index);
+    mark_live(f, item, fresh || *since < 0 ? t : *since, t);
+    *since = t;
+    const int used = f->written[value][index];
+    const OpKind k = used < 0 ? OP_KINDS : f->flow->op[used % f->flow->ops].op->kind;
+    if (used >= 0 && op_waits(o->op->kind))
+        waited(f, t, used, op_stream(k), op_follows_weights(k));
+    if (op_stream(o->op->kind) == STREAM_COMPUTE)
+        return;
+    if (writes)
+        f->written[value][index] = t;
+    *vec_push(f->arena, &f->pending) = (Pending){(int)(item - f->items.at), t, op_stream(o->op->kind)};
+}
+
+/* Whether an operation before this one in its loop reads what has the value's place: other chunks' parts are then still to be read. */
+static bool loop_reads(const Flower *f, const StepOp *at, Operand x)
+{
+    const int index = operand_index(f->step, at, x);
+    const bool own = value_has_place(f->step, &f->step->values.at[f->same[x.value]], index);
+    const Op *first = f->step->block[at->block].ops.at;
+    bool reads = false;
+    for (const Op *o = at->op; o > first && op_same_loop(o, o - 1); o--)
+        for (int i = 0; i < OP_READS && o[-1].read[i].value >= 0; i++)
+            reads |= f->same[o[-1].read[i].value] == f->same[x.value] && (!own || operand_index(f->step, at, o[-1].read[i]) == index);
+    return reads;
+}
+
+static void run(Flower *f, int t, bool adds)
+{
+    const StepOp *at = &f->flow->op[t % f->flow->ops];
+    const Op *o = at->op;
+    if (!op_follows(f->step, at))
+        return;
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (f->step->values.at[o->read[i].value].kind != VALUE_INPUT)
+            touch(f, t, o->read[i], false, false);
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
+        const bool in_place = i < OP_READS && o->read[i].value >= 0 && f->same[o->read[i].value] == f->same[o->write[i].value];
+        const int value = o->write[i].value;
+        const bool rows = op_takes_rows(f->step, o, value) && (at->chunk > 0 || op_row(f->step, at, value) > 0 || loop_reads(f, at, o->write[i])); /* beside other chunks' */
+        touch(f, t, o->write[i], true, !op_adds(f->step, at, i) && !in_place && !adds && !rows);
+    }
+}
+
+/* One sequence; or two of several, which are all that can differ: what the second reads of the first lasts from one to the next. */
+static void run_all(Flower *f)
+{
+    const int sequences = step_sequences(f->step) > 1 ? 2 : 1, all = sequences * f->flow->ops;
+    for (int t = 0; t < all; t++) {
+        const Op *o = f->flow->op[t % f->flow->ops].op;
+        const int sequence = t / f->flow->ops;
+        if (op_runs(o, sequence, sequences))
+            run(f, t, o->kind == OP_REDUCE && o->when == WHEN_ALWAYS && sequence > 0);
+    }
+    for (int stream = STREAM_COMPUTE + 1; stream < STREAMS; stream++)
+        waited(f, all - 1, all, (Stream)stream, false);
+}
+
+/* Parameters and moments are there throughout; rounded parameters when a step begins and when it ends. Where a rank copies out of others'
+ * memory when it waits, their shards stay, since another one may wait late. */
+static void mark_ends(Flower *f)
+{
+    const bool stay = f->step->program->target->copies_at_wait;
+    for (int v = 0; v < f->step->values.n; v++) {
+        const ValueKind kind = f->step->values.at[v].kind;
+        for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {
+            Item *i = item_for(f, v, u);
+            const int first = i->live.n ? i->live.at[0].first : f->flow->ops - 1;
+            mark_live(f, i, 0, kind == VALUE_STATE || stay ? f->flow->ops - 1 : first);
+            if (kind == VALUE_ROUNDED)
+                mark_live(f, i, f->since[v][u] % f->flow->ops, f->flow->ops - 1);
+        }
+    }
+}
+
+bool item_on_host(const Flow *f, const Item *i) { return f->step->values.at[i->value].host; }
+
+static bool is_active(const Flow *f, const Item *i)
+{
+    const ValueKind k = f->step->values.at[i->value].kind;
+    return k == VALUE_ACTIVATION || k == VALUE_GRADIENT;
+}
+
+/* Of one memory: the most bytes in use, and where. */
+static int64_t find_peak(Arena *a, const Flow *f, bool host, bool active, int *at)
+{
+    int64_t *change = NEW_ARRAY(a, int64_t, f->ops + 1), bytes = 0, most = 0; /* [t]: what comes into use at operation t, less what goes out */
+    for (int i = 0; i < f->items; i++)
+        for (int r = 0; r < f->item[i].live.n && item_on_host(f, &f->item[i]) == host && (!active || is_active(f, &f->item[i])); r++) {
+            change[f->item[i].live.at[r].first] += f->item[i].bytes;
+            change[f->item[i].live.at[r].last + 1] -= f->item[i].bytes;
+        }
+    for (int t = 0; t < f->ops; t++) {
+        bytes += change[t];
+        if (bytes > most)
+            most = bytes, *at = t;
+    }
+    return most;
+}
+
+int64_t flow_active_peak(Arena *a, const Flow *f, bool host)
+{
+    int at = 0;
+    return find_peak(a, f, host, true, &at);
+}
+
+const Item *flow_item(const Flow *f, int value, int index)
+{
+    const bool own = value_has_place(f->step, &f->step->values.at[f->same[value]], index);
+    const int item = f->item_of[f->same[value]][own ? index + 1 : 0];
+    return item < 0 ? NULL : &f->item[item];
+}
+
+int first_range_to(const Item *i, int op)
+{
+    int low = 0, high = i->live.n;
+    while (low < high) {
+        const int mid = (low + high) / 2;
+        if (i->live.at[mid].last < op)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+bool item_live(const Item *i, int op)
+{
+    const int r = first_range_to(i, op);
+    return r < i->live.n && i->live.at[r].first <= op;
+}
+
+Flow *step_flow(Arena *a, const Step *s)
+{
+    Flow *flow = NEW(a, Flow);
+    *flow = (Flow){.step = s};
+    flow->ops = step_unroll(a, s, &flow->op);
+    Flower f = {.arena = a, .step = s, .flow = flow, .same = NEW_ARRAY(a, int, s->values.n),
+                .item_of = NEW_ARRAY(a, int *, s->values.n), .since = NEW_ARRAY(a, int *, s->values.n),
+                .written = NEW_ARRAY(a, int *, s->values.n)};
+    for (int i = 0; i < s->values.n; i++)
+        f.same[i] = i;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (int i = 0; i < s->block[b].ops.n; i++)
+            share_places(&f, &s->block[b], i);
+    for (int i = 0; i < s->values.n; i++) {
+        const int n = value_indices(s, &s->values.at[i]);
+        f.item_of[i] = NEW_ARRAY(a, int, n + 1);
+        f.since[i] = NEW_ARRAY(a, int, n);
+        f.written[i] = NEW_ARRAY(a, int, n);
+        for (int j = 0; j < n; j++)
+            f.item_of[i][j + 1] = f.since[i][j] = f.written[i][j] = -1;
+        f.item_of[i][0] = -1;
+    }
+    run_all(&f);
+    mark_ends(&f);
+    flow->items = f.items.n;
+    flow->item = f.items.at;
+    flow->same = f.same;
+    flow->item_of = f.item_of;
+    flow->live_peak = find_peak(a, flow, false, false, &flow->peak_at);
+    flow->host_peak = find_peak(a, flow, true, false, &flow->host_peak_at);
+    return flow;
+}

@@ -1,0 +1,432 @@
+/* step/memory/pack.c: places of all items in the arena of their memory, so that no two that are in use at once overlap.
+ *
+ * Items are placed one after the other, each at the lowest place that is free whenever it is in use. The order decides how
+ * much is lost between them: several are tried, and the least kept; while much is lost, the item on top goes half way to the
+ * begin of the order, and all are placed again. Parameters and moments always come first, in their own order: they are in use
+ * throughout, and the runtime takes them before anything else.
+ *
+ * What all layers have in one place may keep much apart: layers that stage have their values in two places by turns, and between
+ * these the one place has to be free in all layers. Where much is still lost, each layer has its own.
+ */
+#include "step/memory/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEW = 2000 }; /* items of which more than the first orders are tried */
+
+/* Items side by side, or of one value one above the other with gaps, the widest of which is known: each in use only while the one before
+ * it is (rising: the one after it). What is in use together with one of them is so with all outside of it: layers are looked at in a few
+ * steps, however many. Or one place, with all its uses. */
+typedef struct Run { int64_t begin, end, widest; bool rising; Vec(const Item *) item; Item *place; } Run;
+typedef struct Packer {
+    Arena *arena;
+    Flow *flow;
+    int64_t align, begin, packed; /* begin: behind parameters and moments; packed: of the last order */
+    bool host;            /* which memory's items */
+    int items, *order;    /* of `flow` */
+    Vec(Run *) run;       /* by begin */
+    int states;
+    bool gaps;            /* runs may have gaps: in the first order, where a value's items follow each other; others step through too many */
+    const bool *together; /* [flow->items][flow->items], where so few that all pairs can be looked at: used at once. NULL: runs serve */
+    struct Placed *placed; /* by begin, what has a place so far */
+} Packer;
+typedef struct Placed { int64_t begin, end; int item; } Placed;
+
+static bool together(const Item *a, const Item *b)
+{
+    if (a->live.at[0].first > b->live.at[b->live.n - 1].last || b->live.at[0].first > a->live.at[a->live.n - 1].last)
+        return false;
+    if (a->live.n == 1 && b->live.n == 1)
+        return true;
+    const Item *few = a->live.n < b->live.n ? a : b, *many = few == a ? b : a;
+    for (int r = 0; r < few->live.n; r++) {
+        const int at = first_range_to(many, few->live.at[r].first);
+        if (at < many->live.n && many->live.at[at].first <= few->live.at[r].last)
+            return true;
+    }
+    return false;
+}
+
+static int64_t room(const Packer *p, const Item *i)
+{
+    return (i->bytes + p->align - 1) / p->align * p->align;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static bool is_state(const Packer *p, int item)
+{
+    return p->flow->step->values.at[p->flow->item[item].value].kind == VALUE_STATE;
+}
+
+/* ---- what is placed ---- */
+
+static int64_t end_of(const Packer *p, const Item *i)
+{
+    return i->offset + room(p, i);
+}
+
+/* Of a run, how many are used together with it: those are the outermost. */
+static int used_together(const Run *r, const Item *i)
+{
+    int low = 0, high = r->item.n;
+    if (r->place)
+        return together(r->place, i);
+    while (low < high) {
+        const int mid = (low + high) / 2;
+        if (together(r->item.at[r->rising ? r->item.n - 1 - mid : mid], i))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The lowest gap from `at` on of that many bytes between the run's items first to last. */
+static int64_t lowest_between(const Packer *p, const Run *r, int first, int last, int64_t bytes, int64_t at)
+{
+    for (int high = last + 1; first < high;) {
+        const int mid = (first + high) / 2;
+        if (end_of(p, r->item.at[mid]) <= at)
+            first = mid + 1;
+        else
+            high = mid;
+    }
+    for (; first <= last && r->item.at[first]->offset < at + bytes; first++)
+        at = end_of(p, r->item.at[first]);
+    return at;
+}
+
+/* Where it could begin behind what of the run is in its way; `at` where nothing is. */
+static int64_t behind(const Packer *p, const Run *r, const Item *i, int64_t at)
+{
+    const int64_t bytes = room(p, i);
+    const int n = r->end > at && r->begin < at + bytes ? used_together(r, i) : 0;
+    if (!n)
+        return at;
+    const int first = r->rising ? r->item.n - n : 0, last = first + n - 1;
+    if (bytes <= r->widest)
+        return lowest_between(p, r, first, last, bytes, at);
+    const int64_t end = end_of(p, r->item.at[last]);
+    return r->item.at[first]->offset < at + bytes && end > at ? end : at;
+}
+
+/* The lowest gap among what is placed and in use with it. */
+static int64_t lowest(const Packer *p, const Item *i)
+{
+    int64_t at = p->begin, before;
+    do {
+        before = at;
+        for (int r = 0; r < p->run.n && p->run.at[r]->begin < at + room(p, i); r++)
+            at = behind(p, p->run.at[r], i, at);
+    } while (at != before);
+    return at;
+}
+
+/* Whether the one is used only while the other is. */
+static bool within(const Item *one, const Item *other)
+{
+    for (int r = 0; r < one->live.n; r++) {
+        const int at = first_range_to(other, one->live.at[r].last);
+        if (at == other->live.n || other->live.at[at].first > one->live.at[r].first)
+            return false;
+    }
+    return true;
+}
+
+/* Uses of both, in their order. */
+static void add_all(Arena *a, Item *to, const Item *x, const Item *y)
+{
+    for (int i = 0, j = 0; i < x->live.n || j < y->live.n;) {
+        const bool first = j == y->live.n || (i < x->live.n && x->live.at[i].first <= y->live.at[j].first);
+        item_add_range(a, to, first ? x->live.at[i++] : y->live.at[j++]);
+    }
+}
+
+/* At the same place as the one before. The place's uses are copied only for an item with many: as many layers join one by one, a copy for
+ * each of them would take memory by their square. */
+static bool joins(Packer *p, Run *r, const Item *i)
+{
+    enum { MERGES = 8 };
+    if (r->item.n > 1 || r->begin != i->offset || r->end != end_of(p, i))
+        return false;
+    if (r->place && MERGES * i->live.n < r->place->live.n) {
+        for (int k = 0; k < i->live.n; k++)
+            item_add_range(p->arena, r->place, i->live.at[k]);
+        return true;
+    }
+    Item *both = NEW(p->arena, Item);
+    add_all(p->arena, both, r->place ? r->place : r->item.at[0], i);
+    r->place = both;
+    return true;
+}
+
+static bool continues(Packer *p, Run *r, const Item *i)
+{
+    const Item *last = r->item.at[r->item.n - 1];
+    const bool gap = p->gaps && last->value == i->value && r->end < i->offset;
+    if (r->place || (r->end != i->offset && !gap))
+        return false;
+    const bool falls = (r->item.n == 1 || !r->rising) && within(i, last);
+    if (!falls && ((r->item.n > 1 && !r->rising) || !within(last, i)))
+        return false;
+    r->rising = !falls;
+    r->widest = larger(r->widest, i->offset - r->end);
+    *vec_push(p->arena, &r->item) = i;
+    r->end = end_of(p, i);
+    return true;
+}
+
+static void insert(Packer *p, const Item *i)
+{
+    for (int r = 0; r < p->run.n; r++)
+        if (joins(p, p->run.at[r], i) || continues(p, p->run.at[r], i))
+            return;
+    Run *new = NEW(p->arena, Run);
+    *new = (Run){.begin = i->offset, .end = end_of(p, i)};
+    *vec_push(p->arena, &new->item) = i;
+    vec_push(p->arena, &p->run);
+    int at = p->run.n - 1;
+    for (; at > 0 && p->run.at[at - 1]->begin > new->begin; at--)
+        p->run.at[at] = p->run.at[at - 1];
+    p->run.at[at] = new;
+}
+
+/* ---- few items ---- */
+
+static void find_together(Packer *p)
+{
+    const int n = p->flow->items;
+    bool *pair = NEW_ARRAY(p->arena, bool, n * n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= i; j++)
+            pair[i * n + j] = pair[j * n + i] = together(&p->flow->item[i], &p->flow->item[j]);
+    p->together = pair;
+    p->placed = NEW_ARRAY(p->arena, Placed, p->items);
+}
+
+/* What lowest and insert do, pair by pair. */
+static void place_among(Packer *p, int count, int item)
+{
+    Item *i = &p->flow->item[item];
+    const bool *with = &p->together[item * p->flow->items];
+    const int64_t bytes = room(p, i);
+    int64_t at = p->begin;
+    int to = count;
+    for (int k = 0; k < count && p->placed[k].begin < at + bytes; k++)
+        if (with[p->placed[k].item] && p->placed[k].end > at)
+            at = p->placed[k].end;
+    for (; to > 0 && p->placed[to - 1].begin > at; to--)
+        p->placed[to] = p->placed[to - 1];
+    p->placed[to] = (Placed){at, at + bytes, item};
+    i->offset = at;
+}
+
+/* ---- all of them ---- */
+
+static int64_t place_all(Packer *p)
+{
+    int64_t end = p->begin;
+    p->run.n = 0;
+    for (int j = p->states; j < p->items; j++) {
+        Item *i = &p->flow->item[p->order[j]];
+        if (p->together) {
+            place_among(p, j - p->states, p->order[j]);
+        } else {
+            i->offset = lowest(p, i);
+            insert(p, i);
+        }
+        end = end_of(p, i) > end ? end_of(p, i) : end;
+    }
+    return end;
+}
+
+/* Those in use throughout, one after the other; they come first in every order. */
+static void place_states(Packer *p)
+{
+    for (; p->states < p->items && is_state(p, p->order[p->states]); p->states++) {
+        Item *i = &p->flow->item[p->order[p->states]];
+        i->offset = p->begin;
+        p->begin += room(p, i);
+    }
+}
+
+/* ---- orders ---- */
+
+static int live_ops(const Item *i)
+{
+    int n = 0;
+    for (int r = 0; r < i->live.n; r++)
+        n += i->live.at[r].last - i->live.at[r].first + 1;
+    return n;
+}
+
+/* Of the same key, one value's items follow each other, so that their places are a stride apart. */
+typedef struct Key { double key, then; int state, value, index, item; } Key;
+
+static int by_key(const void *a, const void *b)
+{
+    const Key *x = a, *y = b;
+    if (x->state != y->state)
+        return y->state - x->state;
+    if (x->key != y->key)
+        return (x->key < y->key) - (x->key > y->key);
+    if (x->then != y->then)
+        return (x->then < y->then) - (x->then > y->then);
+    return x->value != y->value ? x->value - y->value : x->index - y->index;
+}
+
+typedef enum Rule {
+    LARGEST, LONGEST, PRODUCT,
+    FIRST, LAST, /* in use first; in use last */
+    /* By powers of two, the largest first: in bytes, of each those in use first; in time, of each the largest; in both, of each the largest product. */
+    SIZES, TIMES, BOTH,
+    RULES
+} Rule;
+
+static Key key_of(const Packer *p, int item, Rule rule)
+{
+    const Item *i = &p->flow->item[item];
+    const double bytes = (double)i->bytes, ops = live_ops(i), first = i->live.at[0].first, last = i->live.at[i->live.n - 1].last;
+    const double size = floor(log2(bytes)), time = floor(log2(ops));
+    const double key[RULES] = {[LARGEST] = bytes, [LONGEST] = ops, [PRODUCT] = bytes * ops, [FIRST] = -first, [LAST] = last, [SIZES] = size,
+                               [TIMES] = time, [BOTH] = 64 * size + time};
+    const double then[RULES] = {[SIZES] = -first, [TIMES] = bytes, [BOTH] = bytes * ops};
+    const bool state = is_state(p, item);
+    return (Key){state ? 0 : key[rule], state ? 0 : then[rule], state, i->value, i->index, item};
+}
+
+static void put_in_order(Packer *p, Key *key, Rule rule)
+{
+    const Flow *f = p->flow;
+    p->items = 0;
+    for (int i = 0; i < f->items; i++)
+        if (item_on_host(f, &f->item[i]) == p->host)
+            key[p->items++] = key_of(p, i, rule);
+    qsort(key, (size_t)p->items, sizeof *key, by_key);
+    for (int i = 0; i < p->items; i++)
+        p->order[i] = key[i].item;
+}
+
+typedef struct Best { int64_t end, *offset; int *order; } Best;
+
+/* Places all in the order; keeps it where it takes least. */
+static void try_order(Packer *p, Best *best)
+{
+    p->packed = place_all(p);
+    if (p->packed >= best->end)
+        return;
+    best->end = p->packed;
+    memcpy(best->order, p->order, sizeof(int) * (size_t)p->items);
+    for (int i = 0; i < p->items; i++)
+        best->offset[i] = p->flow->item[p->order[i]].offset;
+}
+
+static void take(Packer *p, const Best *best)
+{
+    p->packed = best->end;
+    memcpy(p->order, best->order, sizeof(int) * (size_t)p->items);
+    for (int i = 0; i < p->items; i++)
+        p->flow->item[p->order[i]].offset = best->offset[i];
+}
+
+/* The last item in order whose end is the packing's goes half way to the begin. */
+static void raise_top(Packer *p)
+{
+    int top = p->items - 1;
+    while (top > p->states && end_of(p, &p->flow->item[p->order[top]]) < p->packed)
+        top--;
+    const int to = (p->states + top) / 2, item = p->order[top];
+    memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(top - to));
+    p->order[to] = item;
+}
+
+/* What the packing may take without more being tried: beside the peak so small a share of it, or little. Other orders and places by layer
+ * take longer than raising items of the first, and serve where more is lost. */
+enum { FOR_RAISING = 64, FOR_MORE = 32 };
+static int64_t enough(int64_t peak, int64_t fits, int share)
+{
+    enum { LITTLE = 64 << 20 };
+    return larger(fits, peak + larger(peak / share, LITTLE));
+}
+
+/* Of few items, so many orders are tried from this one on, while that much is lost. */
+static void raise(Packer *p, Best *best, int64_t until, int times)
+{
+    if (!p->together && best->end > until)
+        find_together(p);
+    for (int n = 0; n < times && p->items && best->end > until; n++) {
+        raise_top(p);
+        try_order(p, best);
+    }
+}
+
+/* The items of one memory: what they take; *state: its begin, of parameters and moments. fits: no more than that need not be made less. */
+static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
+{
+    enum { MANY = 10000, /* of so many items the first order alone is tried, which leaves the fewest runs */
+           RAISED = 64 };
+    Packer p = {.gaps = f->items >= MANY, .arena = a, .flow = f, .align = f->align, .host = host, .order = NEW_ARRAY(a, int, f->items)};
+    Key *key = NEW_ARRAY(a, Key, f->items);
+    Best best = {INT64_MAX, NEW_ARRAY(a, int64_t, f->items), NEW_ARRAY(a, int, f->items)};
+    const int64_t peak = host ? f->host_peak : f->live_peak, until = enough(peak, fits, FOR_RAISING);
+    for (Rule rule = 0; rule < (f->items < MANY ? FIRST : LONGEST) && best.end > fits; rule++) {
+        put_in_order(&p, key, rule);
+        place_states(&p);
+        try_order(&p, &best);
+    }
+    take(&p, &best);
+    if (f->items < FEW)
+        raise(&p, &best, until, RAISED);
+    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE); rule++) {
+        put_in_order(&p, key, rule);
+        try_order(&p, &best);
+        raise(&p, &best, until, RAISED / 2);
+    }
+    take(&p, &best);
+    *state = p.begin;
+    return p.packed;
+}
+
+void step_pack(Arena *a, Flow *f, int64_t align, PackRoom fits)
+{
+    f->align = align;
+    f->packed = pack(a, f, false, fits.device, &f->state);
+    f->host = pack(a, f, true, fits.host, &f->host_state);
+}
+
+/* ---- places by layer ---- */
+
+void step_place_by_layer(Step *s, bool by_layer)
+{
+    static const char *const of_attention[] = {"attention_scratch", "attention_keys"};
+    s->by_layer = by_layer;
+    for (int i = 0; i < countof(of_attention); i++) {
+        const int v = step_value(s, of_attention[i]);
+        if (v >= 0)
+            s->values.at[v].index = by_layer ? INDEX_LAYER : INDEX_NONE;
+    }
+}
+
+Flow *step_place(Arena *a, Step *s, int64_t align, PackRoom fits, bool unpacked)
+{
+    enum { LESS = 64 }; /* a share of the peak, which places by layer save at least */
+    Flow *f = step_flow(a, s);
+    f->unpacked = unpacked && f->live_peak > fits.device;
+    if (f->unpacked) {
+        f->packed = f->live_peak, f->host = f->host_peak;
+        return f;
+    }
+    step_pack(a, f, align, fits);
+    if (f->items >= FEW / 2 || f->packed <= enough(f->live_peak, fits.device, FOR_MORE))
+        return f;
+    step_place_by_layer(s, true);
+    Flow *by_layer = step_flow(a, s);
+    step_pack(a, by_layer, align, fits);
+    if (by_layer->packed < f->packed - f->live_peak / LESS)
+        return by_layer;
+    step_place_by_layer(s, false);
+    return f;
+}

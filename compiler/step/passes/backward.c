@@ -1,0 +1,158 @@
+/* step/passes/backward.c: backward of the step's operations, by a rule for each kind of operation.
+ *
+ * A value's gradient is one value; where several operations read the value, the first backward writes it and the others add.
+ * What a residual sum adds shares the sum's gradient. Of the operations whose outputs' gradients are complete, backward takes
+ * the one that comes first in forward; where queries have loops of their own, the last, so that theirs is beside attention's.
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+/* Words of a rule: x0 y0: operands of the forward operation, read and written; dx0 dy0: their gradients; else a name. */
+typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight; } Rule;
+static const Rule rules[] = {
+    {OP_EMBED, OP_EMBED_BACK, "x0 dy0", "", true},
+    {OP_NORM, OP_NORM_BACK, "x0 y1 dy0", "dx0", true},
+    {OP_LINEAR, OP_LINEAR_DW, "dy0 x0", "", true},
+    {OP_LINEAR, OP_LINEAR_DX, "dy0", "dx0", true},
+    {OP_BIAS, OP_BIAS_BACK, "dy0", "", true},
+    {OP_ROPE, OP_ROPE_BACK, "dy0", "dx0", false},
+    {OP_LAYOUT, OP_LAYOUT_BACK, "dy0", "dx0", false},
+    {OP_SWIGLU, OP_SWIGLU_BACK, "x0 dy0", "dx0", false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "dy0", "dx0", false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "dy0", "dx0", false},
+    {OP_SINK, OP_SINK_BACK, "dy0 x0 x1", "dx0 dx1", true},
+    {OP_ATTENTION, OP_DELTA, "y0 dy0 dy1", "delta", false},
+    {OP_ATTENTION, OP_ATTENTION_BACK, "x0 x1 x2 y1 dy0 delta", "dx0 dx1 dx2", false},
+};
+
+typedef struct Backward {
+    Step *step;
+    const Block *from;
+    Block *to;
+    bool *started; /* [values]: the gradient has a first part */
+    bool *done;    /* [operations of from] */
+} Backward;
+
+static int gradient_of(Step *s, int value)
+{
+    const Value v = s->values.at[value];
+    if (v.gradient >= 0)
+        return v.gradient;
+    /* Queries, keys and values: gradients are sums over pairs of chunks, which may travel. */
+    const bool sums = !strcmp(v.name, "q") || !strcmp(v.name, "k") || !strcmp(v.name, "v");
+    const int g = step_add_value(s, (Value){.name = arena_printf(s->arena, "d_%s", v.name), .kind = VALUE_GRADIENT,
+                                            .dim = {v.dim[0], v.dim[1]}, .by_heads = v.by_heads, .element = sums ? EL_FLOAT : v.element,
+                                                            .index = v.index == INDEX_LAYER ? INDEX_LAYER : INDEX_NONE, .gradient = -1});
+    return s->values.at[value].gradient = g;
+}
+
+static Operand rule_operand(Backward *b, const Op *forward, const char *word)
+{
+    const bool gradient = word[0] == 'd' && (word[1] == 'x' || word[1] == 'y');
+    const char *name = word + gradient;
+    if (name[0] != 'x' && name[0] != 'y')
+        return (Operand){step_value(b->step, word), 0};
+    const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
+    if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
+        return (Operand){-1, 0}; /* nothing asks for it */
+    return gradient ? (Operand){gradient_of(b->step, x.value), 0} : x;
+}
+
+/* The next word of a rule's side as an operand; false at its end. */
+static bool next_word(Backward *b, const Op *forward, const char **words, Operand *x)
+{
+    char word[16];
+    const size_t n = strcspn(*words, " ");
+    memcpy(word, *words, n);
+    word[n] = 0;
+    *words += n + ((*words)[n] == ' ');
+    if (n)
+        *x = rule_operand(b, forward, word);
+    return n > 0;
+}
+
+static void apply(Backward *b, const Op *forward, const Rule *r)
+{
+    Op o = op_make(r->kind);
+    Operand x;
+    o.weight = r->weight ? forward->weight : NULL;
+    o.tensors = r->weight ? forward->tensors : 1;
+    for (const char *at = r->read; next_word(b, forward, &at, &x);)
+        op_read(&o, x.value, x.next);
+    for (const char *at = r->write; next_word(b, forward, &at, &x); b->started[x.value] = true)
+        op_write(&o, x.value, x.next, b->started[x.value]);
+    *vec_push(b->step->arena, &b->to->ops) = o;
+}
+
+/* Of the operand that a sum passes its gradient on to: what a product or a sum over ranks is added to, what a bias is added to. */
+static int passed_to(const Op *forward)
+{
+    return forward->kind == OP_LINEAR || forward->kind == OP_TENSOR_SCATTER ? forward->read[1].value : forward->kind == OP_BIAS ? forward->read[0].value : -1;
+}
+
+static void undo(Backward *b, const Op *forward)
+{
+    if (passed_to(forward) >= 0)
+        b->step->values.at[passed_to(forward)].gradient = gradient_of(b->step, forward->write[0].value);
+    for (int i = 0; i < countof(rules); i++)
+        if (rules[i].of == forward->kind)
+            apply(b, forward, &rules[i]);
+}
+
+static bool reads(const Op *o, Operand x)
+{
+    for (int i = 0; i < OP_READS; i++)
+        if (o->read[i].value == x.value && o->read[i].next == x.next)
+            return true;
+    return false;
+}
+
+/* All that reads what the operation writes has been undone. */
+static bool ready(const Backward *b, const Op *o)
+{
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        for (int j = 0; j < b->from->ops.n; j++)
+            if (!b->done[j] && reads(&b->from->ops.at[j], o->write[i]))
+                return false;
+    return true;
+}
+
+/* outer: the gradient that is there at the begin, NULL: the loss makes it. */
+static void block_backward(Step *s, int from, int to, int operations, const char *outer)
+{
+    enum { MOST = 256 };
+    bool done[MOST] = {0}, started[MOST] = {0};
+    Backward b = {s, &s->block[from], &s->block[to], started, done};
+    if (outer)
+        started[gradient_of(s, step_value(s, outer))] = true;
+    for (int left = operations; left > 0; left--) {
+        const int by = s->by_queries ? -1 : 1;
+        int i = by < 0 ? operations - 1 : 0;
+        while (done[i] || !ready(&b, &b.from->ops.at[i]))
+            i += by;
+        const Op forward = b.from->ops.at[i]; /* a copy: to may be from */
+        done[i] = true;
+        undo(&b, &forward);
+    }
+}
+
+/* The loss makes its input's gradient itself. */
+static void loss_gradient(Step *s)
+{
+    Op *loss = &s->block[BLOCK_HEAD].ops.at[s->block[BLOCK_HEAD].ops.n - 1];
+    op_write(loss, gradient_of(s, loss->read[0].value), 0, false);
+    const Op norm = s->block[BLOCK_HEAD].ops.at[0];
+    bool started[256] = {0}, done[256] = {0};
+    Backward b = {s, &s->block[BLOCK_HEAD], &s->block[BLOCK_HEAD], started, done};
+    undo(&b, &norm);
+}
+
+void step_backward(Step *s)
+{
+    step_add_value(s, (Value){.name = "delta", .kind = VALUE_GRADIENT, .dim = {DIM_HEADS, s->values.at[step_value(s, "lse")].dim[1]},
+                              .element = EL_FLOAT, .gradient = -1});
+    loss_gradient(s);
+    block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n, "x");
+    block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n, "x");
+}

@@ -1,0 +1,124 @@
+/* step/passes/overlap.c: what tensor ranks do among them beside products of backward that do not need it (Megatron-LM, arXiv 2205.05198, section 4.3).
+ *
+ * A layer's operations stay the same, in another order. Products with the gradients of weights can come late: nothing but the reduction
+ * reads them. A scatter of a gradient's parts takes those of the same gradients beside it, a gather one that is left over; and what is
+ * gathered again for the products of backward begins as early as its norm can be made again. Sums of each tensor keep their order.
+ */
+#include "step/step.h"
+
+static void move_op(Block *b, int from, int to)
+{
+    const Op moved = b->ops.at[from];
+    for (int i = from; i != to; i += from < to ? 1 : -1)
+        b->ops.at[i] = b->ops.at[i + (from < to ? 1 : -1)];
+    b->ops.at[to] = moved;
+}
+
+static bool reads(const Op *o, int value)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (o->read[i].value == value)
+            return true;
+    return false;
+}
+
+static bool writes(const Op *o, int value)
+{
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        if (o->write[i].value == value)
+            return true;
+    return false;
+}
+
+/* A product of a whole gradient of weights, which may come later. */
+static bool can_wait(const Op *o) { return o->kind == OP_LINEAR_DW && !o->chunked; }
+
+/* Whether the block makes the value of what this gradient is of. */
+static bool makes_from(const Block *b, int end, int value, int gradient)
+{
+    for (int i = 0; i < end; i++)
+        if (b->ops.at[i].kind == OP_LINEAR_DX && writes(&b->ops.at[i], value) && b->ops.at[i].read[0].value == gradient)
+            return true;
+    return false;
+}
+
+/* Behind the scatter at `at`: the weights' gradients of the products whose parts it adds up. */
+static void put_beside_scatter(Block *b, int at)
+{
+    const int parts = b->ops.at[at].read[0].value;
+    for (int i = 0, left = at; i < left;)
+        if (can_wait(&b->ops.at[i]) && makes_from(b, at, parts, b->ops.at[i].read[0].value))
+            move_op(b, i, at), left--;
+        else
+            i++;
+}
+
+/* Behind the gather at `at`: the last that no other transfer has beside it. */
+static void put_beside_gather(Block *b, int at)
+{
+    int found = -1;
+    bool beside = false;
+    for (int i = 0; i < at; i++) {
+        const Op *o = &b->ops.at[i];
+        beside = op_stream(o->kind) == STREAM_TENSOR || (beside && can_wait(o));
+        found = can_wait(o) && !beside ? i : found;
+    }
+    if (found >= 0)
+        move_op(b, found, at);
+}
+
+/* Whether an operation of the block before `end` writes what this one reads. */
+static bool depends(const Block *b, int end, const Op *o)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        for (int j = 0; j < end; j++)
+            if (writes(&b->ops.at[j], o->read[i].value))
+                return true;
+    return false;
+}
+
+/* The first operation from `from` on that reads the value; their number: none. */
+static int first_reader(const Block *b, int from, int value)
+{
+    while (from < b->ops.n && !reads(&b->ops.at[from], value))
+        from++;
+    return from;
+}
+
+/* A gather with the norm that makes what it gathers, behind the first operation that waits for the transfer before, and its loop: computing
+ * waits for all that tensor ranks were given. */
+static void put_behind_wait(Block *b, int at)
+{
+    const Op *norm = &b->ops.at[at - 1];
+    int before = at - 2;
+    if (norm->kind != OP_NORM || norm->chunked || !reads(&b->ops.at[at], norm->write[0].value) || depends(b, at - 1, norm))
+        return;
+    while (before >= 0 && op_stream(b->ops.at[before].kind) != STREAM_TENSOR)
+        before--;
+    int to = before < 0 ? b->ops.n : first_reader(b, before + 1, b->ops.at[before].write[0].value) + 1;
+    while (to < b->ops.n && op_same_loop(&b->ops.at[to], &b->ops.at[to - 1]))
+        to++;
+    if (to < at - 1) {
+        move_op(b, at - 1, to);
+        move_op(b, at, to + 1);
+    } else if (to > at && to <= first_reader(b, at + 1, b->ops.at[at].write[0].value)) {
+        move_op(b, at, to - 1);
+        move_op(b, at - 1, to - 2);
+    }
+}
+
+void step_overlap(Step *s)
+{
+    for (int k = BLOCK_BACKWARD; k <= BLOCK_BACKWARD_LOWER; k++) {
+        Block *b = &s->block[k];
+        for (int i = 0; i < b->ops.n; i++)
+            if (b->ops.at[i].kind == OP_TENSOR_GATHER_BACK)
+                put_beside_scatter(b, i);
+        for (int i = 0; i < b->ops.n; i++)
+            if (b->ops.at[i].kind == OP_TENSOR_SCATTER_BACK)
+                put_beside_gather(b, i);
+        for (int i = b->ops.n - 1; i > 0; i--)
+            if (b->ops.at[i].kind == OP_TENSOR_GATHER)
+                put_behind_wait(b, i);
+    }
+}

@@ -1,0 +1,149 @@
+/* step/passes/recompute.c: what forward saves for backward, and what backward makes again.
+ *
+ * A rule of recomputation is the set of values that it saves. What backward reads and nobody saved is made again just before
+ * the operation that reads it: the operation of forward that wrote it, and before that what it reads in turn. So a rule of
+ * one's own is a row. A set may have o_tail and lse_tail, which are rows of attention's outputs: those of a rank's last tokens, whose
+ * attention costs most under a causal mask (sequence-level selective checkpointing: BurstEngine, arXiv 2509.19836, section 3.3).
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+typedef struct Saver { Step *step; const Block *forward; const char *set; Vec(Op) out; bool *here; /* [values] */ } Saver;
+
+static const Op *writer_of(const Saver *s, int value)
+{
+    for (int i = 0; i < s->forward->ops.n; i++)
+        for (int j = 0; j < OP_WRITES; j++)
+            if (s->forward->ops.at[i].write[j].value == value && !s->forward->ops.at[i].write[j].next)
+                return &s->forward->ops.at[i];
+    return NULL;
+}
+
+/* Attention whose last rows are kept computes the others again. */
+static Op again_of(const Saver *s, const Op *w)
+{
+    Op o = *w;
+    o.again = true;
+    if (o.kind != OP_ATTENTION || !saves(s->set, "o_tail"))
+        return o;
+    o.kind = OP_ATTENTION_REST;
+    op_read(&o, step_value(s->step, "o_tail"), 0);
+    op_read(&o, step_value(s->step, "lse_tail"), 0);
+    return o;
+}
+
+/* Of chunks of heads nothing is left when a sum over them is made but attention's outputs, which cost most: what is read of the
+ * others later, and the norm before them, is made again. */
+static void leave_loop(Saver *s, const Op *w)
+{
+    const Step *step = s->step;
+    if (step->head_chunks < 2 || !is_of_heads(&step->values.at[w->read[0].value]) || is_of_heads(&step->values.at[w->write[0].value]))
+        return;
+    for (int i = 0; i < s->forward->ops.n && &s->forward->ops.at[i] < w; i++) {
+        const Op *o = &s->forward->ops.at[i];
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->kind != OP_ATTENTION; j++)
+            s->here[o->write[j].value] = saves(s->set, step->values.at[o->write[j].value].name);
+    }
+}
+
+/* Chunks of tokens leave no norm's output behind: it is made again where gradients of weights read it. What is made for queries beside
+ * attention is still there, and so is what a loop over heads reads of a norm. */
+static void leave_chunks(Saver *s, const Op *w)
+{
+    for (int i = 0; i < s->forward->ops.n && s->step->by_tokens && s->step->head_chunks < 2 && op_work_kind(w->kind) == WORK_ATTENTION; i++) {
+        const Op *o = &s->forward->ops.at[i];
+        if (s->step->by_queries && o->write[0].value == step_value(s->step, "h1_q"))
+            return;
+        if (o->kind == OP_NORM)
+            s->here[o->write[0].value] = saves(s->set, s->step->values.at[o->write[0].value].name);
+    }
+}
+
+static void need(Saver *s, int value)
+{
+    const Op *w = value < 0 || s->here[value] ? NULL : writer_of(s, value);
+    if (!w)
+        return;
+    for (int i = 0; i < OP_READS; i++)
+        need(s, w->read[i].value);
+    *vec_push(s->step->arena, &s->out) = again_of(s, w);
+    for (int i = 0; i < OP_WRITES; i++)
+        if (w->write[i].value >= 0)
+            s->here[w->write[i].value] = true;
+    leave_loop(s, w);
+    leave_chunks(s, w);
+}
+
+/* Before all that attention goes through chunk by chunk with all keys. */
+static void need_keys(Saver *s)
+{
+    for (int i = 0; i < s->forward->ops.n && s->step->by_queries; i++)
+        for (int j = 1; j < 3 && s->forward->ops.at[i].kind == OP_ATTENTION; j++)
+            need(s, s->forward->ops.at[i].read[j].value);
+}
+
+static bool savable(const Value *v)
+{
+    return v->kind == VALUE_ACTIVATION && v->index != INDEX_NONE;
+}
+
+void make_again(Step *s, const Block *from, const char *set, Block *to)
+{
+    Saver v = {s, &s->block[BLOCK_FORWARD], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
+    for (int i = 0; i < s->values.n; i++)
+        v.here[i] = !savable(&s->values.at[i]) || saves(set, s->values.at[i].name);
+    need_keys(&v);
+    for (int i = 0; i < from->ops.n; i++) {
+        for (int j = 0; j < OP_READS; j++)
+            need(&v, from->ops.at[i].read[j].value);
+        *vec_push(s->arena, &v.out) = from->ops.at[i];
+        leave_chunks(&v, &from->ops.at[i]);
+    }
+    to->ops.at = v.out.at, to->ops.n = v.out.n, to->ops.cap = v.out.cap;
+}
+
+static int add_tail(Step *s, const char *of)
+{
+    Value v = s->values.at[step_value(s, of)];
+    for (int i = 0; i < countof(v.dim); i++)
+        v.dim[i] = v.dim[i] == DIM_TOKENS || v.dim[i] == DIM_ALL_TOKENS ? DIM_TAIL : v.dim[i];
+    v.name = arena_printf(s->arena, "%s_tail", of);
+    v.gradient = -1;
+    return step_add_value(s, v);
+}
+
+/* Right behind attention. */
+static void keep_tail(Step *s, double share)
+{
+    Block *b = &s->block[BLOCK_FORWARD];
+    int at = 0;
+    s->tail = tail_tokens(share, s->all_tokens);
+    while (b->ops.at[at++].kind != OP_ATTENTION)
+        ;
+    Op keep = op_make(OP_KEEP);
+    for (int i = 0; i < 2; i++)
+        op_read(&keep, b->ops.at[at - 1].write[i].value, 0);
+    op_write(&keep, add_tail(s, "o"), 0, false);
+    op_write(&keep, add_tail(s, "lse"), 0, false);
+    vec_push(s->arena, &b->ops);
+    memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
+    b->ops.at[at] = keep;
+}
+
+void step_save(Step *s, Saving v)
+{
+    Block *upper = &s->block[BLOCK_BACKWARD], *lower = &s->block[BLOCK_BACKWARD_LOWER];
+    s->saving = v;
+    if (saves(v.upper, "o_tail"))
+        keep_tail(s, v.tail);
+    for (int i = 0; i < s->values.n; i++) {
+        Value *x = &s->values.at[i];
+        x->saved = savable(x) && saves(v.upper, x->name);
+        x->saved_from = saves(v.lower, x->name) ? 0 : v.from;
+    }
+    upper->first = lower->end = v.from;
+    if (v.from)
+        make_again(s, upper, v.lower, lower);
+    make_again(s, upper, v.upper, upper);
+}

@@ -1,0 +1,83 @@
+/* step/passes/tensor_parallel.c: layers split over tensor ranks, with sequence parallelism (Megatron-LM, arXiv 1909.08053; 2205.05198, section 4.2).
+ *
+ * Ranks that have a chunk together each have some of the heads and of ffn, so of each product's weights rows, or columns. What is as
+ * wide as they are has all tokens of the chunk; what is as wide as hidden has the rank's own. A product that makes the former reads what
+ * a gather brings together; one that makes the latter from the former has a part of every sum, and a scatter adds these up. Backward of
+ * either is the other, by the rules of step/passes/backward.c.
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+static bool is_split(Dim d)
+{
+    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_FFN || d == DIM_PAIR;
+}
+
+static bool has_all_tokens(const Step *s, Operand x)
+{
+    return x.value >= 0 && (s->values.at[x.value].dim[0] == DIM_ALL_TOKENS || s->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+}
+
+/* A value as another, but of all tokens. */
+static int all_tokens_of(Step *s, int value, const char *form)
+{
+    Value v = s->values.at[value];
+    v.name = arena_printf(s->arena, form, v.name);
+    v.dim[0] = DIM_ALL_TOKENS;
+    v.index = INDEX_LAYER;
+    const int known = step_value(s, v.name);
+    return known >= 0 ? known : step_add_value(s, v);
+}
+
+/* h1 of all tokens, gathered before the first that reads it. */
+static void gather_input(Step *s, Block *to, Op *o)
+{
+    const int own = o->read[0].value, values = s->values.n, all = all_tokens_of(s, own, "%s_all");
+    if (all == values) {
+        Op gather = op_make(OP_TENSOR_GATHER);
+        op_read(&gather, own, 0);
+        op_write(&gather, all, 0, false);
+        *vec_push(s->arena, &to->ops) = gather;
+    }
+    o->read[0].value = all;
+}
+
+/* The product alone, whose parts are then added to what it was to be added to. */
+static void scatter_output(Step *s, Block *to, Op o)
+{
+    Op scatter = op_make(OP_TENSOR_SCATTER);
+    const int part = all_tokens_of(s, o.write[0].value, "%s_part");
+    op_read(&scatter, part, 0);
+    op_read(&scatter, o.read[1].value, o.read[1].next);
+    scatter.write[0] = o.write[0];
+    o.write[0] = (Operand){part, 0};
+    o.read[1].value = -1;
+    *vec_push(s->arena, &to->ops) = o;
+    *vec_push(s->arena, &to->ops) = scatter;
+}
+
+void step_tensor(Step *s)
+{
+    Block *b = &s->block[BLOCK_FORWARD], to = *b;
+    if (!s->program->tensor)
+        return;
+    for (int i = 0; i < s->values.n; i++) {
+        Value *v = &s->values.at[i];
+        for (int d = 0; d < 2; d++)
+            if (v->dim[d] == DIM_TOKENS && is_split(v->dim[!d]))
+                v->dim[d] = DIM_ALL_TOKENS;
+    }
+    memset(&to.ops, 0, sizeof to.ops);
+    for (int i = 0; i < b->ops.n; i++) {
+        Op o = b->ops.at[i];
+        const bool reads = has_all_tokens(s, o.read[0]), writes = has_all_tokens(s, o.write[0]);
+        if (o.kind == OP_LINEAR && !reads)
+            gather_input(s, &to, &o);
+        if (o.kind == OP_LINEAR && !writes)
+            scatter_output(s, &to, o);
+        else
+            *vec_push(s->arena, &to.ops) = o;
+    }
+    *b = to;
+}

@@ -1,0 +1,44 @@
+/* step/passes/tile_queries.c: attention in the loop over chunks of the tokens: a chunk of queries at a time, with all keys (FPDT's forward goes through
+ * its sequence so: arXiv 2408.16978, section 3).
+ *
+ * Keys and values are made in a loop of their own before it, and backward of them comes in one after it. In between, queries, attention's
+ * output, its statistics and all their gradients are there for one chunk, unless layers save them; sums of gradients of keys grow from
+ * chunk to chunk. So that both loops have what they read, queries have a norm of the layer's input of their own, of the same weight: its
+ * gradient is done with when that of the chunk's queries is.
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+static int add_like(Step *s, int value)
+{
+    Value v = s->values.at[value];
+    v.name = arena_printf(s->arena, "%s_q", v.name);
+    return step_add_value(s, v);
+}
+
+/* Behind the operation that makes the value. */
+static int behind(const Block *b, int value)
+{
+    int i = 0;
+    while (b->ops.at[i].write[0].value != value)
+        i++;
+    return i + 1;
+}
+
+void step_queries(Step *s)
+{
+    Block *b = &s->block[BLOCK_FORWARD];
+    if (!s->by_queries)
+        return;
+    Op norm = b->ops.at[0];
+    for (int i = 0; i < 2; i++)
+        norm.write[i].value = add_like(s, norm.write[i].value);
+    b->ops.at[1].read[0] = norm.write[0]; /* the product that makes queries */
+    const int keys = behind(b, step_value(s, "q")), end = behind(b, step_value(s, "v"));
+    Op *queries = NEW_ARRAY(s->arena, Op, keys);
+    memcpy(queries, &b->ops.at[0], sizeof(Op) * (size_t)keys);
+    memmove(&b->ops.at[1], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
+    memcpy(&b->ops.at[end - keys + 1], queries + 1, sizeof(Op) * (size_t)(keys - 1));
+    op_insert(s, b, end - keys + 1, norm);
+}

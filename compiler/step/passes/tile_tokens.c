@@ -1,0 +1,165 @@
+/* step/passes/tile_tokens.c: operations of a layer that treat each token by itself over chunks of the tokens, one after the other: those of the
+ * feed-forward network alone, or all of them, and those of the head (FPDT: arXiv 2408.16978, section 3).
+ *
+ * They become loops over chunks, between what needs all tokens, as attention does. What is made and read within one loop, and no layer
+ * saves, is there for one chunk at a time. Of all other values a chunk is a range of rows. The first chunk begins a value or adds to it
+ * as the whole would; the others write beside it, and add to gradients of weights.
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+static bool wide(const Value *v) { return v->dim[1] == DIM_FFN || v->dim[1] == DIM_PAIR; }
+static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
+static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
+
+static bool touches_wide(const Step *s, const Op *o)
+{
+    return op_touches(s, o, wide);
+}
+
+/* Where ranks split layers, of all their tokens: each has other own ones. */
+static bool treats_tokens(const Step *s, const Op *o)
+{
+    const WorkKind k = op_work_kind(o->kind);
+    const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
+    return !o->chunked && (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_LOSS || (s->by_queries && attends)) &&
+           (s->by_queries || !op_touches(s, o, of_rows_of_heads)) && !(s->program->tensor && op_touches(s, o, of_own_tokens));
+}
+
+static bool reads_from(const Op *o, const Op *writer)
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        for (int j = 0; j < OP_WRITES; j++)
+            if (writer->write[j].value == o->read[i].value)
+                return true;
+    return false;
+}
+
+/* The operation at `at` goes before the loop that begins at `first`. */
+static void move_before(Block *b, int at, int first)
+{
+    const Op moved = b->ops.at[at];
+    memmove(&b->ops.at[first + 1], &b->ops.at[first], sizeof(Op) * (size_t)(at - first));
+    b->ops.at[first] = moved;
+}
+
+static bool reads_from_loop(const Block *b, int first, int end, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        for (int j = first; j < end; j++)
+            if (reads_from(&b->ops.at[i], &b->ops.at[j]))
+                return true;
+    return false;
+}
+
+/* Whether it reads what attention adds to for all keys with every chunk. */
+static bool reads_sums(const Step *s, const Block *b, int first, int end, const Op *o)
+{
+    for (int i = first; i < end; i++)
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            for (int k = 0; k < OP_WRITES; k++)
+                if (b->ops.at[i].write[k].value == o->read[j].value && op_takes_keys(s, &b->ops.at[i], o->read[j].value))
+                    return true;
+    return false;
+}
+
+/* Behind the last operation that makes keys that it reads: what follows stays with it. */
+static int behind_keys(const Step *s, const Block *b, int first, int end, const Op *o)
+{
+    for (int i = end - 1; i >= first; i--)
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            if (op_takes_keys(s, o, o->read[j].value) && b->ops.at[i].write[0].value == o->read[j].value)
+                return i + 1;
+    return first;
+}
+
+void gather_loops(Step *s, Block *b, bool (*touches)(const Step *s, const Op *o), bool by_heads)
+{
+    int first = -1, end = -1, loop = 0; /* of the loop so far */
+    for (int i = 0; i < b->ops.n; i++) {
+        if (!touches(s, &b->ops.at[i]))
+            continue;
+        if (first < 0 || reads_from_loop(b, first, end, end, i) || (!by_heads && reads_sums(s, b, first, end, &b->ops.at[i])))
+            first = end = i, loop++;
+        const int begin = by_heads ? first : behind_keys(s, b, first, end, &b->ops.at[i]);
+        loop += begin > first;
+        for (first = begin; end < i; first++, end++)
+            move_before(b, end, first);
+        b->ops.at[end].chunked = true;
+        b->ops.at[end++].by_heads = by_heads;
+        for (int k = first; k < end; k++)
+            b->ops.at[k].loop = loop;
+    }
+}
+
+/* Which dimension of it: of statistics of heads the second. */
+static Dim *rows_of(Value *v) { return &v->dim[v->dim[0] == DIM_HEADS]; }
+
+static bool has_rows(Value *v)
+{
+    const Dim d = *rows_of(v);
+    return (v->kind == VALUE_ACTIVATION || v->kind == VALUE_GRADIENT) && !v->host && (d == DIM_TOKENS || d == DIM_ALL_TOKENS);
+}
+
+/* Of a value: whether a loop touches it, and whether it is needed of all tokens at once. */
+typedef struct Seen { bool in_loop, whole; } Seen;
+
+static void see_operand(Seen *seen, bool tokens, bool beyond)
+{
+    seen->in_loop |= tokens;
+    seen->whole |= !tokens || beyond;
+}
+
+/* Beyond a loop: what it reads, or adds to, and did not make itself; what is of the next layer. */
+static void see(const Step *s, const Block *b, Seen *seen)
+{
+    int *made = NEW_ARRAY(s->arena, int, s->values.n), loop = 1; /* [values]: the loop that wrote it last; 0: none */
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const bool tokens = o->chunked && !o->by_heads;
+        loop += i > 0 && !op_same_loop(o, o - 1);
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            see_operand(&seen[o->read[j].value], tokens, o->read[j].next || made[o->read[j].value] != loop);
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++) {
+            see_operand(&seen[o->write[j].value], tokens, o->write[j].next || (o->adds[j] && made[o->write[j].value] != loop));
+            made[o->write[j].value] = loop;
+        }
+    }
+}
+
+/* Where an operation may write where it reads, both have as many rows. */
+static void see_alike(const Step *s, const Block *b, Seen *seen)
+{
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const int x = o->read[0].value, y = o->write[0].value;
+        if (op_in_place(s, o->kind) && s->values.at[x].element == s->values.at[y].element)
+            seen[x].whole = seen[y].whole = seen[x].whole | seen[y].whole;
+    }
+}
+
+void step_chunks(Step *s, int chunks)
+{
+    static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    if (chunks <= 1)
+        return;
+    s->chunk = tokens_in_chunk(s->all_tokens, chunks);
+    s->chunks = chunk_count(s->all_tokens, chunks);
+    for (int i = 0; i < countof(blocks); i++)
+        gather_loops(s, &s->block[blocks[i]], s->by_tokens ? treats_tokens : touches_wide, false);
+    if (s->by_tokens)
+        gather_loops(s, &s->block[BLOCK_HEAD], treats_tokens, false);
+    if (s->by_keys)
+        step_keys(s);
+    Seen *seen = NEW_ARRAY(s->arena, Seen, s->values.n);
+    for (int i = 0; i < s->values.n; i++)
+        seen[i].whole = s->values.at[i].saved || s->values.at[i].index == INDEX_BOUNDARY;
+    for (int i = 0; i < STEP_BLOCKS; i++)
+        see(s, &s->block[i], seen);
+    for (int i = 0; i < 2 * countof(blocks); i++) /* twice: what is alike with what is alike */
+        see_alike(s, &s->block[blocks[i % countof(blocks)]], seen);
+    for (int i = 0; i < s->values.n; i++)
+        if (has_rows(&s->values.at[i]) && seen[i].in_loop && !seen[i].whole)
+            *rows_of(&s->values.at[i]) = DIM_CHUNK;
+}

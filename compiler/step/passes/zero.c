@@ -1,0 +1,210 @@
+/* step/passes/zero.c: parameters and moments sharded over all ranks unit by unit (ZeRO, arXiv 1910.02054), and the optimizer.
+ *
+ * Units are visited in the order embedding, layers, head, layers backwards. A visit begins with the gather of the next one's
+ * weights; one that makes gradients zeroes their sum just before and reduces it last. The embedding's own gradients come after the
+ * last visit and need no weights. A head that is tied to the embedding gathers and reduces that unit besides its own.
+ *
+ * Where weights last the step, forward gathers them in the step's first sequence and nothing else does. Where gradients do,
+ * they are zeroed in the first sequence and reduced in the last; else no more than two units' sums are there at once.
+ *
+ * Where weights are sharded over the ranks of a group and other groups have replicas (AMSP, arXiv 2311.00257), gathers and reductions
+ * stay inside the group, and the last sequence sums each unit's shard of gradients over the ranks that hold the same one.
+ *
+ * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add to its gradients.
+ *
+ * Gradients that are kept in bf16 are never added up in it: each visit's sum is fp32, over the ranks too, and is added to the shard
+ * and rounded where it is reduced, also by a rank alone. Sums of shards, over replicas or tensor ranks, are fp32 in the memory of that sum.
+ */
+#include "step/step.h"
+
+#include <string.h>
+
+typedef struct Weights {
+    Step *step;
+    bool alone, weights_last, sums_last, bf16;
+    int weight, sum;            /* what operations read and add to */
+    int tied, tied_sum;         /* the embedding's, for a head that is tied to it */
+    int shard, gathered;        /* gradients after their reduction; what gathers read */
+} Weights;
+
+static bool reads_weight(const Op *o)
+{
+    return o->weight && o->kind != OP_EMBED_BACK && o->kind != OP_LINEAR_DW && o->kind != OP_BIAS_BACK;
+}
+
+static bool makes_gradients(const Op *o)
+{
+    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_LOSS || !reads_weight(o));
+}
+
+static Op gather(const Weights *w, int weight, int next, bool embedding)
+{
+    Op o = op_make(OP_GATHER);
+    o.embedding = embedding;
+    o.when = w->weights_last ? WHEN_FIRST : WHEN_ALWAYS;
+    if (w->gathered >= 0)
+        op_read(&o, w->gathered, next);
+    op_write(&o, weight, next, false);
+    return o;
+}
+
+static Op zero(const Weights *w, int sum, bool embedding)
+{
+    Op o = op_make(OP_ZERO);
+    o.embedding = embedding;
+    o.when = w->sums_last ? WHEN_FIRST : WHEN_ALWAYS;
+    op_write(&o, sum, 0, false);
+    return o;
+}
+
+static Op reduce(const Weights *w, int sum, bool embedding, bool adds)
+{
+    Op o = op_make(OP_REDUCE);
+    o.embedding = embedding;
+    o.when = w->sums_last ? WHEN_LAST : WHEN_ALWAYS;
+    op_read(&o, sum, 0);
+    op_write(&o, w->shard, 0, adds);
+    return o;
+}
+
+/* Of the gradients of all sequences, in place: over replicas; or, of what no tensor rank has a part of, over tensor ranks, each of which
+ * has those of its tokens or heads. */
+static Op sum_shards(const Weights *w, OpKind k)
+{
+    Op o = op_make(k);
+    o.when = WHEN_LAST;
+    op_read(&o, w->shard, 0);
+    op_write(&o, w->shard, 0, false);
+    if (w->bf16)
+        op_write(&o, w->sum, 0, false);
+    return o;
+}
+
+static void use_unit(const Weights *w, Block *b)
+{
+    for (int i = 0; i < b->ops.n; i++) {
+        Op *o = &b->ops.at[i];
+        const bool tied = o->kind == OP_LOSS && w->step->program->model.tied;
+        o->embedding = tied;
+        if (reads_weight(o))
+            op_read(o, tied ? w->tied : w->weight, 0);
+        if (makes_gradients(o))
+            op_write(o, tied ? w->tied_sum : w->sum, 0, true);
+    }
+}
+
+/* For the reduction of the visit before, so that no more than two units' sums are there at once: where each visit gathers weights,
+ * computing waits for these. A rank alone, which reduces in no time, waits for the visit's own: its sum is the only one. */
+static Op wait(const Weights *w, int next)
+{
+    Op o = op_make(OP_WAIT);
+    op_read(&o, w->shard, next);
+    return o;
+}
+
+static bool has_gradients(const Block *b)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        if (makes_gradients(&b->ops.at[i]))
+            return true;
+    return false;
+}
+
+/* Around the loss. */
+static void tie_head(const Weights *w)
+{
+    Block *b = &w->step->block[BLOCK_HEAD];
+    const int loss = op_first(b, OP_LOSS);
+    if (!w->sums_last)
+        op_insert(w->step, b, loop_end(b, loss), reduce(w, w->tied_sum, true, false));
+    op_insert(w->step, b, loop_begin(b, loss), zero(w, w->tied_sum, true));
+    if (!w->weights_last)
+        op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
+}
+
+/* Before the first operation that adds to the unit's gradients, or the loop over chunks that has it: what is made again before that, and
+ * is widest with the gradient of the unit before on its way, has their memory. */
+static int zero_at(const Block *b)
+{
+    int i = 0;
+    while (!makes_gradients(&b->ops.at[i]))
+        i++;
+    return loop_begin(b, i);
+}
+
+static void visit_block(const Weights *w, int block)
+{
+    Block *b = &w->step->block[block];
+    const bool gradients = has_gradients(b), again = block == BLOCK_EMBED_BACK && w->step->program->model.tied;
+    const bool gathers = w->weights_last ? block < BLOCK_HEAD && !w->alone : block != BLOCK_EMBED_BACK;
+    use_unit(w, b);
+    if (block == BLOCK_HEAD && w->step->program->model.tied)
+        tie_head(w);
+    if (gradients && !(again && w->sums_last))
+        op_insert(w->step, b, zero_at(b), zero(w, w->sum, false));
+    if (gathers)
+        op_insert(w->step, b, 0, gather(w, w->weight, 1, false));
+    if (gradients && w->weights_last && !w->sums_last && !w->alone && block != BLOCK_HEAD)
+        *vec_push(w->step->arena, &b->ops) = wait(w, -1);
+    if (gradients && !(w->alone && w->sums_last))
+        *vec_push(w->step->arena, &b->ops) = reduce(w, w->sum, false, again && !w->sums_last);
+    if (gradients && w->step->program->tensor && b->repeat == REPEAT_DOWN)
+        *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_TENSOR_SUM);
+    if (gradients && step_replicates(w->step))
+        *vec_push(w->step->arena, &b->ops) = sum_shards(w, OP_ALL_REDUCE);
+    if (gradients && w->alone && !w->sums_last)
+        *vec_push(w->step->arena, &b->ops) = wait(w, 0);
+}
+
+static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element e, Index index)
+{
+    return step_add_value(s, (Value){.name = name, .kind = kind, .dim = {dim}, .element = e, .index = index, .gradient = -1});
+}
+
+static Weights add_values(Step *s, Sharding sharding, bool bf16)
+{
+    static const struct { bool weights, gradients; } last[SHARDINGS] = {
+#define X(id, name, weights, gradients) {weights, gradients},
+        SHARDING_ROWS(X)
+#undef X
+    };
+    const bool alone = s->units.ranks == 1;
+    Weights w = {.step = s, .alone = alone, .weights_last = alone || last[sharding].weights, .sums_last = alone ? !bf16 : last[sharding].gradients,
+                 .bf16 = bf16, .gathered = -1};
+    const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+    add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+    add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+    w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, bf16 ? EL_ACTIVATION : EL_FLOAT, INDEX_UNIT);
+    if (step_copies_params(s))
+        w.gathered = add_value(s, step_param(s), VALUE_ROUNDED, DIM_SHARD, EL_ACTIVATION, INDEX_UNIT);
+    if (w.alone) {
+        w.weight = w.tied = step_copies_params(s) ? w.gathered : param;
+        w.sum = w.tied_sum = w.shard;
+    } else {
+        w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, w.weights_last ? INDEX_UNIT : INDEX_VISIT);
+    }
+    if (alone && w.sums_last)
+        return w;
+    w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT, w.sums_last ? INDEX_UNIT : INDEX_VISIT);
+    if (s->program->model.tied && !w.weights_last)
+        w.tied = add_value(s, "tied", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, INDEX_NONE);
+    if (s->program->model.tied && !w.sums_last)
+        w.tied_sum = add_value(s, "grad_tied", VALUE_SUM, DIM_UNIT, EL_FLOAT, INDEX_NONE);
+    return w;
+}
+
+void step_weights(Step *s, Sharding sharding, bool bf16)
+{
+    const Weights w = add_values(s, sharding, bf16);
+    for (int i = 0; i < BLOCK_OPTIMIZER; i++)
+        if (s->block[i].ops.n)
+            visit_block(&w, i);
+    if (!w.alone)
+        op_insert(s, &s->block[BLOCK_EMBED], 0, gather(&w, w.weight, 0, false));
+    Op o = op_make(OP_OPTIMIZER);
+    o.when = WHEN_LAST;
+    op_read(&o, w.shard, 0);
+    if (w.gathered >= 0)
+        op_write(&o, w.gathered, 0, false);
+    *vec_push(s->arena, &s->block[BLOCK_OPTIMIZER].ops) = o;
+}

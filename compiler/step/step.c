@@ -1,0 +1,407 @@
+/* step.c: values and operations of a step: names and sizes; and a step as text (--emit=step). */
+#include "step/step.h"
+#include "burst_sizes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const dim_text[] = {
+#define X(id, text) text,
+    DIMS(X)
+#undef X
+};
+static const struct { const char *name; int part; Stream stream; WorkKind work; } ops[OP_KINDS] = {
+#define X(id, name, part, stream, work) {name, BURST_P_##part, STREAM_##stream, WORK_##work},
+    STEP_OPS(X)
+#undef X
+};
+
+const char *op_name(OpKind k)
+{
+    return ops[k].name;
+}
+
+Stream op_stream(OpKind k)
+{
+    return ops[k].stream;
+}
+
+bool op_waits(OpKind k)
+{
+    return op_stream(k) == STREAM_COMPUTE || op_stream(k) == STREAM_TENSOR;
+}
+
+WorkKind op_work_kind(OpKind k)
+{
+    return ops[k].work;
+}
+
+int64_t step_sequences(const Step *s)
+{
+    return s->sequences;
+}
+
+bool op_runs(const Op *o, int64_t sequence, int64_t sequences)
+{
+    return o->when == WHEN_ALWAYS || sequence == (o->when == WHEN_FIRST ? 0 : sequences - 1);
+}
+
+/* Products are projections but for those of the feed-forward. */
+int op_part(const Op *o)
+{
+    return ops[o->kind].part == BURST_P_PROJECT && o->weight && strncmp(o->weight, "mlp.", 4) == 0 ? BURST_P_FFN : ops[o->kind].part;
+}
+
+int step_value(const Step *s, const char *name)
+{
+    for (int i = 0; i < s->values.n; i++)
+        if (strcmp(s->values.at[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int step_add_value(Step *s, Value v)
+{
+    *vec_push(s->arena, &s->values) = v;
+    return s->values.n - 1;
+}
+
+Op op_make(OpKind k)
+{
+    Op o = {.kind = k, .tensors = 1};
+    for (int i = 0; i < OP_READS; i++)
+        o.read[i].value = -1;
+    for (int i = 0; i < OP_WRITES; i++)
+        o.write[i].value = -1;
+    return o;
+}
+
+bool op_by_heads(const Op *o)
+{
+    return o->chunked && o->by_heads;
+}
+
+bool op_same_loop(const Op *a, const Op *b)
+{
+    return a->chunked && b->chunked && a->by_heads == b->by_heads && a->loop == b->loop;
+}
+
+int loop_begin(const Block *b, int at)
+{
+    while (at > 0 && op_same_loop(&b->ops.at[at], &b->ops.at[at - 1]))
+        at--;
+    return at;
+}
+
+int loop_end(const Block *b, int at)
+{
+    while (at + 1 < b->ops.n && op_same_loop(&b->ops.at[at], &b->ops.at[at + 1]))
+        at++;
+    return at + 1;
+}
+
+bool op_same_keys(const Op *a, const Op *b)
+{
+    return a->keys && b->keys && a->early == b->early && op_same_loop(a, b);
+}
+
+int op_chunks(const Step *s, const Op *o)
+{
+    return !o->chunked ? 1 : o->by_heads ? s->head_chunks : s->chunks;
+}
+
+bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v))
+{
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
+        if (is(&s->values.at[o->read[i].value]))
+            return true;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        if (is(&s->values.at[o->write[i].value]))
+            return true;
+    return false;
+}
+
+bool op_takes_rows(const Step *s, const Op *o, int value)
+{
+    const Value *v = &s->values.at[value];
+    const Dim d = v->dim[v->dim[0] == DIM_HEADS]; /* [heads][tokens] */
+    return op_by_heads(o) ? v->all_heads : o->chunked && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
+}
+
+bool op_takes_keys(const Step *s, const Op *o, int value)
+{
+    return op_work_kind(o->kind) == WORK_ATTENTION && s->values.at[value].dim[1] == DIM_KEY;
+}
+
+bool op_takes_whole(const Step *s, const Op *o, int value)
+{
+    return op_by_heads(o) ? !is_of_heads(&s->values.at[value]) : o->chunked && !o->keys && op_takes_keys(s, o, value);
+}
+
+bool step_attends(const Step *s, int layer, int chunk, int key)
+{
+    return !s->pairs || s->pairs[s->program->layer_mask[layer] * s->chunks + chunk] >> key & 1;
+}
+
+int op_row(const Step *s, const StepOp *o, int value)
+{
+    return o->op->keys && s->values.at[value].dim[1] == DIM_KEY ? o->key : o->chunk;
+}
+
+bool op_adds(const Step *s, const StepOp *o, int i)
+{
+    const int value = o->op->write[i].value;
+    if (o->op->keys && op_work_kind(o->op->kind) == WORK_ATTENTION)
+        return s->values.at[value].dim[1] == DIM_KEY && s->values.at[value].kind == VALUE_GRADIENT ? o->begun : o->goes_on;
+    return o->op->adds[i] || (o->chunk > 0 && op_takes_whole(s, o->op, value) && (s->values.at[value].kind != VALUE_SCRATCH || op_takes_keys(s, o->op, value)));
+}
+
+bool op_is_short(const Step *s, const StepOp *o)
+{
+    return op_by_heads(o->op) && o->chunk >= s->head_chunks - s->program->short_chunks;
+}
+
+bool op_copies(OpKind k)
+{
+    return op_work_kind(k) == WORK_COPY;
+}
+
+/* On a device rotation is such an operation, and there is one layout. */
+bool op_in_place(const Step *s, OpKind k)
+{
+    const bool moves = k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK;
+    return k == OP_SWIGLU_BACK || (moves && s->program->target->one_layout);
+}
+
+int op_first(const Block *b, OpKind k)
+{
+    int i = 0;
+    while (b->ops.at[i].kind != k)
+        i++;
+    return i;
+}
+
+void op_insert(Step *s, Block *b, int at, Op o)
+{
+    vec_push(s->arena, &b->ops);
+    memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
+    b->ops.at[at] = o;
+}
+
+/* The last operand is always none, so that loops over operands end. */
+static Operand *next_operand(Operand *at, int most)
+{
+    int i = 0;
+    while (at[i].value >= 0)
+        i++;
+    if (i >= most - 1)
+        abort(); /* OP_READS or OP_WRITES is too small for a rule */
+    return &at[i];
+}
+
+void op_read(Op *o, int value, int next)
+{
+    *next_operand(o->read, OP_READS) = (Operand){value, next};
+}
+
+void op_write(Op *o, int value, int next, bool adds)
+{
+    Operand *x = next_operand(o->write, OP_WRITES);
+    *x = (Operand){value, next};
+    o->adds[x - o->write] = adds;
+}
+
+/* ---- sizes ---- */
+
+int64_t model_dim(const Model *m, Dim d)
+{
+    switch (d) {
+    case DIM_HIDDEN: return m->hidden;
+    case DIM_QUERY: return (int64_t)m->heads * m->head_dim;
+    case DIM_KEY: return (int64_t)m->kv_heads * m->head_dim;
+    case DIM_HEADS: return m->heads;
+    case DIM_KEY_HEADS: return m->kv_heads;
+    case DIM_HEAD: return m->head_dim;
+    case DIM_FFN: return m->ffn;
+    case DIM_PAIR: return 2 * (int64_t)m->ffn;
+    case DIM_VOCAB: return m->vocab;
+    default: return 1;
+    }
+}
+
+bool dim_of_heads(Dim d)
+{
+    return d == DIM_QUERY || d == DIM_KEY || d == DIM_HEADS || d == DIM_KEY_HEADS;
+}
+
+int64_t heads_dim(const Model *m, Dim d, int kv_heads)
+{
+    return dim_of_heads(d) ? model_dim(m, d) / m->kv_heads * kv_heads : model_dim(m, d);
+}
+
+static int64_t dim_size(const Step *s, Dim d)
+{
+    return d == DIM_TOKENS ? s->tokens : d == DIM_ALL_TOKENS ? s->all_tokens : d == DIM_CHUNK ? s->chunk : d == DIM_TAIL ? s->tail :
+           model_dim(&s->program->model, d);
+}
+
+int step_units(const Step *s)
+{
+    return s->program->model.layers + 2;
+}
+
+int unit_of_visit(const Step *s, int visit)
+{
+    const int head = s->program->model.layers + 1;
+    return visit <= head ? visit : 2 * head - visit;
+}
+
+const Unit *step_unit(const Step *s, int unit)
+{
+    return &s->units.at[unit == 0 ? 0 : unit == step_units(s) - 1 ? 2 : 1];
+}
+
+bool step_replicates(const Step *s)
+{
+    return s->units.ranks < s->program->cluster.world;
+}
+
+static bool rounds(const Step *s)
+{
+    return s->program->target->activation_bytes < (int)sizeof(float);
+}
+
+bool step_copies_params(const Step *s)
+{
+    return rounds(s) || s->optimizer;
+}
+
+const char *step_param(const Step *s)
+{
+    return rounds(s) ? "param_bf16" : s->optimizer ? "param_copy" : "param";
+}
+
+bool op_follows_weights(OpKind k)
+{
+    return k == OP_DOWNLOAD;
+}
+
+int64_t step_bytes(const Step *s, const Value *v, int unit)
+{
+    const int64_t size = v->element == EL_BYTE ? 1 : v->element == EL_ACTIVATION ? s->program->target->activation_bytes : 4;
+    const Unit *u = step_unit(s, unit);
+    if (v->bytes)
+        return v->bytes;
+    if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
+        return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
+    const int64_t bytes = dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
+    return v->all_heads ? bytes / s->program->model.kv_heads * program_kv_heads(s->program) : bytes;
+}
+
+const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
+{
+    const Unit *u = &s->units.at[b->unit];
+    for (int i = 0; o->weight && i < u->tensors; i++)
+        if (strcmp(u->tensor[i].name, o->weight) == 0)
+            return &u->tensor[i];
+    return o->weight ? &s->units.at[0].tensor[0] : NULL; /* a head tied to the embedding */
+}
+
+/* ---- text ---- */
+
+static void print_operand(const Step *s, Operand x, bool adds, Text *out)
+{
+    const Value *v = &s->values.at[x.value];
+    static const char *const index[] = {"", "[layer]", "[layer]", "[visit]", "[unit]", "[chunk]", "[slot]"};
+    text_printf(out, "%s%s", adds ? "+" : "", v->name);
+    const bool layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
+    text_add(out, x.next < 0 ? (layer ? "[layer - 1]" : v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]") : x.next ? (v->index == INDEX_VISIT ? "[visit + 1]" : "[layer + 1]") : index[v->index]);
+}
+
+static void print_op(const Step *s, const Op *o, Text *out)
+{
+    const char *comma = "";
+    text_printf(out, "  %s%s%s%-15s", o->chunked ? "  " : "", o->keys ? "  " : "", o->again ? "again " : "      ", op_name(o->kind));
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
+        text_add(out, comma);
+        print_operand(s, o->read[i], false, out);
+    }
+    if (o->weight)
+        text_printf(out, "%s%s", comma, o->weight);
+    comma = " -> ";
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++, comma = ", ") {
+        text_add(out, comma);
+        print_operand(s, o->write[i], o->adds[i], out);
+    }
+    text_add(out, o->early ? ", the first two" : o->keys && o->ahead ? ", a chunk ahead from the third on" : o->ahead ? ", a chunk ahead" : "");
+    text_add(out, o->sums ? ", where it is begun" : "");
+    text_add(out, o->when == WHEN_FIRST ? ", first sequence\n" : o->when == WHEN_LAST ? ", last sequence\n" : "\n");
+}
+
+const char *step_value_text(Arena *a, const Step *s, int value)
+{
+    const Value *v = &s->values.at[value];
+    const char *second = v->dim[1] == DIM_ONE ? "" : arena_printf(a, "[%s]", dim_text[v->dim[1]]);
+    return arena_printf(a, "%s %s[%s]%s%s", v->name, v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], second, v->saved ? ", saved" : "");
+}
+
+static void print_value(const Value *v, Text *out)
+{
+    static const char *const element[] = {"activation", "fp32", "int32", "bytes"};
+    static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum", "shard", "rounded", "state", "scratch"};
+    const bool two = v->dim[1] != DIM_ONE;
+    text_printf(out, "  %-14s %-10s %-10s %s[%s]%s%s%s", v->name, kind[v->kind], element[v->element], v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], two ? "[" : "",
+                two ? dim_text[v->dim[1]] : "", two ? "]" : "");
+    if (v->saved && v->saved_from)
+        text_printf(out, ", saved from layer %d on\n", v->saved_from);
+    else
+        text_add(out, v->host ? ", on the host\n" : v->saved ? ", saved\n" : "\n");
+}
+
+static void print_heading(const Step *s, const Block *b, Text *out)
+{
+    static const char *const each[] = {"", ": for each layer", ": for each layer, from the last to the first", ": for each unit"};
+    const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) && b->end - b->first < s->program->model.layers;
+    text_add(out, b->name);
+    if (some)
+        text_printf(out, ": for layers %d to %d", b->end - 1, b->first);
+    text_printf(out, "%s\n", some ? "" : each[b->repeat]);
+}
+
+static void print_loop(const Step *s, const Op *o, Text *out)
+{
+    const Model *m = &s->program->model, few = program_chunk_model(s->program, true);
+    if (o->by_heads)
+        text_printf(out, "        for each of %d chunks of %d heads and %d kv_heads%s\n", s->head_chunks, m->heads, m->kv_heads,
+                    s->program->short_chunks ? arena_printf(s->arena, "; of the last %d, %d and %d", s->program->short_chunks, few.heads, few.kv_heads) : "");
+    else
+        text_printf(out, "        for each of %d chunks of %lld tokens\n", s->chunks, (long long)s->chunk);
+}
+
+void print_step(const Step *s, Text *out)
+{
+    text_add(out, "burst-step 1\nvalues\n");
+    for (int i = 0; i < s->values.n; i++)
+        print_value(&s->values.at[i], out);
+    for (int i = 0; i < STEP_BLOCKS; i++) {
+        if (!s->block[i].ops.n)
+            continue;
+        print_heading(s, &s->block[i], out);
+        for (int j = 0; j < s->block[i].ops.n; j++) {
+            const Op *o = &s->block[i].ops.at[j];
+            if (o->chunked && (j == 0 || !op_same_loop(o, o - 1)))
+                print_loop(s, o, out);
+            if (o->keys && (j == 0 || !op_same_keys(o, o - 1)))
+                text_add(out, "          for each chunk of keys that it attends\n");
+            print_op(s, o, out);
+        }
+    }
+}
+
+bool is_of_heads(const Value *v)
+{
+    for (int i = 0; i < countof(v->dim); i++)
+        if (dim_of_heads(v->dim[i]))
+            return true;
+    return false;
+}

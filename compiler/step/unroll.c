@@ -1,0 +1,134 @@
+/* step/unroll.c: the operations of a sequence in their order: blocks layer after layer, loops chunk after chunk. */
+#include "step/step.h"
+
+typedef struct Unroll { Arena *arena; const Step *step; Vec(StepOp) ops; int visit; } Unroll;
+
+static bool has_begun(const Step *s, int layer, int chunk, int key)
+{
+    bool begun = false;
+    for (int c = 0; c < chunk; c++)
+        begun |= step_attends(s, layer, c, key);
+    return begun;
+}
+
+/* Operations first to end for the i-th chunk of keys. */
+static void push_keys(Unroll *u, StepOp at, int i, int key, const Op *first, const Op *end)
+{
+    at.key = key, at.slot = i % 2, at.goes_on = i > 0, at.begun = has_begun(u->step, at.layer, at.chunk, key);
+    for (at.op = first; at.op < end; at.op++)
+        if (!at.op->sums || at.begun)
+            *vec_push(u->arena, &u->ops) = at;
+}
+
+/* Operations first to end for each chunk of keys that the chunk of queries is attended with: copies of the one that follows come first, those
+ * of the first two before the loop. */
+static void unroll_keys(Unroll *u, StepOp at, const Op *first, const Op *end)
+{
+    const Step *s = u->step;
+    int *key = NEW_ARRAY(u->arena, int, s->chunks), keys = 0;
+    for (int k = 0; k < s->chunks; k++)
+        if (step_attends(s, at.layer, at.chunk, k))
+            key[keys++] = k;
+    const Op *attends = first;
+    while (!first->early && attends->ahead)
+        attends++;
+    for (int i = 0; i < keys && (!first->early || i < 2); i++) {
+        if (first->early)
+            push_keys(u, at, i, key[i], first, end);
+        else if (i > 0 && i + 1 < keys)
+            push_keys(u, at, i + 1, key[i + 1], first, attends);
+        if (!first->early)
+            push_keys(u, at, i, key[i], attends, end);
+    }
+}
+
+/* Operations first to end of a loop, for one of its chunks; or once. */
+static void unroll_chunk(Unroll *u, StepOp at, int chunks, const Op *first, const Op *end)
+{
+    const int chunk = at.chunk;
+    for (const Op *o = first, *next; o < end; o = next) {
+        for (next = o + 1; next < end && op_same_keys(o, next); next++)
+            ;
+        at.chunk = chunk;
+        if (o->keys)
+            unroll_keys(u, at, o, next);
+        for (int x = chunk + (o->ahead && chunk > 0); x < chunks && x <= chunk + o->ahead && !o->keys; x++) {
+            at.op = o, at.chunk = x, at.slot = x % 2;
+            *vec_push(u->arena, &u->ops) = at;
+        }
+    }
+}
+
+static void unroll_block(Unroll *u, int block, int layer, int unit)
+{
+    const Block *b = &u->step->block[block];
+    for (int i = 0, end; i < b->ops.n; i = end) {
+        const Op *first = &b->ops.at[i];
+        for (end = i + 1; end < b->ops.n && op_same_loop(first, &b->ops.at[end]); end++)
+            ;
+        for (int c = 0, chunks = op_chunks(u->step, first); c < chunks; c++)
+            unroll_chunk(u, (StepOp){.block = block, .layer = layer, .visit = u->visit, .unit = unit, .chunk = c}, chunks, first, &b->ops.at[end]);
+    }
+    u->visit++;
+}
+
+static void unroll_all(Unroll *u)
+{
+    const int layers = u->step->program->model.layers;
+    unroll_block(u, BLOCK_EMBED, 0, 0);
+    for (int l = 0; l < layers; l++)
+        unroll_block(u, BLOCK_FORWARD, l, l + 1);
+    unroll_block(u, BLOCK_HEAD, layers, layers + 1);
+    for (int l = layers - 1; l >= 0; l--)
+        unroll_block(u, l < u->step->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+    unroll_block(u, BLOCK_EMBED_BACK, 0, 0);
+    for (int unit = 0; unit < layers + 2; unit++)
+        unroll_block(u, BLOCK_OPTIMIZER, 0, unit);
+    unroll_block(u, BLOCK_DONE, 0, layers + 1);
+}
+
+int step_unroll(Arena *a, const Step *s, const StepOp **out)
+{
+    Unroll u = {.arena = a, .step = s};
+    unroll_all(&u);
+    *out = u.ops.at;
+    return u.ops.n;
+}
+
+int operand_index(const Step *s, const StepOp *o, Operand x)
+{
+    switch (s->values.at[x.value].index) {
+    case INDEX_LAYER:
+    case INDEX_BOUNDARY: return o->layer + x.next;
+    case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_CHUNK: return o->chunk;
+    case INDEX_SLOT: return o->slot;
+    case INDEX_UNIT: return o->op->embedding ? 0 : o->block >= BLOCK_OPTIMIZER ? o->unit + x.next : x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+    default: return 0;
+    }
+}
+
+Range copied_layers(const Step *s, const Op *o)
+{
+    const Value *host = &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value];
+    return host->host ? (Range){host->every ? 0 : host->saved_from, host->of_last ? s->program->model.layers - 1 : s->staged_layers - 1} : (Range){0, s->program->model.layers};
+}
+
+/* Of the layer before the first, or one of which nothing is copied. */
+static bool names_no_layer(const Step *s, const StepOp *o)
+{
+    const Operand x = o->op->read[0];
+    const Index i = x.value >= 0 ? s->values.at[x.value].index : INDEX_NONE;
+    if (i != INDEX_LAYER && i != INDEX_BOUNDARY)
+        return false;
+    const Range r = copied_layers(s, o->op);
+    return o->layer + x.next < r.first || o->layer + x.next > r.last;
+}
+
+bool op_follows(const Step *s, const StepOp *o)
+{
+    const int last = 2 * s->program->model.layers + 1;
+    if (names_no_layer(s, o) || (o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0))
+        return false;
+    return o->op->kind != OP_GATHER || o->op->embedding || o->visit + o->op->write[0].next <= last;
+}

@@ -1,0 +1,214 @@
+/* step/verify/reference.c: what the forward blocks say is to be computed, as numbers. */
+#include "step/verify/internal.h"
+
+#include <string.h>
+
+static const Rule rules[] = {
+    {OP_EMBED, OP_EMBED, "x0", "y0", true, false},
+    {OP_NORM, OP_NORM, "x0", "y0y1", true, false},
+    {OP_LINEAR, OP_LINEAR, "x0x1", "y0", true, false},
+    {OP_BIAS, OP_BIAS, "x0", "y0", true, false},
+    {OP_ROPE, OP_ROPE, "x0", "y0", false, false},
+    {OP_LAYOUT, OP_LAYOUT, "x0", "y0", false, false},
+    {OP_ATTENTION, OP_ATTENTION, "x0x1x2", "y0y1", false, false},
+    {OP_KEEP, OP_KEEP, "x0x1", "y0y1", false, false},
+    {OP_ATTENTION, OP_ATTENTION_REST, "x0x1x2k0k1", "y0y1", false, false},
+    {OP_SINK, OP_SINK, "x0x1", "y0", true, false},
+    {OP_SWIGLU, OP_SWIGLU, "x0x1", "y0", false, false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER, "x0", "y0", false, false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER, "x0x1", "y0", false, false},
+    {OP_LOSS, OP_LOSS, "x0x1x2", "d0", true, true},
+    {OP_EMBED, OP_EMBED_BACK, "x0g0", "", false, true},
+    {OP_NORM, OP_NORM_BACK, "x0y1g0", "d0", true, true},
+    {OP_LINEAR, OP_LINEAR_DW, "g0x0", "", false, true},
+    {OP_LINEAR, OP_LINEAR_DX, "g0", "d0", true, false},
+    {OP_BIAS, OP_BIAS_BACK, "g0", "", false, true},
+    {OP_ROPE, OP_ROPE_BACK, "g0", "d0", false, false},
+    {OP_LAYOUT, OP_LAYOUT_BACK, "g0", "d0", false, false},
+    {OP_SWIGLU, OP_SWIGLU_BACK, "x0g0", "d0", false, false},
+    {OP_TENSOR_GATHER, OP_TENSOR_GATHER_BACK, "g0", "d0", false, false},
+    {OP_TENSOR_SCATTER, OP_TENSOR_SCATTER_BACK, "g0", "d0", false, false},
+    {OP_SINK, OP_SINK_BACK, "g0x0x1", "d0d1", true, true},
+    {OP_ATTENTION, OP_DELTA, "y0g0g1", "e0", false, false},
+    {OP_ATTENTION, OP_ATTENTION_BACK, "x0x1x2y1g0e0", "d0d1d2", false, false},
+};
+
+/* ---- numbers ---- */
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15u)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 29)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 32);
+}
+
+uint64_t number(uint64_t kind, uint64_t a, uint64_t b)
+{
+    return mix(mix(kind + 1, a), b);
+}
+
+uint64_t input_number(const Machine *m, int value) { return number('i', (uint64_t)value, (uint64_t)m->sequence); }
+uint64_t state_number(int value, int unit, bool after) { return number(after ? 'n' : 's', (uint64_t)value, (uint64_t)unit); }
+/* Of what an operation makes beside forward's outputs; the operation stands for all that it reads. */
+uint64_t part_number(const Machine *m, const Made *x, char what, int n)
+{
+    return number((uint64_t)what, (uint64_t)(x - m->made.at) * 16 + (uint64_t)n, (uint64_t)m->sequence);
+}
+
+uint64_t chunk_number(uint64_t whole, int chunk, int chunks)
+{
+    uint64_t first = 1;
+    for (int c = 1; chunk == 0 && c < chunks; c++)
+        first -= number('c', 0, (uint64_t)c);
+    return whole * (chunk == 0 ? first : number('c', 0, (uint64_t)chunk));
+}
+
+uint64_t rows_number(const Machine *m, const Record *r, const StepOp *o, int value)
+{
+    const int chunk = op_row(m->step, o, value);
+    uint64_t sum = 0;
+    for (; r; r = r->before) {
+        if (r->chunk < 0)
+            return sum + chunk_number(r->number, chunk, op_chunks(m->step, o->op));
+        sum += r->chunk == chunk ? r->part : 0;
+        if (r->chunk == chunk && r->anew)
+            return sum;
+    }
+    return sum;
+}
+
+static bool is_of_keys(const Machine *m, int value) { return m->step->values.at[value].dim[1] == DIM_KEY; }
+
+/* Of a chunk of queries what a chunk of keys has a share in, or of a chunk of keys one of queries: all that attend each other have all of it. */
+static uint64_t pair_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    const bool keys = is_of_keys(m, value);
+    const int other = keys ? o->chunk : o->key;
+    uint64_t first = 1;
+    int least = -1;
+    for (int c = 0; c < m->step->chunks; c++) {
+        if (!step_attends(m->step, o->layer, keys ? c : o->chunk, keys ? o->key : c))
+            continue;
+        first -= least < 0 ? 0 : number('p', 0, (uint64_t)c);
+        least = least < 0 ? c : least;
+    }
+    return whole * (other == least ? first : number('p', 0, (uint64_t)other));
+}
+
+/* A chunk's rows. */
+static uint64_t row_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    return o->op->chunked ? chunk_number(whole, op_row(m->step, o, value), op_chunks(m->step, o->op)) : whole;
+}
+
+uint64_t own_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    const uint64_t row = row_number(m, o, value, whole);
+    return o->op->keys && !op_copies(o->op->kind) ? pair_number(m, o, value, row) : row;
+}
+
+uint64_t taken_number(const Machine *m, const StepOp *o, int value, uint64_t whole)
+{
+    return op_takes_whole(m->step, o->op, value) ? whole : row_number(m, o, value, whole);
+}
+
+/* Of the kept rows of a value. */
+static uint64_t kept_number(uint64_t whole) { return number('k', whole, 0); }
+
+bool one_layout(const Machine *m, OpKind k) { return k == OP_LAYOUT && m->step->program->target->one_layout; }
+bool passes(const Machine *m, const Made *x, int n)
+{
+    const bool residual = x->op->kind == OP_LINEAR || x->op->kind == OP_TENSOR_SCATTER;
+    return (residual && n == 1) || (x->op->kind == OP_BIAS && n == 0) || one_layout(m, x->op->kind);
+}
+
+const Rule *rule_of(OpKind k)
+{
+    for (int i = 0; i < countof(rules); i++)
+        if (rules[i].kind == k)
+            return &rules[i];
+    return NULL;
+}
+
+bool adds_to_sum(OpKind k)
+{
+    for (int i = 0; i < countof(rules); i++)
+        if (rules[i].of == k && rules[i].sum)
+            return true;
+    return false;
+}
+
+uint64_t word_number(const Machine *m, const Made *x, const char *word)
+{
+    const int n = word[1] - '0';
+    if (word[0] == 'd' && passes(m, x, n))
+        return x->g[0];
+    return word[0] == 'k' ? kept_number(x->y[n]) : word[0] == 'x' ? x->x[n] : word[0] == 'y' ? x->y[n] : word[0] == 'g' ? x->g[n] : part_number(m, x, word[0], n);
+}
+
+/* ---- what forward says ---- */
+
+typedef struct Def { int made, output; bool there; } Def;
+
+static void add_made(Machine *m, const Op *o, int block, int layer, int unit, Def *def)
+{
+    Made x = {.op = o, .block = block, .unit = unit};
+    x.weights = o->kind == OP_LOSS && m->step->program->model.tied ? 0 : unit;
+    x.tensor = op_tensor(m->step, o, &m->step->block[block]);
+    uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)unit);
+    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++) {
+        const ValueKind k = m->step->values.at[o->read[i].value].kind;
+        const Value *v = &m->step->values.at[o->read[i].value];
+        const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
+        if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
+            continue;
+        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1; /* what is kept asks for no gradient */
+        x.output[x.ins] = d->output;
+        x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
+        all = mix(all, x.x[x.ins++]);
+    }
+    for (int i = 0; i < OUTS && o->write[i].value >= 0; i++) {
+        x.y[i] = one_layout(m, o->kind) ? x.x[0] : o->kind == OP_KEEP ? kept_number(x.x[i]) : mix(all, (uint64_t)i);
+        if (m->step->values.at[o->write[i].value].kind == VALUE_ACTIVATION)
+            def[o->write[i].value * m->span + layer + o->write[i].next] = (Def){m->made.n, i, true};
+    }
+    *vec_push(m->arena, &m->made) = x;
+}
+
+static void add_block(Machine *m, int block, int layer, int unit, Def *def)
+{
+    const Block *b = &m->step->block[block];
+    m->made_from[unit] = m->made.n;
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].kind <= OP_LOSS)
+            add_made(m, &b->ops.at[i], block, layer, unit, def);
+    m->made_from[unit + 1] = m->made.n;
+}
+
+/* Gradients, from the last operation to the first: all that read an output come after it. */
+static void add_gradients(Machine *m)
+{
+    for (int i = m->made.n - 1; i >= 0; i--) {
+        Made *x = &m->made.at[i];
+        for (int n = 0; n < x->ins; n++)
+            if (x->from[n] >= 0)
+                m->made.at[x->from[n]].g[x->output[n]] += passes(m, x, n) ? x->g[0] : part_number(m, x, 'd', n);
+        if (adds_to_sum(x->op->kind))
+            m->sum[x->block == BLOCK_HEAD][x->weights] += part_number(m, x, 'w', 0);
+    }
+}
+
+void read_forward(Machine *m)
+{
+    Def *def = NEW_ARRAY(m->arena, Def, m->step->values.n * m->span);
+    m->made.n = 0;
+    add_block(m, BLOCK_EMBED, 0, 0, def);
+    for (int l = 0; l < m->layers; l++)
+        add_block(m, BLOCK_FORWARD, l, l + 1, def);
+    add_block(m, BLOCK_HEAD, m->layers, m->layers + 1, def);
+    for (int k = 0; k < 2; k++)
+        memset(m->sum[k], 0, sizeof(uint64_t) * (size_t)(m->layers + 2));
+    add_gradients(m);
+    for (int u = 0; u < m->layers + 2; u++)
+        m->all[u] += m->sum[0][u] + m->sum[1][u];
+}

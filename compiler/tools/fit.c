@@ -1,0 +1,310 @@
+/* fit.c: `burstc fit`: the longest sequence that fits the devices with each way to save memory, and what its step takes.
+ *
+ * The layout is the search's for the sequence as written, or for the longest half of it that fits. With it, a row for each
+ * combination of values of the rows of layout/table.c that say so. Memory grows almost linearly with the tokens: lengths are tried
+ * where a line between one that fits and one that does not meets the devices' memory, until a single step lies between them.
+ * Every length that is tried goes through the front end and all passes up to the packing.
+ */
+#include "tools/tools.h"
+
+#include "burst_rt.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Row { Choice choice; int64_t tokens; /* 0: none fits */ Judged judged; const char *largest; } Row;
+typedef struct Fit {
+    Arena *arena;
+    FrontEnd in;
+    const Program *program; /* of the sequence for which the layout was searched */
+    Choice base;
+    int64_t step;
+    Vec(Row) rows;
+} Fit;
+
+static const Program *program_of(Arena *a, Diags *d, const FrontEnd *in, int64_t tokens)
+{
+    FrontEnd at = *in;
+    at.sequence = tokens;
+    return front_end(a, d, &at);
+}
+
+/* ---- the layout ---- */
+
+/* What is wrong is said of the sequence as written. */
+static bool find_layout(Fit *f, Diags *d)
+{
+    FrontEnd in = f->in;
+    Found found = search_open(f->arena, diags_new(f->arena), &in, f->program);
+    const Program *p = f->program;
+    for (int64_t tokens = p->sequence / 2; !found.plan && p && tokens >= p->cluster.world; tokens /= 2) {
+        in.sequence = tokens;
+        p = front_end(f->arena, diags_new(f->arena), &in);
+        if (p)
+            found = search_open(f->arena, diags_new(f->arena), &in, p);
+    }
+    if (!found.plan) {
+        search_open(f->arena, d, &f->in, f->program);
+        return false;
+    }
+    f->program = plan_draft(found.plan)->program;
+    f->base = plan_draft(found.plan)->choice;
+    f->in.tensor = choice_tensor(&f->base);
+    f->base.spared = 0;
+    return true;
+}
+
+/* ---- one length ---- */
+
+/* Bytes that a rank needs with so many tokens; infinite where they are refused for another reason. */
+static double needs(const Fit *f, const Choice *c, int64_t tokens)
+{
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    const Program *p = program_of(a, d, &f->in, tokens);
+    double bytes = INFINITY;
+    if (p) {
+        const Choice at = choice_on(p, c);
+        const Draft t = draft_make(a, d, p, &at);
+        bytes = t.attention.n && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
+    }
+    arena_free(a);
+    return bytes;
+}
+
+/* ---- the longest ---- */
+
+/* Steps of the sequence: as many fit, and so many do not. */
+typedef struct Bracket { int64_t fits, fails; double fits_bytes, fails_bytes; } Bracket;
+
+/* Lengths have eight bits that count, so that they are readable, and quick to count pairs of. */
+static int64_t apart(int64_t steps)
+{
+    int64_t power = 1;
+    while (256 * power <= steps)
+        power *= 2;
+    return power;
+}
+
+static int64_t rounded(int64_t steps)
+{
+    return steps / apart(steps) * apart(steps);
+}
+
+static bool try_steps(const Fit *f, const Choice *c, double memory, int64_t steps, Bracket *b)
+{
+    const double bytes = needs(f, c, steps * f->step);
+    const bool fits = bytes <= memory;
+    *(fits ? &b->fits : &b->fails) = steps;
+    *(fits ? &b->fits_bytes : &b->fails_bytes) = bytes;
+    return fits;
+}
+
+/* On the line between both; in the middle every third time, and where there is no line. */
+static int64_t next_guess(const Bracket *b, double memory, int round)
+{
+    const int64_t between = b->fails - b->fits, next = b->fits + apart(b->fits);
+    const double share = (memory - b->fits_bytes) / (b->fails_bytes - b->fits_bytes);
+    const bool middle = round % 3 == 2 || !isfinite(b->fails_bytes);
+    const int64_t guess = rounded(b->fits + (middle ? between / 2 : (int64_t)(share * (double)between)));
+    return guess < next ? next : guess >= b->fails ? rounded(b->fails - 1) : guess;
+}
+
+static int64_t longest(const Fit *f, const Choice *c, int64_t first)
+{
+    enum { MOST = 40 }; /* doublings: the language has no longer sequence */
+    const double memory = cluster_least_memory(&f->program->cluster)->memory;
+    Bracket b = {0};
+    bool fits = try_steps(f, c, memory, rounded(first), &b);
+    for (int i = 0; i < MOST && fits; i++)
+        fits = try_steps(f, c, memory, 2 * b.fits, &b);
+    while (!fits && !b.fits && b.fails > 1)
+        fits = try_steps(f, c, memory, rounded(b.fails / 2), &b);
+    for (int round = 0; b.fits && b.fails > b.fits + apart(b.fits); round++)
+        try_steps(f, c, memory, next_guess(&b, memory, round), &b);
+    return b.fits;
+}
+
+/* ---- rows ---- */
+
+static const char *largest_text(Arena *a, const Flow *f)
+{
+    Alive *alive = NEW_ARRAY(a, Alive, f->items);
+    step_alive(f, alive);
+    const char *times = alive[0].count > 1 ? arena_printf(a, " (%d)", alive[0].count) : "";
+    return arena_printf(a, "%s%s %s", f->step->values.at[alive[0].value].name, times, bytes_text(a, (double)alive[0].bytes, 2));
+}
+
+/* How many rows of layout/table.c differ; *last: the last of them. */
+static int rows_apart(Arena *a, const Choice *x, const Choice *y, int *last)
+{
+    int rows = 0;
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (strcmp(setting_text(a, i, x), setting_text(a, i, y)) != 0)
+            *last = i, rows++;
+    return rows;
+}
+
+/* Lengths of rows that follow each other are near. A value may decide a row before it, so that a choice comes again. */
+static void add_row(Fit *f, const Choice *c)
+{
+    int last;
+    for (int i = 0; i < f->rows.n; i++)
+        if (rows_apart(f->arena, &f->rows.at[i].choice, c, &last) == 0)
+            return;
+    const int64_t before = (f->rows.n ? f->rows.at[f->rows.n - 1].tokens : f->program->sequence) / f->step;
+    const int64_t steps = longest(f, c, before > 0 ? before : 1);
+    *vec_push(f->arena, &f->rows) = (Row){.choice = *c, .tokens = steps * f->step};
+}
+
+/* Whether less of what is decided by need gives as long a sequence. */
+static bool gains_nothing(const Fit *f, int row)
+{
+    for (int i = 0; i < row; i++) {
+        int apart;
+        if (rows_apart(f->arena, &f->rows.at[i].choice, &f->rows.at[row].choice, &apart) == 1 && dimensions[apart].by_need && f->rows.at[i].tokens >= f->rows.at[row].tokens)
+            return true;
+    }
+    return false;
+}
+
+/* What the longest takes, or the shortest needs where none fits. */
+static void judge_row(Fit *f, Row *r)
+{
+    const Program *p = program_of(f->arena, diags_new(f->arena), &f->in, r->tokens ? r->tokens : f->step);
+    if (p) {
+        r->choice = choice_on(p, &r->choice);
+        r->judged = judge_choice(f->arena, p, &r->choice, NULL);
+    }
+    r->largest = p && r->judged.draft.memory.flow ? largest_text(f->arena, r->judged.draft.memory.flow) : "";
+}
+
+static void keep_rows(Fit *f)
+{
+    Vec(Row) kept = {0};
+    for (int i = 0; i < f->rows.n; i++)
+        if (!gains_nothing(f, i))
+            *vec_push(f->arena, &kept) = f->rows.at[i];
+    for (int i = 0; i < kept.n; i++)
+        judge_row(f, &kept.at[i]);
+    f->rows.at = kept.at, f->rows.n = kept.n;
+}
+
+static bool varies(const Fit *f, int row)
+{
+    return dimensions[row].fits_each && dimensions[row].fits_each(f->program);
+}
+
+static void add_rows(Fit *f, Choice c, int row)
+{
+    int n = 0;
+    if (row == DIMENSIONS)
+        add_row(f, &c);
+    else if (!varies(f, row))
+        add_rows(f, c, row + 1);
+    else
+        for (Choice x = c; dimensions[row].other(f->program, &x, n); n++, x = c)
+            add_rows(f, x, row + 1);
+}
+
+/* ---- the table ---- */
+
+static const char *length_text(Arena *a, int64_t tokens)
+{
+    const bool mi = tokens % (1 << 20) == 0;
+    return arena_printf(a, "%lld%s", (long long)(tokens >> (mi ? 20 : 10)), mi ? "Mi" : "Ki");
+}
+
+static int width_of(const Fit *f, int row)
+{
+    int width = (int)strlen(dimensions[row].name);
+    for (int i = 0; i < f->rows.n; i++) {
+        const char *text = dimensions[row].text(f->arena, &f->rows.at[i].choice);
+        width = text && (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
+    return width;
+}
+
+static void print_figures(const Fit *f, const Row *r, Text *out)
+{
+    const Judged *j = &r->judged;
+    const Program *p = j->draft.program;
+    const char *bytes = p ? bytes_text(f->arena, (double)(j->draft.memory.total + j->draft.memory.beside), 2) : "";
+    if (r->tokens && !j->why_not) {
+        const double tokens = (double)r->tokens * (double)p->train.batch;
+        text_printf(out, "%9s %12lld %11s %11.3f s %12.1f %6.1f %%  %s\n", length_text(f->arena, r->tokens),
+                    (long long)j->draft.partition->max_tokens, bytes, j->cost.step, tokens / j->cost.step,
+                    100 * cost_mfu(p, &j->cost), r->largest);
+    } else if (j->why_not || !p) {
+        text_printf(out, "%9s  %s\n", "-", j->why_not ? j->why_not : "refused");
+    } else {
+        text_printf(out, "%9s  %s tokens need %s: %s\n", "-", length_text(f->arena, f->step), bytes, r->largest);
+    }
+}
+
+static void print_heading(const Fit *f, Text *out)
+{
+    const Program *p = f->program;
+    const Device *least = cluster_least_memory(&p->cluster);
+    text_printf(out, "burst-fit 1\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n", p->model.name, p->cluster.name,
+                p->cluster.world, plural(p->cluster.world), bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
+    if (memory_uncounted(p))
+        text_printf(out, "%s\n", memory_uncounted(p));
+    text_add(out, "layout {");
+    for (int i = 0; i < DIMENSIONS; i++) {
+        const char *text = dimensions[i].text(f->arena, &f->base);
+        if (text && !varies(f, i))
+            text_printf(out, " %s %s;", dimensions[i].name, text);
+    }
+    text_add(out, " }, with\n");
+    for (int i = 0; i < DIMENSIONS; i++)
+        if (varies(f, i))
+            text_printf(out, "%-*s ", width_of(f, i), dimensions[i].name);
+    text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s", "MFU", "largest at the peak");
+}
+
+static double highest_mfu(const Fit *f)
+{
+    double most = 0;
+    for (int r = 0; r < f->rows.n; r++) {
+        const Judged *j = &f->rows.at[r].judged;
+        if (f->rows.at[r].tokens && !j->why_not)
+            most = fmax(most, cost_mfu(j->draft.program, &j->cost));
+    }
+    return most;
+}
+
+static void print_table(const Fit *f, Text *out)
+{
+    print_heading(f, out);
+    for (int r = 0; r < f->rows.n; r++) {
+        for (int i = 0; i < DIMENSIONS; i++) {
+            const char *text = varies(f, i) ? dimensions[i].text(f->arena, &f->rows.at[r].choice) : "";
+            if (varies(f, i))
+                text_printf(out, "%-*s ", width_of(f, i), text ? text : "-");
+        }
+        print_figures(f, &f->rows.at[r], out);
+    }
+    const char *too_fast = cost_mfu_text(f->arena, highest_mfu(f));
+    if (too_fast)
+        text_printf(out, "%s\n", too_fast);
+}
+
+/* Steps of the sequence are whole kernel tiles of each rank, and multiples of 1Ki. */
+static int64_t step_of(const Choice *c)
+{
+    const int64_t tokens = (int64_t)BURST_TILE * c->ranks, unit = 1 << 10;
+    return (tokens + unit - 1) / unit * unit;
+}
+
+bool fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out)
+{
+    Fit f = {.arena = a, .in = *in, .program = p};
+    if (!find_layout(&f, d))
+        return false;
+    f.step = step_of(&f.base);
+    add_rows(&f, f.base, 0);
+    keep_rows(&f);
+    print_table(&f, out);
+    return true;
+}

@@ -1,0 +1,11 @@
+/* forms.h: the forms of --emit that are printed from a plan. */
+#ifndef FORMS_H
+#define FORMS_H
+
+#include "tools/pictures/pictures.h"
+
+/* draw: as a picture; NULL: as text alone. */
+typedef struct Form { const char *name; void (*print)(Diags *d, const Found *f, Text *out); DrawForm *draw; } Form;
+const Form *find_form(const char *name); /* NULL: none */
+
+#endif

@@ -1,0 +1,25 @@
+/* dsl/dsl.h: text to a checked Program. */
+#ifndef BURST_DSL_H
+#define BURST_DSL_H
+
+#include "ir/ir.h"
+
+/* ---- SchedText: a checked .sched file ---- */
+/* dsl/: text to Program. Reads stock files from stock_dir (masks.burst, devices.topo, schedules). NULL after errors. */
+typedef struct FrontEnd {
+    const char *topo_path, *model_path; /* topo_path NULL: no cluster, and nothing of the layout that needs one is checked */
+    const char *stock_dir;           /* installed share folder: has masks.burst, devices.topo, schedules/ */
+    const char *const *schedule_paths; /* --schedule, may be empty */
+    int schedule_path_count;
+    const Target *target;            /* NULL: that of the cluster's devices */
+    bool every_mask; /* also what the user declares and no layer uses */
+    int64_t sequence; /* tokens, instead of what the model says; 0: none */
+    int tensor;       /* what `tensor auto` stands for; 0: it stays open, and what depends on it unchecked */
+    bool offloads;    /* a layout without `offload` stands for `offload auto`; else for none */
+} FrontEnd;
+const Program *front_end(Arena *a, Diags *d, const FrontEnd *in);
+bool tensor_divides(const Model *m, int world, int64_t ranks); /* whether `tensor` may split layers over so many; the model's as it is written */
+void print_ast(Arena *a, Diags *d, const FrontEnd *in, Text *out); /* --emit=ast */
+const SchedText *parse_schedule(Arena *a, Diags *d, const char *stock_dir, const char *path); /* stock_dir NULL: it may use no other */
+
+#endif

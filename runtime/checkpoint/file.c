@@ -1,0 +1,182 @@
+/* checkpoint/file.c: what is in a checkpoint file, and where. */
+#include "checkpoint/checkpoint.h"
+#include "safetensors/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static json_t *model_facts(const BurstPlan *p)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", p->layers, "hidden", p->hidden, "heads", p->heads,
+                     "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ffn", p->ffn, "vocab", p->vocab);
+}
+
+static json_t *unit_facts(const BurstPlan *p)
+{
+    json_t *units = json_array();
+    for (int i = 0; units && i < p->unit_rows; i++) {
+        const BurstUnit *u = &p->units[i];
+        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", u->name, "elements", (json_int_t)u->elements,
+                                               "repeat", u->repeat));
+    }
+    return units;
+}
+
+/* What a run that goes on may have changed: compared, and said. */
+static json_t *train_facts(const BurstPlan *p, const BurstTrain *t)
+{
+    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "sequence",
+                     (json_int_t)p->sequence, "batch", (json_int_t)t->batch, "seed", (json_int_t)t->seed, "data",
+                     t->data ? json_text(t->data) : json_null(), "bytes", t->bytes, "separator", (json_int_t)t->separator, "predict",
+                     (json_int_t)(t->predict ? t->predict : 1), "steps", (json_int_t)t->steps, "warmup",
+                     (json_int_t)t->warmup, "cosine", t->cosine, "lr", t->lr, "lr_end", t->lr_end, "beta1", t->beta1, "beta2",
+                     t->beta2, "eps", t->eps, "decay", t->decay, "clip", t->clip, "norm_eps", p->norm_eps, "rope_theta",
+                     p->rope_theta, "softcap", p->softcap, "masks", masks_of(p));
+}
+
+json_t *checkpoint_facts(const BurstPlan *p, const BurstTrain *t, int64_t done)
+{
+    json_t *facts = train_facts(p, t);
+    json_t *more = json_pack("{s:o, s:o, s:I, s:o, s:i}", "model", model_facts(p), "units", unit_facts(p), "step",
+                             (json_int_t)done, "source", json_text(p->source), "world", p->world);
+    if (!facts || !more || json_object_update(facts, more) != 0) {
+        json_decref(facts);
+        facts = NULL;
+    }
+    json_decref(more);
+    return facts;
+}
+
+static void put32(char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (char)(value >> (8 * i));
+}
+
+static bool make_header(Layout *l, const BurstPlan *p, const BurstTrain *t, int64_t done)
+{
+    json_t *facts = checkpoint_facts(p, t, done);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS | JSON_INDENT(1)) : NULL;
+    size_t n = text ? strlen(text) : 0;
+    l->data_at = (off_t)((CHECKPOINT_PREFIX + n + CHECKPOINT_PAGE - 1) / CHECKPOINT_PAGE * CHECKPOINT_PAGE);
+    l->header = text ? calloc(1, (size_t)l->data_at) : NULL;
+    if (l->header) {
+        memcpy(l->header, CHECKPOINT_MAGIC, 8);
+        put32(l->header + 8, CHECKPOINT_VERSION);
+        put32(l->header + 12, (uint32_t)n);
+        memcpy(l->header + CHECKPOINT_PREFIX, text, n);
+    }
+    free(text);
+    json_decref(facts);
+    return l->header != NULL;
+}
+
+int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
+{
+    l->data_at = data_at;
+    l->sections = CHECKPOINT_KINDS * burst_unit_count(p);
+    l->section_at = calloc((size_t)l->sections + 1, sizeof *l->section_at);
+    if (!l->section_at)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's sections");
+    l->section_at[0] = data_at;
+    for (int s = 0; s < l->sections; s++)
+        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements * (int64_t)sizeof(float));
+    l->footer_at = l->section_at[l->sections];
+    l->end = l->footer_at + 4 * (l->sections + 1) + 8;
+    return BURST_OK;
+}
+
+/* Paths may be called differently on the ranks' hosts: rank 0's header is the file's. */
+int layout_make(BurstCtx *c, const BurstPlan *p, int64_t done, Layout *l)
+{
+    *l = (Layout){0};
+    if (c->rank == 0 && !make_header(l, p, c->train, done))
+        return burst_fail(c, BURST_E_MEMORY, "no memory for a checkpoint's header");
+    double at = (double)l->data_at;
+    int status = burst_allreduce(c, (BurstGroup){0, 1, c->world}, &at, 1);
+    if (status == BURST_OK)
+        status = layout_at(c, p, (off_t)at, l);
+    if (status != BURST_OK)
+        layout_free(l);
+    return status;
+}
+
+off_t layout_room(const Layout *l, int world)
+{
+    return l->end + (off_t)world * l->sections * (off_t)sizeof(uint32_t);
+}
+
+void layout_free(Layout *l)
+{
+    free(l->header);
+    free(l->section_at);
+    *l = (Layout){0};
+}
+
+int io_failed(BurstCtx *c, const char *what, const char *path)
+{
+    return burst_fail(c, BURST_E_IO, "cannot %s %s: %s", what, path, errno ? strerror(errno) : "it ends early");
+}
+
+int close_written(BurstCtx *c, int fd, bool written, const char *path)
+{
+    written = written && fsync(fd) == 0;
+    int reason = errno;
+    if (close(fd) != 0 && written) {
+        reason = errno;
+        written = false;
+    }
+    errno = reason;
+    return written ? BURST_OK : io_failed(c, "write", path);
+}
+
+bool reserve(int fd, off_t bytes)
+{
+    struct statvfs s;
+    int reserved;
+    do
+        reserved = fallocate(fd, 0, 0, bytes);
+    while (reserved != 0 && errno == EINTR);
+    if (reserved == 0 || errno != EOPNOTSUPP)
+        return reserved == 0;
+    if (fstatvfs(fd, &s) == 0 && s.f_bavail * s.f_frsize < (uint64_t)bytes)
+        return errno = ENOSPC, false;
+    return ftruncate(fd, bytes) == 0;
+}
+
+bool write_at(int fd, const void *data, size_t bytes, off_t at)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, from, bytes, at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        n = n < 0 ? 0 : n;
+        from += n;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+bool read_at(int fd, void *data, size_t bytes, off_t at)
+{
+    char *to = data;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, bytes, at);
+        if (n == 0)
+            errno = 0;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        n = n < 0 ? 0 : n;
+        to += n;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}

@@ -1,0 +1,168 @@
+/* context.c: one rank's context: errors, its arena, and what it shows of itself to the others. */
+#include "core/escape.h"
+#include "host/launch/place.h"
+#include "core/internal.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPINS = 2000 }; /* some 20 us: shorter than a futex's way through the kernel and back */
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int host_threads(const BurstCtx *c)
+{
+    const int share = cores() / c->region->locals;
+    return share > 1 ? share : 1;
+}
+
+int context_open(BurstCtx *c, const Job *job, Region *r, int rank, const int *local_of, const Remote *remote)
+{
+    *c = (BurstCtx){.plan = job->plan, .train = job->train, .rank = rank, .world = job->plan->world,
+                    .local = local_of[rank], .local_of = local_of, .region = r, .timeout = job->timeout, .remote = remote,
+                    .unwatched = remote != NULL,
+                    .local_rank = job->place ? job->place->local : -1};
+    c->slot = region_slot(r, c->local);
+    c->arena = region_arena(r, c->local);
+    c->spins = r->locals <= cores() ? SPINS : 0; /* with fewer cores than ranks, spinning delays who is waited for */
+    atomic_store(&c->slot->pid, getpid());
+    burst_doing(c, "starting");
+    return messages_open(c);
+}
+
+void context_close(BurstCtx *c)
+{
+    data_close(c);
+    pool_close(c);
+    weights_close(c);
+    messages_close(c);
+    spans_free(c->spans);
+}
+
+int burst_rank(const BurstCtx *c)
+{
+    return c->rank;
+}
+
+int burst_world(const BurstCtx *c)
+{
+    return c->world;
+}
+
+const char *burst_error(const BurstCtx *c)
+{
+    return c->error;
+}
+
+int burst_fail(BurstCtx *c, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->error, sizeof c->error, fmt, ap);
+    va_end(ap);
+    escape_shown(c->error, sizeof c->error); /* names and other people's files */
+    return code;
+}
+
+void say_line(const char *format, ...)
+{
+    char start[ERROR_TEXT]; /* where there is no memory for more */
+    va_list ap, again;
+    va_start(ap, format);
+    va_copy(again, ap);
+    char *text = shown_text(format, ap);
+    vsnprintf(start, sizeof start, format, again);
+    escape_shown(start, sizeof start);
+    fprintf(stderr, "burst: %s\n", text ? text : start);
+    free(text);
+    va_end(again);
+    va_end(ap);
+}
+
+void *burst_take(BurstCtx *c, size_t bytes)
+{
+    size_t rounded = (bytes + 63) / 64 * 64;
+    if (rounded < bytes || rounded > c->plan->arena_bytes - c->used) {
+        burst_fail(c, BURST_E_MEMORY, "the plan counted %zu bytes of buffers, and %zu more are asked for after %zu",
+                   c->plan->arena_bytes, bytes, c->used);
+        return NULL;
+    }
+    void *at = c->arena + c->used;
+    c->used += rounded;
+    return at;
+}
+
+size_t burst_arena_used(const BurstCtx *c)
+{
+    return c->used;
+}
+
+/* Copied, not pointed at: under mpirun the text lies elsewhere in the reader's memory. A reader may see half of the
+ * next text; it is only shown. */
+void burst_doing(BurstCtx *c, const char *operation)
+{
+    size_t n = strnlen(operation, DOING_TEXT - 1);
+    memcpy(c->slot->doing, operation, n);
+    c->slot->doing[n] = 0;
+}
+
+double burst_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double awake_seconds(void)
+{
+    static const double look_most = 0.25;
+    static _Thread_local double last, awake = 1; /* 0 is none */
+    const double now = burst_seconds(), gap = last > 0 ? now - last : 0;
+    last = now;
+    return awake += gap < look_most ? gap : look_most;
+}
+
+void describe_rank(const Region *r, int rank, int local, char *text, size_t size)
+{
+    if (local < 0) {
+        snprintf(text, size, "rank %d (on another host)", rank);
+        return;
+    }
+    const Slot *s = region_slot(r, local);
+    snprintf(text, size, "rank %d, step %lld (%.*s)", rank, (long long)atomic_load(&s->step), DOING_TEXT - 1, s->doing);
+}
+
+bool parse_seconds(const char *text, double *seconds)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end || errno || !(value > 0))
+        return false;
+    *seconds = value;
+    return true;
+}
+
+double default_timeout(void)
+{
+    const char *text = getenv("BURST_TIMEOUT");
+    double seconds = 300;
+    if (text && !parse_seconds(text, &seconds))
+        say_line("BURST_TIMEOUT is '%s', not a number of seconds: %.0f is used", text, seconds);
+    return seconds;
+}
+
+int exit_code(int status)
+{
+    return status == BURST_OK ? 0 : status == BURST_E_USAGE ? 2 : status == BURST_E_DEVICE ? 3 : 1;
+}

@@ -1,0 +1,122 @@
+/* metrics.c: see metrics.h. */
+#include "core/metrics.h"
+
+#include "core/output_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE = 1024, BEGIN = 9 };
+static const char begins[] = "{\"step\": "; /* every line of a metrics file */
+
+static int cannot_write(BurstCtx *c, const Metrics *m)
+{
+    return burst_fail(c, BURST_E_IO, "cannot write %s: %s", m->path, strerror(errno));
+}
+
+int metrics_open(BurstCtx *c, const char *path, Metrics *m)
+{
+    struct stat st;
+    *m = (Metrics){.path = path, .fd = -1};
+    if (!path)
+        return BURST_OK;
+    m->fd = output_append(path);
+    if (m->fd < 0 || fstat(m->fd, &st) != 0)
+        return cannot_write(c, m);
+    m->regular = S_ISREG(st.st_mode) && !output_is_open(path);
+    return BURST_OK;
+}
+
+/* ---- what a run before has left ---- */
+
+/* The bytes behind the last line's end, as many as a line has; the file's length in *end. -1: it cannot be read. */
+static ssize_t read_tail(const Metrics *m, char tail[LINE], off_t *end)
+{
+    const int fd = open(m->path, O_RDONLY | O_CLOEXEC);
+    *end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    const off_t from = *end > LINE ? *end - LINE : 0;
+    ssize_t n = *end < 0 ? -1 : pread(fd, tail, LINE, from);
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = n; i > 0; i--)
+        if (tail[i - 1] == '\n')
+            return memmove(tail, tail + i, (size_t)(n - i)), n - i;
+    return n;
+}
+
+/* The tail of a line that a run has begun; anything else is somebody's text and stays. */
+static bool is_cut(const char *tail, size_t n)
+{
+    return memcmp(tail, begins, n < BEGIN ? n : BEGIN) == 0;
+}
+
+static int mend(BurstCtx *c, const Metrics *m)
+{
+    char tail[LINE];
+    off_t end;
+    const ssize_t n = read_tail(m, tail, &end);
+    if (n < 0)
+        return cannot_write(c, m);
+    if (n == 0)
+        return BURST_OK;
+    json_t *line = json_loadb(tail, (size_t)n, 0, NULL);
+    const bool cut = !line && is_cut(tail, (size_t)n);
+    json_decref(line);
+    const bool mended = cut ? ftruncate(m->fd, end - n) == 0 : write(m->fd, "\n", 1) == 1;
+    return mended ? BURST_OK : cannot_write(c, m);
+}
+
+int metrics_begin(BurstCtx *c, Metrics *m, bool goes_on)
+{
+    if (m->fd < 0 || !m->regular)
+        return BURST_OK;
+    if (goes_on)
+        return mend(c, m);
+    return ftruncate(m->fd, 0) == 0 ? BURST_OK : cannot_write(c, m);
+}
+
+/* ---- lines ---- */
+
+static bool write_line(const Metrics *m, const char *line, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = write(m->fd, line + at, bytes - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+int metrics_line(BurstCtx *c, const Metrics *m, const char *format, ...)
+{
+    char line[LINE];
+    struct stat st;
+    va_list ap;
+    if (m->fd < 0)
+        return BURST_OK;
+    va_start(ap, format);
+    const int n = vsnprintf(line, sizeof line, format, ap);
+    va_end(ap);
+    const bool known = m->regular && fstat(m->fd, &st) == 0;
+    if (write_line(m, line, (size_t)n))
+        return BURST_OK;
+    const int reason = errno;
+    if (known)
+        (void)!ftruncate(m->fd, st.st_size); /* a part of a line is worse than none */
+    errno = reason;
+    return cannot_write(c, m);
+}
+
+int metrics_close(BurstCtx *c, Metrics *m, int status)
+{
+    const bool failed = m->fd >= 0 && close(m->fd) != 0;
+    m->fd = -1;
+    return status == BURST_OK && failed ? cannot_write(c, m) : status;
+}

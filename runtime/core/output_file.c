@@ -1,0 +1,166 @@
+/* output_file.c: output by a temporary file and rename, where that would not destroy what is there. */
+#include "core/output_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINKS = 40, NAMES = 100 };
+
+/* The folder of `path`, with its slash, and `name` in it. */
+static char *beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash && name[0] != '/' ? (size_t)(slash - path) + 1 : 0, n = strlen(name);
+    char *joined = malloc(folder + n + 1);
+    if (joined) {
+        memcpy(joined, path, folder);
+        memcpy(joined + folder, name, n + 1);
+    }
+    return joined;
+}
+
+/* A link of /proc stands for an open file: what it reads as need not be a path. */
+static bool is_open_file(const struct stat *link)
+{
+    struct stat proc;
+    return stat("/proc", &proc) == 0 && link->st_dev == proc.st_dev;
+}
+
+char *output_follow(const char *path)
+{
+    char *at = strdup(path), text[PATH_MAX];
+    struct stat st;
+    for (int links = 0; at && lstat(at, &st) == 0 && S_ISLNK(st.st_mode) && !is_open_file(&st); links++) {
+        ssize_t n = readlink(at, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = 0;
+        char *next = n > 0 && links < LINKS ? beside(at, text) : NULL;
+        if (n > 0 && links == LINKS)
+            errno = ELOOP;
+        free(at);
+        at = next;
+    }
+    return at;
+}
+
+/* A new file beside the target; the kernel applies the umask. old NULL: there was none. */
+static int open_part(OutputFile *o, const struct stat *old)
+{
+    char name[48];
+    int fd = -1;
+    for (int i = 0; fd < 0 && i < NAMES; i++) {
+        snprintf(name, sizeof name, ".burst-%ld-%d", (long)getpid(), i);
+        free(o->part);
+        if (!(o->part = beside(o->target, name)))
+            return -1;
+        fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    if (fd >= 0 && old && (old->st_uid != geteuid() || old->st_gid != getegid()))
+        (void)!fchown(fd, old->st_uid, old->st_gid); /* who may not is the owner from now on */
+    if (fd >= 0 && old)
+        (void)!fchmod(fd, old->st_mode & 0777);
+    return fd;
+}
+
+/* An open file of this process by its name, as /dev/stdout leads to: its number; -1: another path. Opened anew it would be written
+ * from another place on, over what is there. */
+static int open_number(const char *path)
+{
+    int n, end = 0;
+    if ((sscanf(path, "/proc/self/fd/%d%n", &n, &end) == 1 || sscanf(path, "/dev/fd/%d%n", &n, &end) == 1) && end && !path[end])
+        return n;
+    return -1;
+}
+
+bool output_is_open(const char *path)
+{
+    char *target = output_follow(path);
+    const bool open = target && open_number(target) >= 0;
+    free(target);
+    return open;
+}
+
+int output_append(const char *path)
+{
+    char *target = output_follow(path);
+    const int number = target ? open_number(target) : -1;
+    if (!target)
+        return -1;
+    free(target);
+    if (number >= 0)
+        return fcntl(number, F_DUPFD_CLOEXEC, 3);
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666);
+}
+
+static int open_target(OutputFile *o, const char *path)
+{
+    struct stat st, link;
+    bool there = stat(path, &st) == 0;
+    o->target = output_follow(path);
+    if (!o->target)
+        return -1;
+    if (open_number(o->target) >= 0)
+        return fcntl(open_number(o->target), F_DUPFD_CLOEXEC, 3);
+    bool named = lstat(o->target, &link) != 0 || !S_ISLNK(link.st_mode);
+    if (there && !(named && S_ISREG(st.st_mode)))
+        return open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
+    if (there && access(o->target, W_OK) != 0)
+        return -1;
+    return open_part(o, there ? &st : NULL);
+}
+
+static int forget(OutputFile *o, int reason)
+{
+    free(o->part);
+    free(o->target);
+    *o = (OutputFile){0};
+    errno = reason;
+    return reason ? -1 : 0;
+}
+
+int output_open(OutputFile *o, const char *path)
+{
+    *o = (OutputFile){0};
+    int fd = open_target(o, path);
+    if (fd < 0)
+        return forget(o, errno);
+    o->file = fdopen(fd, "w");
+    if (o->file)
+        return 0;
+    int reason = errno;
+    close(fd);
+    if (o->part)
+        unlink(o->part);
+    return forget(o, reason);
+}
+
+/* A write that failed before now left ferror() set and its errno is gone: one more byte fails for the same reason. EIO where it
+ * does not, since what failed is missing in the file. */
+int output_flush(FILE *f)
+{
+    if (fflush(f) != 0)
+        return errno;
+    if (!ferror(f))
+        return 0;
+    return fputc('\n', f) == EOF || fflush(f) != 0 ? errno : EIO;
+}
+
+int output_close(OutputFile *o, bool keep)
+{
+    int reason = output_flush(o->file);
+    if (keep && !reason && o->part && fsync(fileno(o->file)) != 0)
+        reason = errno;
+    if (fclose(o->file) != 0 && !reason)
+        reason = errno;
+    if (keep && !reason && o->part && rename(o->part, o->target) != 0)
+        reason = errno;
+    if (o->part && (!keep || reason))
+        unlink(o->part);
+    return forget(o, keep ? reason : 0);
+}

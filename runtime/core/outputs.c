@@ -1,0 +1,199 @@
+/* outputs.c: see outputs.h. Files are the same where device and inode are; one that is not there yet, where folder and name are. */
+#include "core/outputs.h"
+
+#include "core/output_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef enum Role { IN_FILE, IN_FOLDER, OUT_FILE, OUT_STREAM, OUT_CHECKPOINTS, OUT_EXPORT } Role;
+typedef struct Named {
+    const char *option, *path;
+    Role role;
+    char *target;       /* where links lead */
+    const char *leaf;   /* its last name */
+    bool there, parent_there;
+    struct stat st, parent;
+} Named;
+enum { NAMED_MOST = 9 };
+typedef struct Names { Named at[NAMED_MOST]; int count; } Names;
+
+/* ---- what is named ---- */
+
+static bool same_inode(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static void strip_slashes(char *path)
+{
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+}
+
+static bool resolve(Named *n)
+{
+    char *path = strdup(n->path);
+    if (!path)
+        return false;
+    strip_slashes(path);
+    n->target = output_follow(path);
+    free(path);
+    if (!n->target)
+        return true; /* links that go round: whoever opens it says so */
+    char *slash = strrchr(n->target, '/'), *folder = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
+    n->leaf = slash ? slash + 1 : n->target;
+    n->there = stat(n->target, &n->st) == 0;
+    n->parent_there = folder && stat(folder, &n->parent) == 0;
+    free(folder);
+    return true;
+}
+
+static bool add(Names *all, const char *option, const char *path, Role role)
+{
+    if (!path)
+        return true;
+    Named *n = &all->at[all->count++];
+    *n = (Named){.option = option, .path = path, .role = role};
+    return resolve(n);
+}
+
+static bool add_all(Names *all, const Options *o)
+{
+    *all = (Names){0};
+    bool added = add(all, "the program", "/proc/self/exe", IN_FILE) && add(all, "standard output", "/proc/self/fd/1", OUT_STREAM);
+    added = added && add(all, "--data", o->data, IN_FILE) && add(all, "--resume", o->resume_file, IN_FILE);
+    added = added && add(all, "--weights", o->weights, IN_FOLDER) && add(all, "--metrics", o->metrics, OUT_FILE);
+    added = added && add(all, "--trace", o->trace, OUT_FILE);
+    return added && add(all, "--checkpoint", o->checkpoint, OUT_CHECKPOINTS) && add(all, "--export", o->export_dir, OUT_EXPORT);
+}
+
+static void drop(Names *all)
+{
+    for (int i = 0; i < all->count; i++)
+        free(all->at[i].target);
+}
+
+/* ---- one and the same ---- */
+
+static bool is_output(const Named *n)
+{
+    return n->role >= OUT_FILE;
+}
+
+/* Devices and FIFOs may have several uses. */
+static bool is_stored(const Named *n)
+{
+    return !n->there || S_ISREG(n->st.st_mode) || S_ISDIR(n->st.st_mode);
+}
+
+static bool same(const Named *a, const Named *b)
+{
+    if (a->there != b->there || !is_stored(a))
+        return false;
+    if (a->there)
+        return same_inode(&a->st, &b->st);
+    return a->parent_there && b->parent_there && same_inode(&a->parent, &b->parent) && strcmp(a->leaf, b->leaf) == 0;
+}
+
+/* /dev/stdout is meant to be standard output; checkpoints and weights have names of their own in one folder. */
+static bool may_share(const Named *a, const Named *b)
+{
+    return (a->role == OUT_STREAM && output_is_open(b->target)) || (a->role == IN_FOLDER && b->role == OUT_CHECKPOINTS);
+}
+
+static int compare_pair(BurstCtx *c, const Named *a, const Named *b)
+{
+    if (!a->target || !b->target || (!is_output(a) && !is_output(b)) || may_share(a, b) || !same(a, b))
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "%s %s is the same %s as %s%s%s; name another", b->option, b->path,
+                      b->role == OUT_FILE ? "file" : "folder", a->option, a->role == OUT_STREAM ? "" : " ",
+                      a->role == OUT_STREAM ? "" : a->path);
+}
+
+/* ---- in a folder ---- */
+
+/* At any depth. */
+static bool lies_in(const Named *n, const Named *folder)
+{
+    char path[PATH_MAX], *slash = strrchr(n->target, '/'), *parent = slash ? strndup(n->target, (size_t)(slash - n->target) + 1) : strdup(".");
+    bool found = false, known = parent && realpath(parent, path);
+    struct stat st;
+    free(parent);
+    while (known && !found && stat(path, &st) == 0) {
+        found = same_inode(&st, &folder->st);
+        slash = strrchr(path, '/');
+        if (slash == path)
+            break;
+        *slash = 0;
+    }
+    return found;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), e = strlen(end);
+    return n >= e && strcmp(name + n - e, end) == 0;
+}
+
+/* Whether the folder's owner reads or writes files of this name. */
+static bool is_kept(const Named *folder, const char *name)
+{
+    if (folder->role == IN_FOLDER)
+        return strcmp(name, "config.json") == 0 || strstr(name, ".safetensors");
+    return strcmp(name, ".lock") == 0 || (ends_with(name, ".burst") && strncmp(name, "step-", 5) == 0);
+}
+
+/* By the name that it has, or by another name of the same file. */
+static bool is_file_of(const Named *n, const Named *folder)
+{
+    struct stat st;
+    bool found = n->parent_there && same_inode(&n->parent, &folder->st) && is_kept(folder, n->leaf);
+    DIR *d = n->there && S_ISREG(n->st.st_mode) ? opendir(folder->path) : NULL;
+    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
+        found = is_kept(folder, e->d_name) && fstatat(dirfd(d), e->d_name, &st, 0) == 0 && same_inode(&st, &n->st);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int compare_with_folder(BurstCtx *c, const Named *n, const Named *folder)
+{
+    if (!n->target || !folder->there || !S_ISDIR(folder->st.st_mode) || n == folder)
+        return BURST_OK;
+    if (folder->role == OUT_EXPORT && (n->role == OUT_FILE || n->role == OUT_CHECKPOINTS) && lies_in(n, folder))
+        return burst_fail(c, BURST_E_USAGE, "%s %s lies in %s %s, which must be empty until the weights are there; name another", n->option,
+                          n->path, folder->option, folder->path);
+    if ((folder->role == IN_FOLDER || folder->role == OUT_CHECKPOINTS) && n->role == OUT_FILE && is_file_of(n, folder))
+        return burst_fail(c, BURST_E_USAGE, "%s %s is a file of %s %s; name another", n->option, n->path, folder->option, folder->path);
+    return BURST_OK;
+}
+
+/* ---- all ---- */
+
+static int compare_all(BurstCtx *c, const Names *all)
+{
+    for (int i = 0; i < all->count; i++)
+        for (int k = 0; k < all->count; k++) {
+            if (i < k)
+                BURST_TRY(compare_pair(c, &all->at[i], &all->at[k]));
+            BURST_TRY(compare_with_folder(c, &all->at[i], &all->at[k]));
+        }
+    return BURST_OK;
+}
+
+int outputs_compare(BurstCtx *c, const Options *o)
+{
+    Names all;
+    if (c->rank != 0)
+        return BURST_OK;
+    int status = add_all(&all, o) ? compare_all(c, &all) : burst_fail(c, BURST_E_MEMORY, "no memory for the names of outputs");
+    drop(&all);
+    return status;
+}

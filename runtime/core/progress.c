@@ -1,0 +1,155 @@
+/* progress.c: the progress line and the metrics file. */
+#include "core/progress.h"
+
+#include "core/escape.h"
+#include "core/output.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LINES = 20, LINE = 256 }; /* lines in all, where nobody watches */
+
+static double gib(double bytes)
+{
+    return bytes / (1 << 30);
+}
+
+static int say_plan(BurstCtx *c, const BurstPlan *p, int64_t done)
+{
+    print_shown(stdout, "%s: %d rank%s = data %d x %d, %d layer%s, sequence %lld, batch %lld, %s; %.3f GiB a rank on the host, ",
+           p->source, p->world, plural(p->world), p->data, p->group, p->layers, plural(p->layers), (long long)p->sequence, (long long)p->train.batch,
+           c->train->data ? c->train->data : "random tokens", gib((double)p->arena_bytes));
+    if (p->predicted_seconds > 0)
+        printf("%.4g s a step predicted\n", p->predicted_seconds);
+    else
+        printf("no time predicted\n");
+    if (p->predicted_memory > p->arena_bytes)
+        printf("%.3f GiB of device memory predicted\n", gib((double)p->predicted_memory));
+    if (done)
+        printf("resumed after step %lld\n", (long long)done);
+    return output_printed(c);
+}
+
+int progress_memory(BurstCtx *c)
+{
+    char text[LINE];
+    if (!c->device.describe)
+        return BURST_OK;
+    BURST_TRY(c->device.describe(c->device.arg, text, sizeof text));
+    print_shown(stdout, "device memory of rank %d: %s", c->rank, text), putchar('\n');
+    return output_printed(c);
+}
+
+/* A line about devices asks all ranks, and under mpirun only some of them may see a terminal: rank 0's word counts. */
+static int agree(BurstCtx *c, int64_t *every)
+{
+    double value = c->rank == 0 ? (double)*every : 0;
+    if (!c->device.memory)
+        return BURST_OK;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &value, 1));
+    *every = (int64_t)value;
+    return BURST_OK;
+}
+
+int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done)
+{
+    int64_t lines = (o->steps - done + LINES - 1) / LINES;
+    s->every = o->progress ? o->progress : isatty(STDOUT_FILENO) || lines < 1 ? 1 : lines;
+    s->first = done;
+    s->last = o->steps - 1;
+    BURST_TRY(agree(c, &s->every));
+    s->metrics.fd = -1;
+    if (c->rank != 0)
+        return BURST_OK;
+    if (!o->quiet)
+        BURST_TRY(say_plan(c, p, done));
+    if (!o->quiet)
+        BURST_TRY(progress_memory(c));
+    return metrics_open(c, o->metrics, &s->metrics);
+}
+
+int progress_begin(Progress *s, BurstCtx *c, int64_t done)
+{
+    return metrics_begin(c, &s->metrics, done > 0);
+}
+
+/* Model flops over what the ranks' matrix products could do in that time; recomputation is not counted, nor are masked pairs. */
+static double utilisation(const BurstPlan *p, double seconds)
+{
+    return p->peak_flops > 0 ? p->flops / seconds / (p->peak_flops * p->world) : 0;
+}
+
+/* Once: no device does more than its rate, so that the rate is wrong, and with it what was predicted and chosen. */
+static void say_share(Progress *s, const BurstPlan *p, double seconds)
+{
+    const double share = utilisation(p, seconds);
+    if (share <= 1 || s->share_said)
+        return;
+    s->share_said = true;
+    printf("%.0f %% MFU is more than the devices can do: the topology's rates are too low (matmul of the .topo), and the predicted "
+           "times and the chosen layout rest on them; `burstc probe` measures this machine\n", 100 * share);
+}
+
+/* The most that a rank has in use, after rounds of as many ranks as an allreduce takes. */
+static int most_memory(BurstCtx *c, double *most)
+{
+    size_t used = burst_arena_used(c);
+    if (!c->device.memory)
+        return *most = (double)used, BURST_OK;
+    BURST_TRY(c->device.memory(c->device.arg, &used));
+    *most = 0;
+    for (int first = 0; first < c->world; first += REDUCE_MAX) {
+        double of[REDUCE_MAX] = {0};
+        int count = c->world - first < REDUCE_MAX ? c->world - first : REDUCE_MAX;
+        if (c->rank >= first && c->rank < first + count)
+            of[c->rank - first] = (double)used;
+        BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, of, count));
+        for (int i = 0; i < count; i++)
+            *most = of[i] > *most ? of[i] : *most;
+    }
+    return BURST_OK;
+}
+
+static int write_metrics(const Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r, double seconds)
+{
+    return metrics_line(
+        c, &s->metrics,
+        "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, \"seconds\": %.6g, "
+        "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, \"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
+        (long long)step + 1, r->loss, r->tokens, r->tokens / seconds, seconds, r->norm, burst_learning_rate(p, step),
+        p->predicted_seconds, utilisation(p, seconds), s->memory, p->predicted_memory);
+}
+
+static int say_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+                     double seconds)
+{
+    printf("step %lld/%lld  loss %.5f  norm %.4g  lr %.3g  %.1f tokens/s/%s  %.2f GFLOP/s  ",
+           (long long)step + 1, (long long)o->steps, r->loss, r->norm, burst_learning_rate(p, step),
+           r->tokens / seconds / p->world, c->device.memory ? "GPU" : "rank", p->flops / seconds * 1e-9);
+    if (p->peak_flops > 0)
+        printf("%.1f %% MFU  ", 100 * utilisation(p, seconds));
+    printf("%.3f GiB/%s (predicted %.3f)  %.4f s", gib(s->memory), c->device.memory ? "GPU" : "rank",
+           gib((double)p->predicted_memory), seconds);
+    if (p->predicted_seconds > 0)
+        printf(" (predicted %.4f, %+.0f%%)", p->predicted_seconds, (seconds / p->predicted_seconds - 1) * 100);
+    printf("\n");
+    say_share(s, p, seconds);
+    return output_printed(c);
+}
+
+int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+                  double seconds)
+{
+    bool due = step == s->first || step == s->last || (step + 1) % s->every == 0;
+    if (due)
+        BURST_TRY(most_memory(c, &s->memory));
+    if (c->rank != 0)
+        return BURST_OK;
+    BURST_TRY(write_metrics(s, c, p, step, r, seconds));
+    return due && !o->quiet ? say_step(s, c, p, o, step, r, seconds) : BURST_OK;
+}
+
+int progress_close(Progress *s, BurstCtx *c, int status)
+{
+    return metrics_close(c, &s->metrics, status);
+}

@@ -1,0 +1,23 @@
+/* progress.h: what a training run says of itself: the progress line and the metrics file. Rank 0 writes. */
+#ifndef BURST_PROGRESS_H
+#define BURST_PROGRESS_H
+
+#include "core/metrics.h"
+#include "core/options.h"
+
+typedef struct Progress {
+    Metrics metrics;
+    int64_t every, first, last; /* steps between lines */
+    bool share_said; /* that a step took less than the devices can */
+    double memory; /* bytes in use where the ranks compute, of the rank with most */
+} Progress;
+
+/* done: steps that a checkpoint brought. Files of before are as they were until progress_begin. */
+int progress_open(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t done);
+int progress_begin(Progress *s, BurstCtx *c, int64_t done);
+int progress_step(Progress *s, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step, const BurstStep *r,
+                  double seconds);
+int progress_memory(BurstCtx *c); /* what a device's memory is used for, as a line */
+/* Returns status, or the failure to write the last lines. */
+int progress_close(Progress *s, BurstCtx *c, int status);
+#endif

@@ -1,0 +1,144 @@
+/* update.c: the optimizer on the host's cores: norm of the gradients, AdamW unit by unit, rounded parameters for a device. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 1 << 14 }; /* elements that are updated and rounded while they are in a cache; bits do not depend on how many threads there are */
+
+/* What a device keeps in bf16, as fp32: as many elements of it as the next loop takes. */
+static const float *widened(const uint16_t *bf16, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)bf16[i] << 16;
+        memcpy(to + i, &bits, sizeof bits);
+    }
+    return to;
+}
+
+/* ---- the norm ---- */
+
+enum { SEGMENT = 1 << 22 }; /* elements of a sum of squares: their sums are added up in order, however many threads there are */
+typedef struct Squares { const BurstCtx *c; const BurstPlan *p; const BurstWeights *w; double *of; } Squares;
+
+static int64_t segments_of(const BurstPlan *p, const BurstUnit *u)
+{
+    return unit_is_split(p, u) ? 1 : (u->shard + SEGMENT - 1) / SEGMENT;
+}
+
+static double squares_between(const BurstWeights *w, int unit, int64_t begin, int64_t end)
+{
+    float block[BLOCK];
+    double squares = 0;
+    if (!w->grad_bf16[unit])
+        return burst_sum_squares(end - begin, w->grad[unit] + begin);
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        const int64_t count = end - at < BLOCK ? end - at : BLOCK;
+        squares += burst_sum_squares(count, widened(w->grad_bf16[unit] + at, count, block));
+    }
+    return squares;
+}
+
+/* What several ranks have counts once. */
+static double squares_of(const BurstPlan *p, int rank, const BurstWeights *w, int unit, int64_t segment)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    const int64_t at = segment * SEGMENT;
+    double squares = 0;
+    if (!unit_is_split(p, u))
+        return squares_between(w, unit, at, u->shard - at < SEGMENT ? u->shard : at + SEGMENT);
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
+        const Span s = tensor_part(p, rank, u, t);
+        if (s.begin < s.end && tensor_is_written(p, rank, u, t))
+            squares += squares_between(w, unit, s.begin, s.end);
+    }
+    return squares;
+}
+
+static void square_part(const void *what, int part, int parts)
+{
+    const Squares *s = what;
+    int64_t n = 0;
+    for (int u = 0; u < s->w->units; u++)
+        for (int64_t k = 0; k < segments_of(s->p, burst_unit(s->p, u)); k++, n++)
+            if (n % parts == part)
+                s->of[n] = squares_of(s->p, s->c->rank, s->w, u, k);
+}
+
+static int global_norm(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, double *norm)
+{
+    int64_t segments = 0;
+    for (int u = 0; u < w->units; u++)
+        segments += segments_of(p, burst_unit(p, u));
+    double squares = 0, *of = calloc((size_t)segments, sizeof *of);
+    if (!of)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %lld sums of squares", (long long)segments);
+    in_parts(c, square_part, &(Squares){c, p, w, of});
+    for (int64_t i = 0; i < segments; i++)
+        squares += of[i];
+    free(of);
+    BURST_TRY(burst_allreduce(c, burst_shard_group(c), &squares, 1)); /* replicas each have all of it */
+    *norm = sqrt(squares);
+    return BURST_OK;
+}
+
+int burst_update_begin(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step, double *norm, BurstAdamW *o)
+{
+    const BurstTrain *t = &p->train;
+    BURST_TRY(global_norm(c, p, w, norm));
+    if (!isfinite(*norm))
+        return burst_fail(c, BURST_E_NUMERIC, "the gradient's norm is not finite in step %lld", (long long)step);
+    *o = (BurstAdamW){.lr = burst_learning_rate(p, step), .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
+                      .decay = t->decay, .step = step + 1, .grad_scale = t->clip > 0 && *norm > t->clip ? t->clip / *norm : 1};
+    return BURST_OK;
+}
+
+/* ---- one unit ---- */
+
+typedef struct Update {
+    const BurstCtx *c;
+    const BurstPlan *p;
+    const BurstUnit *u;
+    const BurstAdamW *o;
+    float *param, *grad, *m, *v;
+    uint16_t *grad_bf16, *bf16;
+} Update;
+
+static void update_block(const Update *x, int64_t begin, int64_t end)
+{
+    float block[BLOCK];
+    const float *grad = x->grad_bf16 && x->o ? widened(x->grad_bf16 + begin, end - begin, block) : x->grad + begin;
+    for (const BurstTensor *t = x->u->tensor; x->o && t < x->u->tensor + x->u->tensors; t++) {
+        const Span s = tensor_part(x->p, x->c->rank, x->u, t);
+        const int64_t from = s.begin > begin ? s.begin : begin, to = s.end < end ? s.end : end;
+        if (from < to)
+            burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from, x->v + from);
+    }
+    if (x->bf16)
+        burst_round_bf16(end - begin, x->param + begin, x->bf16 + begin);
+}
+
+static void update_part(const void *what, int part, int parts)
+{
+    const Update *x = what;
+    const int64_t blocks = (x->u->shard + BLOCK - 1) / BLOCK;
+    for (int64_t b = blocks * part / parts; b < blocks * (part + 1) / parts; b++)
+        update_block(x, b * BLOCK, (b + 1) * BLOCK < x->u->shard ? (b + 1) * BLOCK : x->u->shard);
+}
+
+void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int unit, const BurstAdamW *o, uint16_t *bf16)
+{
+    in_parts(c, update_part, &(Update){c, p, burst_unit(p, unit), o, w->param[unit], w->grad[unit], w->m[unit], w->v[unit], w->grad_bf16[unit], bf16});
+}
+
+int burst_weights_update(BurstCtx *c, const BurstPlan *p, BurstWeights *w, int64_t step, double *norm)
+{
+    BurstAdamW o;
+    BURST_TRY(burst_update_begin(c, p, w, step, norm, &o));
+    for (int u = 0; u < w->units; u++) {
+        burst_update_unit(c, p, w, u, &o, NULL);
+        memset(w->grad[u], 0, (size_t)burst_unit(p, u)->shard * sizeof(float));
+    }
+    return BURST_OK;
+}

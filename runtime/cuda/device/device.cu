@@ -1,0 +1,138 @@
+/* device.cu: which of the machine's devices a rank takes, and whether the plan can run there.
+ *
+ * Each rank has a device of its own, unless BURST_SHARE_GPUS says that they may share: then a plan for many devices runs on
+ * few, slowly, so that what it computes can be checked before the machines are there.
+ */
+#include "cuda/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_MAJOR = 8, HOST_TEXT = 256 };
+
+static double gib(size_t bytes)
+{
+    return (double)bytes / (1 << 30);
+}
+
+static int read_share(BurstGpu *g)
+{
+    const char *text = getenv("BURST_SHARE_GPUS");
+    g->may_share = text && strcmp(text, "1") == 0;
+    if (!text || g->may_share || strcmp(text, "0") == 0)
+        return BURST_OK;
+    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is '%s', and must be 0 or 1", text);
+}
+
+static int no_such_device(BurstGpu *g, int count)
+{
+    const int locals = host_locals(g->ctx), wanted = host_device(g->ctx);
+    if (host_launched(g->ctx))
+        return burst_fail(g->ctx, BURST_E_DEVICE,
+                          "rank %d is number %d on its host, and %d CUDA device%s visible to it (--share-gpus lets ranks share)",
+                          g->rank, wanted, count, count == 1 ? " is" : "s are");
+    return burst_fail(g->ctx, BURST_E_DEVICE,
+                      "%d rank%s on this host need%s as many CUDA devices, and it has %d (--share-gpus lets ranks share)", locals,
+                      plural(locals), locals == 1 ? "s" : "", count);
+}
+
+/* Of the visible devices the one of the rank's number on its host, as the launcher counts. A launcher that shows each
+ * process a device of its own shows one. */
+static int choose(BurstGpu *g)
+{
+    int count = 0, wanted = host_device(g->ctx);
+    /* Streams share hardware queues, of which there are 8 by default: one that waits for a peer would hold up the others. */
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
+        return burst_fail(g->ctx, BURST_E_DEVICE, "no CUDA device on this machine (CUDA says: %s)", cudaGetErrorString(e));
+    CUDA_TRY(g, e);
+    if ((count == 1 && host_launched(g->ctx)) || g->may_share)
+        wanted %= count;
+    if (wanted >= count || (!g->may_share && !host_launched(g->ctx) && host_locals(g->ctx) > count))
+        return no_such_device(g, count);
+    g->device = wanted;
+    CUDA_TRY(g, cudaSetDevice(g->device));
+    return BURST_OK;
+}
+
+static uint64_t hash_text(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; text && *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3u;
+    return h;
+}
+
+/* What follows is done by all ranks together, or by none. */
+static int agree_to_share(BurstGpu *g)
+{
+    double say_yes = g->may_share;
+    BURST_TRY(burst_allreduce(g->ctx, BurstGroup{0, 1, g->world}, &say_yes, 1));
+    if (say_yes == 0 || say_yes == g->world)
+        return BURST_OK;
+    return burst_fail(g->ctx, BURST_E_USAGE, "BURST_SHARE_GPUS is 1 at %.0f of %d ranks, and must be the same at all", say_yes,
+                      g->world);
+}
+
+/* Two ranks with the same device would fill its memory twice, and NCCL refuses it in words of its own: it takes ranks for
+ * different ones by their host's name and the device. */
+static int claim(BurstGpu *g)
+{
+    cudaDeviceProp p;
+    uint64_t halves[2];
+    int other = -1, same = -1;
+    CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
+    static_assert(sizeof p.uuid == sizeof halves, "a number of 128 bits");
+    memcpy(halves, &p.uuid, sizeof halves);
+    g->host = hash_text(getenv("NCCL_HOSTID"));
+    BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1], &other));
+    if (other >= 0 && !g->may_share)
+        return burst_fail(g->ctx, BURST_E_DEVICE, "ranks %d and %d have the same CUDA device (%s), and each needs its own", other,
+                          g->rank, p.name);
+    if (!g->may_share)
+        return BURST_OK;
+    BURST_TRY(burst_barrier(g->ctx, BurstGroup{0, 1, g->world})); /* all have looked */
+    BURST_TRY(host_claim(g->ctx, halves[0] ^ halves[1] ^ g->host, &same));
+    g->twice = same >= 0;
+    if (other >= 0 && g->rank == 0)
+        fprintf(stderr, "burst: ranks share CUDA devices: what they compute is right, but their times say nothing\n");
+    return BURST_OK;
+}
+
+static int check(BurstGpu *g)
+{
+    cudaDeviceProp p;
+    size_t available = 0, total = 0, needed = g->bytes + BURST_GPU_OWN_BYTES;
+    CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
+    if (p.major < LEAST_MAJOR)
+        return burst_fail(g->ctx, BURST_E_DEVICE, "device %d (%s) has compute capability %d.%d, and %d.0 is needed", g->device,
+                          p.name, p.major, p.minor, LEAST_MAJOR);
+    CUDA_TRY(g, cudaMemGetInfo(&available, &total));
+    if (available < needed)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "device %d (%s) has %.2f of %.2f GiB free, and the plan needs %.2f GiB",
+                          g->device, p.name, gib(available), gib(total), gib(needed));
+    return BURST_OK;
+}
+
+int gpu_take_device(BurstGpu *g)
+{
+    BURST_TRY(read_share(g));
+    BURST_TRY(agree_to_share(g));
+    BURST_TRY(choose(g));
+    BURST_TRY(claim(g));
+    return check(g);
+}
+
+int gpu_name_host(BurstGpu *g)
+{
+    char name[HOST_TEXT];
+    if (!g->twice)
+        return BURST_OK;
+    snprintf(name, sizeof name, "burst-shared-%016llx-%d", (unsigned long long)g->host, g->rank);
+    if (setenv("NCCL_HOSTID", name, 1) != 0)
+        return burst_fail(g->ctx, BURST_E_MEMORY, "no memory for an environment variable");
+    return BURST_OK;
+}

@@ -1,0 +1,189 @@
+/* host_side.c: the CUDA runtime's view of the context: place on the host, broadcast, watch over device waits. */
+#include "cuda/device/host_side.h"
+#include "core/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WORD = 4, LINE = 256, NAP_US = 1000 };
+
+/* Each word is a whole number below 2^32, exact in a double; all ranks but the first add zeros. */
+int host_broadcast(BurstCtx *c, BurstGroup g, void *bytes, int count)
+{
+    double values[REDUCE_MAX] = {0};
+    char *at = bytes;
+    for (int i = 0; i < count / WORD && c->rank == g.first; i++) {
+        uint32_t word;
+        memcpy(&word, at + i * WORD, WORD);
+        values[i] = word;
+    }
+    BURST_TRY(burst_allreduce(c, g, values, count / WORD));
+    for (int i = 0; i < count / WORD; i++) {
+        uint32_t word = (uint32_t)values[i];
+        memcpy(at + i * WORD, &word, WORD);
+    }
+    return BURST_OK;
+}
+
+int host_local(const BurstCtx *c)
+{
+    return c->local;
+}
+
+int host_device(const BurstCtx *c)
+{
+    return c->local_rank >= 0 ? c->local_rank : c->local;
+}
+
+bool host_launched(const BurstCtx *c)
+{
+    return c->unwatched;
+}
+
+int host_claim(BurstCtx *c, uint64_t device, int *other)
+{
+    *other = -1;
+    atomic_store(&c->slot->device, device);
+    BURST_TRY(burst_barrier(c, (BurstGroup){0, 1, c->world}));
+    for (int rank = 0; rank < c->world && *other < 0; rank++)
+        if (rank != c->rank && c->local_of[rank] >= 0 &&
+            atomic_load(&region_slot(c->region, c->local_of[rank])->device) == device)
+            *other = rank;
+    return BURST_OK;
+}
+
+int host_locals(const BurstCtx *c)
+{
+    return c->region->locals;
+}
+
+int host_local_of(const BurstCtx *c, int rank)
+{
+    return c->local_of[rank];
+}
+
+const struct BurstPlan *host_plan(const BurstCtx *c)
+{
+    return c->plan;
+}
+
+HostPart host_part(const BurstCtx *c, const BurstUnit *u, const BurstTensor *t)
+{
+    const Span s = tensor_part(c->plan, c->rank, u, t);
+    return (HostPart){s.begin, s.end, tensor_is_written(c->plan, c->rank, u, t), tensor_copies(c->plan, t)};
+}
+
+BurstGroup host_copies(const BurstCtx *c)
+{
+    for (int row = 0; row < c->plan->unit_rows; row++)
+        for (int i = 0; i < c->plan->units[row].tensors; i++) {
+            const BurstGroup same = copies_group(c, &c->plan->units[row].tensor[i]);
+            if (same.count > 1 && same.count < plan_tensor(c->plan))
+                return same;
+        }
+    return (BurstGroup){c->rank, 1, 1};
+}
+
+void *host_shared(BurstCtx *c)
+{
+    return c->slot->reduce;
+}
+
+/* Posts everything before it waits for anything; req: two for each rank of the host. */
+static int swap_locals(BurstCtx *c, size_t bytes, char *all, BurstReq *req)
+{
+    int posted = 0;
+    for (int rank = 0; rank < c->world; rank++) {
+        if (rank == c->rank || c->local_of[rank] < 0)
+            continue;
+        BURST_TRY(burst_send(c, HOST_CHANNEL, rank, c->slot->reduce, bytes, &req[posted++]));
+        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, all + (size_t)c->local_of[rank] * bytes, bytes, &req[posted++]));
+    }
+    for (int i = 0; i < posted; i++)
+        BURST_TRY(burst_wait(c, &req[i]));
+    return BURST_OK;
+}
+
+_Static_assert(sizeof((Slot *)0)->reduce >= HOST_SHARED_BYTES, "what is shared lies there");
+int host_share(BurstCtx *c, const void *mine, size_t bytes, void *all)
+{
+    BurstReq *req = calloc(2 * (size_t)c->region->locals, sizeof *req);
+    if (!req)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %d messages", 2 * c->region->locals);
+    memcpy(c->slot->reduce, mine, bytes);
+    memcpy((char *)all + (size_t)c->local * bytes, mine, bytes);
+    int status = swap_locals(c, bytes, all, req);
+    free(req);
+    return status;
+}
+
+int host_collect(BurstCtx *c, const void *mine, size_t bytes, void *all)
+{
+    BurstReq req;
+    if (c->rank != 0) {
+        memcpy(c->slot->reduce, mine, bytes);
+        BURST_TRY(burst_send(c, HOST_CHANNEL, 0, c->slot->reduce, bytes, &req));
+        return burst_wait(c, &req);
+    }
+    memcpy(all, mine, bytes);
+    for (int rank = 1; rank < c->world; rank++) {
+        BURST_TRY(burst_recv(c, HOST_CHANNEL, rank, (char *)all + (size_t)rank * bytes, bytes, &req));
+        BURST_TRY(burst_wait(c, &req));
+    }
+    return BURST_OK;
+}
+
+/* What the other ranks of this host do: who waits for a device waits, in the end, for one of the ranks. */
+static void describe_others(const BurstCtx *c, char *text, size_t size)
+{
+    size_t used = 0;
+    for (int rank = 0; rank < c->world && used < size; rank++) {
+        if (rank == c->rank || c->local_of[rank] < 0)
+            continue;
+        char who[LINE];
+        describe_rank(c->region, rank, c->local_of[rank], who, sizeof who);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "; on this host: ", who);
+    }
+}
+
+int host_watchdog(BurstCtx *c, HostWatchdog *v, const char *what)
+{
+    Watchdog watchdog = {.begin = v->begin, .checked = v->checked};
+    int status = watchdog_look(c, &watchdog);
+    *v = (HostWatchdog){watchdog.begin, watchdog.checked};
+    BURST_TRY(status);
+    double waited = awake_seconds() - v->begin;
+    if (waited <= c->timeout)
+        return BURST_OK;
+    char others[ERROR_TEXT / 2] = "";
+    describe_others(c, others, sizeof others);
+    return burst_fail(c, BURST_E_PEER, "stuck for %.3g s (--timeout sets the limit), waiting for the device: %s%s", waited, what,
+                      others);
+}
+
+bool host_failure_known(BurstCtx *c, double seconds)
+{
+    double end = burst_seconds() + seconds;
+    Watchdog v = {0};
+    int status = watchdog_look(c, &v);
+    for (; status == BURST_OK && burst_seconds() < end; status = watchdog_look(c, &v))
+        host_nap(NAP_US);
+    return status != BURST_OK;
+}
+
+bool host_traced(const BurstCtx *c)
+{
+    return c->spans != NULL;
+}
+
+void host_watch(BurstCtx *c, HostDevice d)
+{
+    c->device = d;
+}
+
+void host_nap(long microseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
+}

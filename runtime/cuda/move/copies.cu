@@ -1,0 +1,94 @@
+/* copies.cu: pinned memory of the host that a step's values are staged to, and the stream of copies. */
+#include "cuda/gpu.h"
+
+#include <stdio.h>
+
+static constexpr double GIB = 1 << 30;
+
+/* Bytes; 0: the file does not say. */
+static size_t number_in(const char *path, const char *format, size_t unit)
+{
+    char line[256];
+    size_t n = 0;
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, format, &n) != 1)
+        ;
+    if (f)
+        fclose(f);
+    return n * unit;
+}
+
+/* What is left of the machine's memory, and of what this process's group may have; 0: not known. */
+static size_t available(void)
+{
+    const size_t machine = number_in("/proc/meminfo", "MemAvailable: %zu kB", 1024);
+    const size_t most = number_in("/sys/fs/cgroup/memory.max", "%zu", 1), used = number_in("/sys/fs/cgroup/memory.current", "%zu", 1);
+    const size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file %zu", 1);
+    const size_t left = !most ? 0 : most + cache > used ? most + cache - used : 1;
+    return left && (!machine || left < machine) ? left : machine;
+}
+
+static void *too_little(BurstGpu *g, size_t bytes, const char *what)
+{
+    const int ranks = host_locals(g->ctx);
+    burst_fail(g->ctx, BURST_E_MEMORY,
+               "the plan stages values to %.2f GiB of pinned host memory a rank, %.2f GiB for the %d of this host: %s; stage fewer values "
+               "(`offload`), or give the host's memory in the .topo as it is", (double)bytes / GIB, (double)bytes * ranks / GIB, ranks, what);
+    return NULL;
+}
+
+/* Every rank of the host looks before any of them takes. */
+void *burst_gpu_take_host(BurstGpu *g, size_t bytes)
+{
+    char what[128];
+    double least = (double)available();
+    const size_t ranks = (size_t)host_locals(g->ctx);
+    if (burst_barrier(g->ctx, BurstGroup{0, 1, g->world}) != BURST_OK)
+        return NULL;
+    if (least > 0 && least < (double)bytes * (double)ranks) {
+        snprintf(what, sizeof what, "%.2f GiB are available", least / GIB);
+        return too_little(g, bytes, what);
+    }
+    const cudaError_t e = cudaMallocHost(&g->staged, bytes);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        snprintf(what, sizeof what, "cudaMallocHost: %s", cudaGetErrorString(e));
+        return too_little(g, bytes, what);
+    }
+    return g->staged;
+}
+
+cudaStream_t burst_gpu_copies(BurstGpu *g)
+{
+    return g->copies;
+}
+
+cudaStream_t burst_gpu_downloads(BurstGpu *g)
+{
+    return g->downloads;
+}
+
+int burst_gpu_copy(BurstGpu *g, const void *from, void *to, size_t bytes)
+{
+    CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->copies));
+    return BURST_OK;
+}
+
+int burst_gpu_copy_back(BurstGpu *g, const void *from, void *to, size_t bytes)
+{
+    CUDA_TRY(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->downloads));
+    return BURST_OK;
+}
+
+int burst_gpu_pin_weights(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *w)
+{
+    char *begin = (char *)w->param[0], *end = (char *)(w->v[w->units - 1] + burst_unit(p, w->units - 1)->shard);
+    const cudaError_t e = cudaHostRegister(begin, (size_t)(end - begin), cudaHostRegisterDefault);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return burst_fail(g->ctx, BURST_E_MEMORY, "%.2f GiB of parameters and moments cannot be pinned in the host's memory: %s; `update host` needs no "
+                          "more than gradients pinned", (double)(end - begin) / GIB, cudaGetErrorString(e));
+    }
+    g->pinned = begin;
+    return BURST_OK;
+}

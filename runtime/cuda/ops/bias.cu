@@ -1,0 +1,62 @@
+/* bias.cu: one row added to all rows, and the sum of all rows. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+enum { THREADS = 256, LANES = 8, ROWS = 64, COLUMNS = LANES * VEC }; /* of a block of the sum: COLUMNS columns, ROWS rows at a time */
+
+static __global__ void __launch_bounds__(THREADS) bias_kernel(int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+{
+    const int64_t at = (int64_t)blockIdx.x * width;
+    for (int i = VEC * threadIdx.x; i < width; i += VEC * THREADS) {
+        float f[VEC], add[VEC];
+        load(x + at + i, f);
+        load(b + i, add);
+        for (int j = 0; j < VEC; j++)
+            f[j] += add[j];
+        store(y + at + i, f);
+    }
+}
+
+int burst_gpu_bias(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *b, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "bias", width, address(x) | address(b) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    bias_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(width, x, b, y);
+    return gpu_launched(g, "bias");
+}
+
+/* A block has its columns of all rows, so that sums are taken in one order. */
+static __global__ void __launch_bounds__(LANES * ROWS) bias_back_kernel(int64_t n, int width, const BurstBf16 *dy, float *db)
+{
+    __shared__ double part[ROWS][COLUMNS]; /* a thread touches its own columns of its rows only, up to the end */
+    const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES, column = (int)blockIdx.x * COLUMNS + VEC * lane;
+    for (int j = 0; j < VEC; j++)
+        part[row][VEC * lane + j] = 0;
+    for (int64_t i = row; column < width && i < n;) {
+        float sum[VEC] = {}, f[VEC];
+        for (int added = 0; added < IN_FLOATS && i < n; added++, i += ROWS) {
+            load(dy + i * width + column, f);
+            for (int j = 0; j < VEC; j++)
+                sum[j] += f[j];
+        }
+        take_sum(sum, &part[row][VEC * lane]);
+    }
+    __syncthreads();
+    const int own = (int)threadIdx.x, to = (int)blockIdx.x * COLUMNS + own;
+    if (own >= COLUMNS || to >= width)
+        return;
+    double all = 0;
+    for (int i = 0; i < ROWS; i++)
+        all += part[i][own];
+    db[to] = (float)(db[to] + all);
+}
+
+int burst_gpu_bias_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *dy, float *db)
+{
+    BURST_TRY(gpu_aligned(g, "bias_back", width, address(dy)));
+    if (n == 0)
+        return BURST_OK;
+    bias_back_kernel<<<(unsigned)((width + COLUMNS - 1) / COLUMNS), LANES * ROWS, 0, g->compute>>>(n, width, dy, db);
+    return gpu_launched(g, "bias_back");
+}

@@ -1,0 +1,165 @@
+/* delta.cu: rowsum(dO * O) for attention's backward, the two plainest kernels, zero and add, and outputs merged by their lse. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+enum { THREADS = 256 };
+
+/* `lanes` neighbours share a head of a token: a power of two, at most a warp. */
+static __global__ void __launch_bounds__(THREADS) delta_kernel(int64_t n, int heads, int d, int lanes, const BurstBf16 *o,
+                                                               const BurstBf16 *d_o, float *delta)
+{
+    const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = thread / lanes; /* token * heads + head */
+    float sum = 0;
+    for (int i = VEC * (int)(thread % lanes); row < n * heads && i < d; i += VEC * lanes) {
+        float a[VEC], b[VEC];
+        load(o + row * d + i, a);
+        load(d_o + row * d + i, b);
+        for (int j = 0; j < VEC; j++)
+            sum += a[j] * b[j];
+    }
+    for (int lane = lanes / 2; lane > 0; lane /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    if (row < n * heads && thread % lanes == 0)
+        delta[row % heads * n + row / heads] = sum;
+}
+
+int burst_gpu_delta(BurstGpu *g, int64_t n, int heads, int d, const BurstBf16 *o, const BurstBf16 *d_o, float *delta)
+{
+    BURST_TRY(gpu_aligned(g, "delta", d, address(o) | address(d_o)));
+    int lanes = 1;
+    while (lanes < WARP && lanes * VEC < d)
+        lanes *= 2;
+    if (n == 0)
+        return BURST_OK;
+    const int64_t blocks = (n * heads * lanes + THREADS - 1) / THREADS;
+    delta_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(n, heads, d, lanes, o, d_o, delta);
+    return gpu_launched(g, "delta");
+}
+
+int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes)
+{
+    CUDA_TRY(g, cudaMemsetAsync(data, 0, bytes, g->compute));
+    return BURST_OK;
+}
+
+/* ---- add ---- */
+/* y = x, or y + x where add: in fp32, rounded to what y is. */
+template <class X, class T> static __global__ void __launch_bounds__(THREADS) add_kernel(int64_t count, int64_t pitch, bool aligned, bool add,
+                                                                                         const X *x, T *y)
+{
+    x += blockIdx.y * pitch;
+    y += blockIdx.y * pitch;
+    const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (!aligned || i + VEC > count) {
+        for (int64_t j = i; j < count && j < i + VEC; j++)
+            y[j] = T((add ? (float)y[j] : 0) + (float)x[j]);
+        return;
+    }
+    float a[VEC], b[VEC] = {};
+    load(x + i, a);
+    if (add)
+        load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(y + i, b);
+}
+
+/* Of each row `count` elements, rows a pitch of elements apart. */
+template <class X, class T>
+static int add_to(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const X *x, bool add, T *y)
+{
+    if (count == 0 || rows == 0)
+        return BURST_OK;
+    const dim3 blocks((unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), (unsigned)rows);
+    const bool aligned = (address(x) | address(y)) % 16 == 0 && (rows == 1 || pitch % VEC == 0);
+    add_kernel<<<blocks, THREADS, 0, stream>>>(count, pitch, aligned, add, x, y);
+    return gpu_launched(g, "add_floats");
+}
+
+int gpu_add(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+{
+    return add_to(g, stream, 1, count, count, x, true, y);
+}
+
+int gpu_add_rounded(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, bool add, BurstBf16 *y)
+{
+    return add_to(g, stream, 1, count, count, x, add, y);
+}
+
+int gpu_widen(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, float *y)
+{
+    return add_to(g, stream, 1, count, count, x, false, y);
+}
+
+static __global__ void __launch_bounds__(THREADS) add_activations_kernel(int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+{
+    const int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (i >= count)
+        return;
+    float a[VEC], b[VEC];
+    load(x + i, a);
+    load(y + i, b);
+    for (int j = 0; j < VEC; j++)
+        b[j] += a[j];
+    store(z + i, b);
+}
+
+int gpu_add_activations(BurstGpu *g, cudaStream_t stream, int64_t count, const BurstBf16 *x, const BurstBf16 *y, BurstBf16 *z)
+{
+    BURST_TRY(gpu_aligned(g, "add_activations", count, address(x) | address(y) | address(z)));
+    if (count == 0)
+        return BURST_OK;
+    add_activations_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, stream>>>(count, x, y, z);
+    return gpu_launched(g, "add_activations");
+}
+
+int burst_gpu_add_floats(BurstGpu *g, cudaStream_t stream, int64_t count, const float *x, float *y)
+{
+    return gpu_add(g, stream, count, x, y);
+}
+
+int burst_gpu_add_rows(BurstGpu *g, cudaStream_t stream, int64_t rows, int64_t count, int64_t pitch, const float *x, float *y)
+{
+    return add_to(g, stream, rows, count, pitch, x, true, y);
+}
+
+/* ---- outputs of different keys ---- */
+static __device__ bool is_in(const BurstTileRanges &tiles, int64_t token)
+{
+    const int64_t tile = token / BURST_TILE;
+    bool in = false;
+    for (int i = 0; i < BURST_RANGES; i++)
+        in = in || (tile >= tiles.at[i].lo && tile < tiles.at[i].hi);
+    return in;
+}
+
+/* A warp a row: each output weighs exp(its lse). */
+static __global__ void __launch_bounds__(THREADS) merge_kernel(int64_t rows, int64_t tokens, BurstTileRanges tiles, int d, bool first,
+                                                               const float *o_in, const float *lse_in, float *o, float *lse)
+{
+    const int64_t row = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
+    const int lane = threadIdx.x % WARP;
+    if (row >= rows)
+        return;
+    const bool arrived = is_in(tiles, row % tokens);
+    if (!arrived && !first)
+        return;
+    const float none = -INFINITY, in = arrived ? lse_in[row] : none, own = first ? none : lse[row], most = fmaxf(in, own);
+    const float from_in = in > none ? expf(in - most) : 0, from_own = own > none ? expf(own - most) : 0, sum = from_in + from_own;
+    for (int64_t j = row * d + lane; j < (row + 1) * d; j += WARP)
+        o[j] = sum > 0 ? ((from_in > 0 ? from_in * o_in[j] : 0) + (from_own > 0 ? from_own * o[j] : 0)) / sum : 0;
+    __syncwarp();
+    if (lane == 0)
+        lse[row] = sum > 0 ? most + logf(sum) : none;
+}
+
+int burst_gpu_merge_output(BurstGpu *g, int heads, int64_t tokens, BurstTileRanges tiles, int d, bool first, const float *o_in,
+                           const float *lse_in, float *o, float *lse)
+{
+    const int64_t rows = heads * tokens;
+    if (rows == 0)
+        return BURST_OK;
+    const int64_t blocks = (rows * WARP + THREADS - 1) / THREADS;
+    merge_kernel<<<(unsigned)blocks, THREADS, 0, g->compute>>>(rows, tokens, tiles, d, first, o_in, lse_in, o, lse);
+    return gpu_launched(g, "merge_output");
+}

@@ -1,0 +1,167 @@
+/* embed.cu: embedding rows and their gradients. No atomics: tokens are sorted by row, stably, chunks of them are summed, and then what
+ * several chunks have of a row, in doubles: every run gives the same bits, a frequent token is many blocks' work, and its error does not
+ * grow with how often it comes. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+#include <cub/device/device_radix_sort.cuh>
+
+enum { THREADS = 256, COLUMNS = THREADS * VEC, CHUNK = 64 }; /* CHUNK: sorted tokens that are added in fp32 */
+enum { LANES = 8, ROWS = 64 }; /* of a block that adds sums of chunks: ROWS of them at a time, of LANES * VEC columns */
+/* Tokens that one sort takes in the workspace of matrix products: rows and places before and after it, and as much again for the sort. */
+static constexpr int64_t SORTED = 2 << 20;
+
+static __global__ void __launch_bounds__(THREADS) embed_kernel(int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+{
+    const uint4 *from = (const uint4 *)(table + (int64_t)token[blockIdx.x] * hidden);
+    uint4 *to = (uint4 *)(x + (int64_t)blockIdx.x * hidden);
+    for (int i = threadIdx.x; i < hidden / VEC; i += THREADS)
+        to[i] = from[i];
+}
+
+int burst_gpu_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *table, BurstBf16 *x)
+{
+    BURST_TRY(gpu_aligned(g, "embed", hidden, address(table) | address(x)));
+    if (n == 0)
+        return BURST_OK;
+    embed_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, token, table, x);
+    return gpu_launched(g, "embed");
+}
+
+/* ---- back ---- */
+static __global__ void places_kernel(int n, int32_t *place)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        place[i] = i;
+}
+
+/* The first of the sorted rows beyond `mine`, which row[at] is. */
+static __device__ int run_end(const int32_t *row, int at, int n, int32_t mine)
+{
+    int end = n;
+    for (int begin = at + 1; begin < end;) {
+        const int middle = begin + (end - begin) / 2;
+        if (row[middle] == mine)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return end;
+}
+
+/* What one sort has put in order, and the columns of which sums are taken in one go. */
+typedef struct Sorted {
+    int n, hidden, first, columns;
+    const int32_t *row, *place;
+    const BurstBf16 *dx; /* [n][hidden] at the places */
+    float *dtable, *partial; /* partial [chunks][columns] */
+} Sorted;
+
+static __device__ void add_to(float *to, const float sum[VEC])
+{
+    float f[VEC];
+    load(to, f);
+    for (int j = 0; j < VEC; j++)
+        f[j] += sum[j];
+    store(to, f);
+}
+
+/* A chunk of the sorted tokens, row after row: the chunk where a row's tokens begin adds to the table, later ones leave their sums. */
+static __global__ void __launch_bounds__(THREADS) chunks_kernel(Sorted s)
+{
+    __shared__ int32_t row[CHUNK], place[CHUNK];
+    const int begin = (int)blockIdx.x * CHUNK, count = min(CHUNK, s.n - begin), own = VEC * (int)(blockIdx.y * THREADS + threadIdx.x);
+    for (int i = threadIdx.x; i < count; i += THREADS)
+        row[i] = s.row[begin + i], place[i] = s.place[begin + i];
+    __syncthreads();
+    if (own >= s.columns)
+        return;
+    const BurstBf16 *dx = s.dx + s.first + own;
+    bool goes_on = begin > 0 && s.row[begin - 1] == row[0];
+    float sum[VEC] = {}, f[VEC], next[VEC] = {};
+    load(dx + (int64_t)place[0] * s.hidden, f);
+    for (int i = 0; i < count; i++) {
+        if (i + 1 < count)
+            load(dx + (int64_t)place[i + 1] * s.hidden, next);
+        for (int j = 0; j < VEC; j++)
+            sum[j] += f[j], f[j] = next[j];
+        if (i + 1 < count && row[i + 1] == row[i])
+            continue;
+        if (goes_on)
+            store(s.partial + (int64_t)blockIdx.x * s.columns + own, sum);
+        else
+            add_to(s.dtable + (int64_t)row[i] * s.hidden + s.first + own, sum);
+        goes_on = false;
+        for (int j = 0; j < VEC; j++)
+            sum[j] = 0;
+    }
+}
+
+/* The sums that chunks have left of one row, in doubles: by the block of the first such chunk, in one order. */
+static __global__ void __launch_bounds__(LANES * ROWS) rest_kernel(Sorted s)
+{
+    __shared__ double part[ROWS][LANES * VEC];
+    const int chunk = (int)blockIdx.x, begin = chunk * CHUNK, lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    const int own = VEC * ((int)blockIdx.y * LANES + lane);
+    const int32_t mine = s.row[begin];
+    if (chunk == 0 || s.row[begin - 1] != mine || (chunk > 1 && s.row[begin - CHUNK - 1] == mine))
+        return;
+    const int last = (run_end(s.row, begin, s.n, mine) - 1) / CHUNK;
+    double sum[VEC] = {};
+    for (int i = chunk + group; i <= last && own < s.columns; i += ROWS) {
+        float f[VEC];
+        load(s.partial + (int64_t)i * s.columns + own, f);
+        for (int j = 0; j < VEC; j++)
+            sum[j] += f[j];
+    }
+    for (int j = 0; j < VEC; j++)
+        part[group][VEC * lane + j] = sum[j];
+    __syncthreads();
+    const int column = (int)blockIdx.y * LANES * VEC + (int)threadIdx.x;
+    if (threadIdx.x >= LANES * VEC || column >= s.columns)
+        return;
+    double all = 0;
+    for (int i = 0; i < ROWS; i++)
+        all += part[i][threadIdx.x];
+    s.dtable[(int64_t)mine * s.hidden + s.first + column] += (float)all;
+}
+
+/* As many columns at once as the workspace has room for, of each chunk's sum. */
+static int add_rows(BurstGpu *g, Sorted s, size_t room)
+{
+    const int chunks = (s.n + CHUNK - 1) / CHUNK, most = (int)(room / sizeof *s.partial / (size_t)chunks) / VEC * VEC;
+    for (; s.first < s.hidden; s.first += s.columns) {
+        s.columns = s.hidden - s.first < most ? s.hidden - s.first : most;
+        const dim3 all((unsigned)chunks, (unsigned)((s.columns + COLUMNS - 1) / COLUMNS));
+        const dim3 rest((unsigned)chunks, (unsigned)((s.columns + LANES * VEC - 1) / (LANES * VEC)));
+        chunks_kernel<<<all, THREADS, 0, g->compute>>>(s);
+        BURST_TRY(gpu_launched(g, "embed_back"));
+        rest_kernel<<<rest, LANES * ROWS, 0, g->compute>>>(s);
+        BURST_TRY(gpu_launched(g, "embed_back"));
+    }
+    return BURST_OK;
+}
+
+/* Of at most SORTED tokens. What only the sort needs lies last, and is room for sums after it. */
+static int add_sorted(BurstGpu *g, int n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+{
+    int32_t *row = (int32_t *)g->workspace, *place = row + n, *unsorted = (int32_t *)(((uintptr_t)(place + n) + 255) / 256 * 256);
+    void *rest = (void *)(((uintptr_t)(unsorted + n) + 255) / 256 * 256);
+    size_t bytes = WORKSPACE_BYTES - (size_t)((char *)rest - g->workspace);
+    places_kernel<<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(n, unsorted);
+    BURST_TRY(gpu_launched(g, "embed_back"));
+    CUDA_TRY(g, cub::DeviceRadixSort::SortPairs(rest, bytes, token, row, unsorted, place, n, 0, 31, g->compute));
+    const Sorted s = {n, hidden, 0, 0, row, place, dx, dtable, (float *)unsorted};
+    return add_rows(g, s, WORKSPACE_BYTES - (size_t)((char *)unsorted - g->workspace));
+}
+
+int burst_gpu_embed_back(BurstGpu *g, int64_t n, int hidden, const int32_t *token, const BurstBf16 *dx, float *dtable)
+{
+    BURST_TRY(gpu_aligned(g, "embed_back", hidden, address(dx) | address(dtable)));
+    for (int64_t at = 0; at < n; at += SORTED) {
+        const int64_t tokens = n - at < SORTED ? n - at : SORTED;
+        BURST_TRY(add_sorted(g, (int)tokens, hidden, token + at, dx + at * hidden, dtable));
+    }
+    return BURST_OK;
+}

@@ -1,0 +1,164 @@
+/* loss.cu: LM head and cross entropy fused over tiles of tokens (BurstEngine, 3.3). A tile's logits are fp32 in scratch;
+ * their gradients replace them as bf16, and feed the two products back. Nothing of size n x vocab is stored. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+#include <math_constants.h>
+
+enum { THREADS = 512 };
+
+int64_t burst_gpu_loss_scratch(int64_t tile, int vocab)
+{
+    return burst_gpu_loss_bytes(tile, vocab);
+}
+
+/* ---- one token ---- */
+/* The greatest logit seen, and the sum of exp(logit - top) over all but the label: the label's own gradient is
+ * -others / (others + its own exp), which keeps its digits where the label is nearly certain. */
+typedef struct Sums { float top, others; } Sums;
+
+static __device__ Sums join(Sums a, Sums b)
+{
+    const float top = fmaxf(a.top, b.top);
+    if (top == -CUDART_INF_F)
+        return Sums{top, 0};
+    return Sums{top, a.others * __expf(a.top - top) + b.others * __expf(b.top - top)};
+}
+
+/* Eight logits at i, -inf behind the vocabulary. */
+static __device__ void load_logits(const float *logit, int vocab, int i, float f[VEC])
+{
+    load(logit + i, f);
+    for (int j = 0; j < VEC; j++)
+        f[j] = i + j < vocab ? f[j] : -CUDART_INF_F;
+}
+
+static __device__ Sums thread_sums(const float *logit, int vocab, int label)
+{
+    Sums s = {-CUDART_INF_F, 0};
+    for (int i = VEC * threadIdx.x; i < vocab; i += VEC * THREADS) {
+        float f[VEC], top = s.top, sum = 0;
+        load_logits(logit, vocab, i, f);
+        for (int j = 0; j < VEC; j++)
+            top = fmaxf(top, f[j]);
+        for (int j = 0; j < VEC; j++)
+            sum += i + j == label ? 0 : __expf(f[j] - top);
+        s = Sums{top, s.others * __expf(s.top - top) + sum};
+    }
+    return s;
+}
+
+static __device__ Sums block_sums(Sums s)
+{
+    __shared__ Sums part[WARP];
+    for (int lane = WARP / 2; lane > 0; lane /= 2)
+        s = join(s, Sums{__shfl_xor_sync(0xffffffffu, s.top, lane), __shfl_xor_sync(0xffffffffu, s.others, lane)});
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = s;
+    __syncthreads();
+    s = part[0];
+    for (int i = 1; i < THREADS / WARP; i++)
+        s = join(s, part[i]);
+    return s;
+}
+
+/* factor (softmax - onehot) as bf16 in place: the first half of the row's bytes. What a round writes lies in places that
+ * this or an earlier round has read. */
+static __device__ void gradients(float *logit, int vocab, int label, float top, float share, float at_label)
+{
+    BurstBf16 *out = (BurstBf16 *)logit;
+    for (int first = 0; first < vocab; first += VEC * THREADS) {
+        const int i = first + VEC * (int)threadIdx.x;
+        float f[VEC];
+        if (i < vocab)
+            load_logits(logit, vocab, i, f);
+        __syncthreads();
+        if (i >= vocab)
+            continue;
+        for (int j = 0; j < VEC; j++)
+            f[j] = i + j == label ? at_label : share * __expf(f[j] - top);
+        store(out + i, f);
+    }
+}
+
+static __device__ void no_gradients(float *logit, int vocab)
+{
+    for (int i = VEC * threadIdx.x; i < vocab; i += VEC * THREADS)
+        *(uint4 *)((BurstBf16 *)logit + i) = make_uint4(0, 0, 0, 0);
+}
+
+static __global__ void __launch_bounds__(THREADS) loss_kernel(int vocab, int64_t row, const int32_t *label, const float *weight,
+                                                              float scale, float *logits, double *loss)
+{
+    float *logit = logits + blockIdx.x * row;
+    const int mine = label[blockIdx.x];
+    const float w = weight[blockIdx.x];
+    if (mine < 0 || w == 0) {
+        no_gradients(logit, vocab);
+        if (threadIdx.x == 0)
+            loss[blockIdx.x] = 0;
+        return;
+    }
+    const float at_label = logit[mine];
+    const Sums s = block_sums(thread_sums(logit, vocab, mine));
+    const float own = __expf(at_label - s.top), sum = s.others + own, factor = scale * w;
+    if (threadIdx.x == 0)
+        loss[blockIdx.x] = (double)w * (log((double)s.others + (double)own) + (double)s.top - (double)at_label);
+    gradients(logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
+}
+
+/* One block, in a fixed order. */
+static __global__ void __launch_bounds__(THREADS) add_losses_kernel(int64_t tokens, const double *loss, double *loss_sum)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < tokens; i += THREADS)
+        sum += loss[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *loss_sum += sum;
+}
+
+/* ---- tiles ---- */
+typedef struct Head {
+    int hidden, vocab;
+    const BurstBf16 *w;
+    float *dw, *logits; /* [tile][burst_gpu_loss_row(vocab)] */
+    double *loss;       /* [tile] */
+} Head;
+
+/* logits^T [vocab][tokens] = W x^T. */
+static int logits_of(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x)
+{
+    Shape s = {.transpose_a = 1, .m = h->vocab, .n = tokens, .k = h->hidden, .lda = h->hidden, .ldb = h->hidden,
+               .ldc = burst_gpu_loss_row(h->vocab), .fp32_out = 1};
+    return gpu_product(g, &s, h->w, x, h->logits, h->logits);
+}
+
+/* dx^T = W^T dlogits^T and dw^T += x^T dlogits; a bf16 row of dlogits takes the room of an fp32 one. */
+static int products_back(BurstGpu *g, const Head *h, int64_t tokens, const BurstBf16 *x, BurstBf16 *dx)
+{
+    const int64_t row = 2 * burst_gpu_loss_row(h->vocab);
+    Shape to_x = {.m = h->hidden, .n = tokens, .k = h->vocab, .lda = h->hidden, .ldb = row, .ldc = h->hidden};
+    Shape to_w = {.transpose_b = 1, .m = h->hidden, .n = h->vocab, .k = tokens, .lda = h->hidden, .ldb = row, .ldc = h->hidden,
+                  .fp32_out = 1, .beta = 1};
+    BURST_TRY(gpu_product(g, &to_x, h->w, h->logits, dx, dx));
+    return gpu_product(g, &to_w, x, h->logits, h->dw, h->dw);
+}
+
+int burst_gpu_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                   const float *weight, double scale, double *loss_sum, BurstBf16 *dx, float *dw, void *scratch)
+{
+    const int64_t row = burst_gpu_loss_row(vocab);
+    Head h = {hidden, vocab, w, dw, (float *)scratch, (double *)((float *)scratch + tile * row)};
+    BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | address(w) | address(dx) | address(dw) | address(scratch)));
+    for (int64_t i = 0; i < n; i += tile) {
+        const int64_t tokens = n - i < tile ? n - i : tile;
+        BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
+        loss_kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(vocab, row, label + i, weight + i, (float)scale, h.logits, h.loss);
+        BURST_TRY(gpu_launched(g, "loss"));
+        add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss_sum);
+        BURST_TRY(gpu_launched(g, "loss"));
+        BURST_TRY(products_back(g, &h, tokens, x + i * hidden, dx + i * hidden));
+    }
+    return BURST_OK;
+}

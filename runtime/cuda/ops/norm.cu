@@ -1,0 +1,256 @@
+/* norm.cu: RMSNorm and its gradients. A row is read twice by the same block, the second time from its cache. Narrow rows, such as
+ * heads, are a warp's each, in registers. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+/* Back: a fixed number of blocks, so that dw's partial sums are the same on every device; all resident at once, as a few
+ * blocks behind the others would take as long again. */
+enum { THREADS = 256, BACK_THREADS = 512, BACK_RESIDENT = 3, NARROW_RESIDENT = 2, BACK_BLOCKS = BURST_GPU_NORM_BLOCKS };
+enum { COLUMNS = 32, ROWS = 16 };
+enum { NARROW = VEC * WARP, NARROW_WARPS = THREADS / WARP, BACK_WARPS = BACK_THREADS / WARP }; /* a warp has NARROW columns at most */
+static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10; /* more than FREE_SHARED must be asked for */
+
+static __global__ void __launch_bounds__(THREADS) norm_kernel(int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
+                                                              BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = blockIdx.x, at = row * hidden;
+    float square = 0;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
+        float f[VEC];
+        load(x + at + i, f);
+        for (int j = 0; j < VEC; j++)
+            square += f[j] * f[j];
+    }
+    const float r = rsqrtf(block_sum(square) / (float)hidden + eps);
+    if (threadIdx.x == 0)
+        rstd[row] = r;
+    if (threadIdx.x == 0 && row == 0)
+        *beat = number;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
+        float f[VEC], scale[VEC];
+        load(x + at + i, f);
+        load(w + i, scale);
+        for (int j = 0; j < VEC; j++)
+            f[j] *= r * scale[j];
+        store(y + at + i, f);
+    }
+}
+
+/* A warp's columns of a narrow row; beyond the row, zeros. */
+static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hidden, float f[VEC])
+{
+    const int at = VEC * (threadIdx.x % WARP);
+    for (int j = 0; j < VEC; j++)
+        f[j] = 0;
+    if (at < hidden)
+        load(row + at, f);
+}
+
+static __global__ void __launch_bounds__(THREADS) narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, float eps,
+                                                                BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+{
+    const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
+    const int at = VEC * (threadIdx.x % WARP);
+    float f[VEC], scale[VEC], square = 0;
+    if (row >= n)
+        return;
+    load_narrow(x + row * hidden, hidden, f);
+    load_narrow(w, hidden, scale);
+    for (int j = 0; j < VEC; j++)
+        square += f[j] * f[j];
+    const float r = rsqrtf(warp_sum(square) / (float)hidden + eps);
+    for (int j = 0; j < VEC; j++)
+        f[j] *= r * scale[j];
+    if (at < hidden)
+        store(y + row * hidden + at, f);
+    if (at == 0)
+        rstd[row] = r;
+    if (at == 0 && row == 0)
+        *beat = number;
+}
+
+int burst_gpu_rmsnorm(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, double eps, BurstBf16 *y,
+                      float *rstd)
+{
+    BURST_TRY(gpu_aligned(g, "rmsnorm", hidden, address(x) | address(w) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    if (hidden <= NARROW)
+        narrow_kernel<<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(n, hidden, x, w, (float)eps, y, rstd,
+                                                                                                   g->beat, ++g->beats);
+    else
+        norm_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, w, (float)eps, y, rstd, g->beat, ++g->beats);
+    return gpu_launched(g, "rmsnorm");
+}
+
+/* ---- back ---- */
+typedef struct Back {
+    int64_t n;
+    int hidden;
+    const BurstBf16 *x, *w, *dy, *add;
+    const float *rstd;
+    BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
+    double *partial; /* [BACK_BLOCKS][hidden] */
+} Back;
+
+static __device__ float along_row(const Back &b, int64_t row)
+{
+    float sum = 0;
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
+        float x[VEC], w[VEC], dy[VEC];
+        load(b.x + row * b.hidden + i, x);
+        load(b.w + i, w);
+        load(b.dy + row * b.hidden + i, dy);
+        for (int j = 0; j < VEC; j++)
+            sum += w[j] * dy[j] * x[j];
+    }
+    return block_sum(sum);
+}
+
+/* dx = add + r (w dy - x r^2 mean(w dy x)); dw's share is added to this thread's columns of sums. */
+static __device__ void row_back(const Back &b, int64_t row, float r, float along, float *sums)
+{
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
+        float x[VEC], w[VEC], dy[VEC], out[VEC] = {}, sum[VEC];
+        load(b.x + row * b.hidden + i, x);
+        load(b.w + i, w);
+        load(b.dy + row * b.hidden + i, dy);
+        if (b.add)
+            load(b.add + row * b.hidden + i, out);
+        load(sums + i, sum);
+        for (int j = 0; j < VEC; j++) {
+            out[j] += r * (w[j] * dy[j] - x[j] * along);
+            sum[j] += dy[j] * x[j] * r;
+        }
+        store(b.dx + row * b.hidden + i, out);
+        store(sums + i, sum);
+    }
+}
+
+/* This thread's columns of sums go to the block's doubles, and begin again. first: nothing has gone there before. */
+static __device__ void add_to_partial(const Back &b, bool first, float *sums)
+{
+    double *to = b.partial + (int64_t)blockIdx.x * b.hidden;
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
+        for (int j = 0; j < VEC; j += 2) {
+            double2 *both = (double2 *)(to + i + j), sum = first ? make_double2(0, 0) : *both;
+            sum.x += sums[i + j], sum.y += sums[i + j + 1];
+            sums[i + j] = sums[i + j + 1] = 0;
+            *both = sum;
+        }
+}
+
+static __global__ void __launch_bounds__(BACK_THREADS, BACK_RESIDENT) norm_back_kernel(Back b, uint32_t *beat, uint32_t number)
+{
+    extern __shared__ __align__(16) float sums[]; /* [hidden]; a thread touches its own columns only */
+    for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS)
+        for (int j = 0; j < VEC; j++)
+            sums[i + j] = 0;
+    int64_t row = blockIdx.x;
+    bool first = true;
+    do {
+        for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += gridDim.x) {
+            const float r = b.rstd[row];
+            row_back(b, row, r, along_row(b, row) / (float)b.hidden * r * r, sums);
+        }
+        add_to_partial(b, first, sums);
+        first = false;
+    } while (row < b.n);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *beat = number;
+}
+
+/* One row of a warp; its columns' shares of dw are added to sum. */
+static __device__ __forceinline__ void narrow_row_back(const Back &b, int64_t row, const float w[VEC], float sum[VEC])
+{
+    const int at = VEC * (threadIdx.x % WARP);
+    const float r = b.rstd[row];
+    float x[VEC], dy[VEC], out[VEC] = {}, along = 0;
+    load_narrow(b.x + row * b.hidden, b.hidden, x);
+    load_narrow(b.dy + row * b.hidden, b.hidden, dy);
+    if (b.add)
+        load_narrow(b.add + row * b.hidden, b.hidden, out);
+    for (int j = 0; j < VEC; j++)
+        along += w[j] * dy[j] * x[j];
+    along = warp_sum(along) / (float)b.hidden * r * r;
+    for (int j = 0; j < VEC; j++) {
+        out[j] += r * (w[j] * dy[j] - x[j] * along);
+        sum[j] += dy[j] * x[j] * r;
+    }
+    if (at < b.hidden)
+        store(b.dx + row * b.hidden + at, out);
+}
+
+static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT) narrow_back_kernel(Back b, uint32_t *beat, uint32_t number)
+{
+    __shared__ double part[BACK_WARPS][NARROW]; /* a thread touches its own columns of its warp only, up to the end */
+    const int warp = threadIdx.x / WARP, at = VEC * (threadIdx.x % WARP);
+    float w[VEC], sum[VEC] = {};
+    load_narrow(b.w, b.hidden, w);
+    for (int j = 0; j < VEC; j++)
+        part[warp][at + j] = 0;
+    for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n;) {
+        for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += (int64_t)gridDim.x * BACK_WARPS)
+            narrow_row_back(b, row, w, sum);
+        take_sum(sum, &part[warp][at]);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < b.hidden; i += BACK_THREADS) {
+        double all = 0;
+        for (int k = 0; k < BACK_WARPS; k++)
+            all += part[k][i];
+        b.partial[(int64_t)blockIdx.x * b.hidden + i] = all;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *beat = number;
+}
+
+/* dw += the partial sums of all blocks, in a fixed order. */
+static __global__ void add_partials_kernel(int hidden, const double *partial, float *dw)
+{
+    __shared__ double part[ROWS][COLUMNS];
+    const int column = (int)blockIdx.x * COLUMNS + (int)threadIdx.x;
+    double sum = 0;
+    for (int row = threadIdx.y; column < hidden && row < BACK_BLOCKS; row += ROWS)
+        sum += partial[(int64_t)row * hidden + column];
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= hidden)
+        return;
+    for (int i = 1; i < ROWS; i++)
+        sum += part[i][threadIdx.x];
+    dw[column] = (float)(dw[column] + sum);
+}
+
+int64_t burst_gpu_rmsnorm_scratch(int hidden)
+{
+    return burst_gpu_norm_doubles(hidden);
+}
+
+static int allow_shared(BurstGpu *g, size_t bytes)
+{
+    if (bytes > MOST_SHARED)
+        return burst_fail(g->ctx, BURST_E_PLAN, "rmsnorm: rows of %zu elements, at most %zu are possible", bytes / sizeof(float),
+                          MOST_SHARED / sizeof(float));
+    if (bytes > FREE_SHARED)
+        CUDA_TRY(g, cudaFuncSetAttribute(norm_back_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    return BURST_OK;
+}
+
+int burst_gpu_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const BurstBf16 *w, const float *rstd,
+                           const BurstBf16 *dy, const BurstBf16 *add, BurstBf16 *dx, float *dw, double *scratch)
+{
+    const size_t shared = (size_t)hidden * sizeof(float);
+    BURST_TRY(gpu_aligned(g, "rmsnorm_back", hidden, address(x) | address(w) | address(dy) | address(add) | address(dx) | address(scratch)));
+    BURST_TRY(allow_shared(g, shared));
+    if (n == 0)
+        return BURST_OK;
+    Back b = {n, hidden, x, w, dy, add, rstd, dx, scratch};
+    if (hidden <= NARROW)
+        narrow_back_kernel<<<BACK_BLOCKS, BACK_THREADS, 0, g->compute>>>(b, g->beat, ++g->beats);
+    else
+        norm_back_kernel<<<BACK_BLOCKS, BACK_THREADS, shared, g->compute>>>(b, g->beat, ++g->beats);
+    BURST_TRY(gpu_launched(g, "rmsnorm_back"));
+    add_partials_kernel<<<(hidden + COLUMNS - 1) / COLUMNS, dim3(COLUMNS, ROWS), 0, g->compute>>>(hidden, scratch, dw);
+    return gpu_launched(g, "rmsnorm_back");
+}

@@ -1,0 +1,104 @@
+/* rope.cu: rotation of heads by their global position, forward in place or elsewhere, from fp32 to bf16 backward. */
+#include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
+
+/* Blocks stay for many tokens: the frequencies (powers, in double) are computed once a block. */
+enum { THREADS = 256 };
+static constexpr unsigned BLOCKS = 2048;
+
+typedef struct Rope {
+    int64_t n;
+    int heads, d;
+    double theta; /* 0: no rotation */
+    const int32_t *position;
+    int64_t row, head; /* strides of what is read: token-major, or by heads */
+} Rope;
+
+/* Turns in double: at position 4M an fp32 angle would be off by a quarter. What is left after whole turns is small. */
+static __device__ void angles(const Rope &r, const double *frequency, int32_t position, float direction, float *cosine, float *sine)
+{
+    for (int j = threadIdx.x; j < r.d / 2; j += THREADS) {
+        const double turns = position * frequency[j];
+        float s, c;
+        sincospif((float)(2 * (turns - rint(turns))), &s, &c);
+        cosine[j] = c;
+        sine[j] = direction * s;
+    }
+}
+
+/* Eight pairs: elements j and j + d/2 of a head. */
+template <typename In>
+static __device__ void rotate(const In *x, BurstBf16 *y, int half, const float *cosine, const float *sine)
+{
+    float a[VEC], b[VEC], first[VEC], second[VEC];
+    load(x, a);
+    load(x + half, b);
+    for (int i = 0; i < VEC; i++) {
+        first[i] = a[i] * cosine[i] - b[i] * sine[i];
+        second[i] = b[i] * cosine[i] + a[i] * sine[i];
+    }
+    store(y, first);
+    store(y + half, second);
+}
+
+template <typename In>
+static __global__ void __launch_bounds__(THREADS) rope_kernel(Rope r, float direction, const In *x, BurstBf16 *y)
+{
+    extern __shared__ double frequency[]; /* [d/2], turns a position; behind it the cosines and sines of one token */
+    const int half = r.d / 2, pieces = half / VEC;
+    float *cosine = (float *)(frequency + half), *sine = cosine + half;
+    for (int j = threadIdx.x; j < half; j += THREADS)
+        frequency[j] = pow(r.theta, -2.0 * j / r.d) / (2 * 3.14159265358979323846);
+    for (int64_t row = blockIdx.x; row < r.n; row += gridDim.x) {
+        __syncthreads();
+        angles(r, frequency, r.position[row], direction, cosine, sine);
+        __syncthreads();
+        for (int i = threadIdx.x; i < r.heads * pieces; i += THREADS) {
+            const int j = i % pieces * VEC;
+            const int head = i / pieces;
+            rotate(x + row * r.row + head * r.head + j, y + (row * r.heads + head) * r.d + j, half, cosine + j, sine + j);
+        }
+    }
+}
+
+/* fp32 by heads to [n][heads * d] bf16. */
+static __global__ void __launch_bounds__(THREADS) round_kernel(Rope r, const float *x, BurstBf16 *y)
+{
+    const int64_t count = r.n * r.heads * r.d, step = (int64_t)VEC * THREADS * gridDim.x;
+    for (int64_t i = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < count; i += step) {
+        const int64_t row = i / (r.heads * r.d), head = i / r.d % r.heads;
+        float f[VEC];
+        load(x + row * r.row + head * r.head + i % r.d, f);
+        store(y + i, f);
+    }
+}
+
+template <typename In> static int rope(BurstGpu *g, const Rope &r, float direction, const In *x, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "rope", r.d / 2, address(x) | address(y)));
+    if (r.n == 0)
+        return BURST_OK;
+    const size_t shared = (size_t)(r.d / 2) * (sizeof(double) + 2 * sizeof(float));
+    const unsigned blocks = r.n < BLOCKS ? (unsigned)r.n : BLOCKS;
+    rope_kernel<In><<<blocks, THREADS, shared, g->compute>>>(r, direction, x, y);
+    return gpu_launched(g, "rope");
+}
+
+int burst_gpu_rope(BurstGpu *g, int64_t n, int heads, int d, double theta, const int32_t *position, const BurstBf16 *x,
+                   BurstBf16 *y)
+{
+    return rope<BurstBf16>(g, Rope{n, heads, d, theta, position, heads * d, d}, 1, x, y);
+}
+
+int burst_gpu_rope_back(BurstGpu *g, int64_t n, int64_t all, int heads, int d, double theta, const int32_t *position, const float *dy,
+                        BurstBf16 *dx)
+{
+    const Rope r = {n, heads, d, theta, position, d, all * d};
+    if (theta != 0)
+        return rope<float>(g, r, -1, dy, dx);
+    BURST_TRY(gpu_aligned(g, "rope_back", d, address(dy) | address(dx)));
+    if (n == 0)
+        return BURST_OK;
+    round_kernel<<<BLOCKS, THREADS, 0, g->compute>>>(r, dy, dx);
+    return gpu_launched(g, "rope_back");
+}

@@ -1,0 +1,266 @@
+/* burst_tokens.c: writes a token file from decimal integers separated by space, from raw ones (--raw), or
+ * from bytes (--bytes). The output is written whole or stays as it was.
+ *
+ * The format: "BURSTTOK", version 1 (uint32), bytes a token 2 or 4 (uint32), number of tokens (uint64), then
+ * the tokens; all little-endian. */
+#include "core/escape.h"
+#include "core/output_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { WORD = 64, USAGE = 2 };
+typedef enum Form { DECIMAL, BYTES, RAW } Form;
+
+typedef struct Job {
+    const char *input, *output;
+    Form form;
+    int raw;    /* bytes of a raw token */
+    int width;  /* bytes of a written one */
+    uint64_t count;
+    char word[WORD]; /* the last decimal one */
+    bool cut;        /* it has more characters */
+} Job;
+
+static int usage(const char *wrong, const char *what)
+{
+    if (wrong)
+        print_shown(stderr, "burst-tokens: %s%s", wrong, what), putc('\n', stderr);
+    fprintf(stderr, "usage: burst-tokens [--bytes | --raw 2|4] [--width 2|4] INPUT OUTPUT\n"
+                    "Writes a token file from decimal integers separated by space, from bytes, or from "
+                    "little-endian integers of 2 or 4\n"
+                    "bytes. --width: bytes of a written token (4). '-' is standard input.\n");
+    return USAGE;
+}
+
+__attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
+{
+    char text[4096 + 256];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    escape_shown(text, sizeof text);
+    fprintf(stderr, "burst-tokens: %s\n", text);
+    return 1;
+}
+
+static int cannot(const char *what, const char *path, int reason)
+{
+    return failed("cannot %s %s: %s", what, path, strerror(reason));
+}
+
+/* ---- reading ---- */
+typedef enum Next { END, TOKEN, WRONG } Next;
+
+/* All characters up to the next space; false at the end. */
+static bool next_word(FILE *in, Job *j)
+{
+    size_t n = 0;
+    int c = getc(in);
+    while (c != EOF && isspace(c))
+        c = getc(in);
+    const bool found = c != EOF;
+    for (j->cut = false; c != EOF && !isspace(c); c = getc(in)) {
+        j->cut = n == WORD - 1;
+        if (!j->cut)
+            j->word[n++] = c ? (char)c : '?'; /* a zero byte would end the text */
+    }
+    j->word[n] = 0;
+    return found;
+}
+
+static Next next_decimal(FILE *in, Job *j, uint64_t *token)
+{
+    if (!next_word(in, j))
+        return END;
+    if (j->cut || strspn(j->word, "0123456789") != strlen(j->word)) {
+        failed("%s: token %" PRIu64 " is '%s%s'; a token is a whole number from 0 in decimal", j->input,
+               j->count, j->word, j->cut ? "..." : "");
+        return WRONG;
+    }
+    errno = 0;
+    *token = strtoull(j->word, NULL, 10); /* UINT64_MAX where it is more: too wide as well */
+    return TOKEN;
+}
+
+static Next next_raw(FILE *in, Job *j, int bytes, uint64_t *token)
+{
+    unsigned char raw[4];
+    const size_t n = fread(raw, 1, (size_t)bytes, in);
+    *token = 0;
+    for (int i = (int)n; i-- > 0;)
+        *token = *token << 8 | raw[i];
+    if (n == 0 || ferror(in))
+        return END;
+    if (n == (size_t)bytes)
+        return TOKEN;
+    failed("%s ends within token %" PRIu64 ": its size is no multiple of %d bytes", j->input, j->count,
+           bytes);
+    return WRONG;
+}
+
+static Next next_token(FILE *in, Job *j, uint64_t *token)
+{
+    if (j->form == DECIMAL)
+        return next_decimal(in, j, token);
+    return next_raw(in, j, j->form == RAW ? j->raw : 1, token);
+}
+
+static int too_wide(const Job *j, uint64_t token)
+{
+    char number[WORD];
+    snprintf(number, sizeof number, "%" PRIu64, token);
+    return failed("%s: token %" PRIu64 " is %s, more than %d bytes hold", j->input, j->count,
+                  j->form == DECIMAL ? j->word : number, j->width);
+}
+
+/* ---- writing ---- */
+
+static void put(FILE *out, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        putc((int)(value >> (8 * i) & 0xff), out);
+}
+
+static void put_header(FILE *out, const Job *j)
+{
+    fwrite("BURSTTOK", 1, 8, out);
+    put(out, 1, 4);
+    put(out, (uint64_t)j->width, 4);
+    put(out, j->count, 8);
+}
+
+/* The tokens, counted. */
+static int copy_tokens(FILE *in, FILE *out, Job *j)
+{
+    uint64_t token;
+    Next next;
+    for (; (next = next_token(in, j, &token)) == TOKEN; j->count++) {
+        if (token >> (8 * j->width))
+            return too_wide(j, token);
+        put(out, token, j->width);
+    }
+    if (ferror(in))
+        return cannot("read", j->input, errno);
+    return next == WRONG;
+}
+
+static int copy_file(FILE *from, FILE *to)
+{
+    char block[1 << 16];
+    rewind(from);
+    for (size_t n; (n = fread(block, 1, sizeof block, from)) > 0;)
+        fwrite(block, 1, n, to);
+    return ferror(from) ? errno : 0;
+}
+
+/* Through a temporary file: the header stands first, and a stream cannot be gone back in. */
+static int stream(FILE *in, FILE *out, Job *j)
+{
+    FILE *tokens = tmpfile();
+    if (!tokens)
+        return cannot("make", "a temporary file", errno);
+    int status = copy_tokens(in, tokens, j), reason = status ? 0 : output_flush(tokens);
+    if (status == 0 && reason == 0) {
+        put_header(out, j);
+        reason = copy_file(tokens, out);
+    }
+    fclose(tokens);
+    return reason ? cannot("write", j->output, reason) : status;
+}
+
+static int fill(FILE *in, FILE *out, Job *j)
+{
+    put_header(out, j);
+    int status = copy_tokens(in, out, j), reason = status ? 0 : output_flush(out);
+    if (status == 0 && reason == 0 && fseek(out, 0, SEEK_SET) != 0)
+        reason = errno;
+    if (reason)
+        return cannot("write", j->output, reason);
+    put_header(out, j);
+    return status;
+}
+
+/* ---- files ---- */
+
+/* Whatever names they go by. A device may be both. */
+static bool is_input(FILE *in, const char *output)
+{
+    struct stat from, to;
+    return fstat(fileno(in), &from) == 0 && stat(output, &to) == 0 && S_ISREG(to.st_mode) &&
+           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+}
+
+static int convert(FILE *in, Job *j)
+{
+    OutputFile out;
+    if (is_input(in, j->output))
+        return failed("cannot write %s: it is the input", j->output);
+    if (output_open(&out, j->output) != 0)
+        return cannot("write", j->output, errno);
+    const int status = out.part ? fill(in, out.file, j) : stream(in, out.file, j);
+    if (output_close(&out, status == 0) != 0)
+        return cannot("write", j->output, errno);
+    return status;
+}
+
+/* ---- options ---- */
+
+static int read_width(const char *name, const char *value, int *to)
+{
+    if (*to)
+        return usage(name, " is given twice");
+    if (!value || (strcmp(value, "2") != 0 && strcmp(value, "4") != 0))
+        return usage(name, " must be 2 or 4");
+    *to = value[0] - '0';
+    return 0;
+}
+
+static int read_options(int argc, char **argv, Job *j)
+{
+    int i = 1, status = 0;
+    for (; i < argc && strncmp(argv[i], "--", 2) == 0 && status == 0; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--bytes") == 0)
+            j->form = BYTES;
+        else if (strcmp(argv[i], "--raw") == 0)
+            status = read_width(argv[i++], value, &j->raw);
+        else if (strcmp(argv[i], "--width") == 0)
+            status = read_width(argv[i++], value, &j->width);
+        else
+            status = usage("unknown option ", argv[i]);
+    }
+    if (status != 0)
+        return status;
+    if (argc - i != 2)
+        return usage("an input and an output are needed", "");
+    if (j->raw && j->form == BYTES)
+        return usage("--bytes and --raw exclude each other", "");
+    j->form = j->raw ? RAW : j->form;
+    j->width = j->width ? j->width : 4;
+    j->input = argv[i];
+    j->output = argv[i + 1];
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    Job j = {0};
+    int status = read_options(argc, argv, &j);
+    if (status != 0)
+        return status;
+    FILE *in = strcmp(j.input, "-") == 0 ? stdin : fopen(j.input, "rb");
+    if (!in)
+        return cannot("read", j.input, errno);
+    status = convert(in, &j);
+    if (in != stdin)
+        fclose(in);
+    return status;
+}

@@ -1,0 +1,140 @@
+/* data_format.c: known formats by how they begin. A row's advice is what makes a token file of it. */
+#include "data/data_format.h"
+
+#include "core/escape.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct Head { const char *path, *at; size_t n; off_t bytes; } Head;
+
+#define RAW "convert it: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"
+#define IDS "convert it: burst-tokens IN OUT"
+#define TOKENISE "write its text's ids in decimal, and convert them: burst-tokens IN OUT"
+#define UNPACK "unpack it first"
+#define MAGIC "MMIDIDX\0"
+
+static bool begins(const Head *h, const char *magic, size_t n)
+{
+    return h->n >= n && memcmp(h->at, magic, n) == 0;
+}
+
+static uint64_t little_endian(const char *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes; i-- > 0;)
+        value = value << 8 | (unsigned char)at[i];
+    return value;
+}
+
+/* ---- formats that take more than a few bytes to know ---- */
+
+/* Ids of Megatron-LM: NAME.bin, and NAME.idx beside it. */
+static bool is_megatron(const Head *h)
+{
+    char path[PATH_MAX], magic[sizeof MAGIC - 1];
+    struct stat st;
+    const size_t n = strlen(h->path);
+    if (n < 4 || n >= sizeof path || strcmp(h->path + n - 4, ".bin") != 0)
+        return false;
+    memcpy(path, h->path, n - 4);
+    memcpy(path + n - 4, ".idx", 5);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const bool is = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                    read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
+                    memcmp(magic, MAGIC, sizeof magic) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* llm.c: 256 words of 4 bytes, of which the first is a date, then ids. */
+static bool is_llmc(const Head *h)
+{
+    return h->n >= 1024 && (little_endian(h->at, 4) == 20240520 || little_endian(h->at, 4) == 20240801);
+}
+
+static bool is_safetensors(const Head *h)
+{
+    return h->n > 8 && h->at[8] == '{' && h->bytes >= 8 && little_endian(h->at, 8) <= (uint64_t)h->bytes - 8;
+}
+
+static bool is_text(const Head *h)
+{
+    int n;
+    for (size_t i = 0; i < h->n; i += (size_t)n) {
+        const unsigned char *at = (const unsigned char *)h->at + i;
+        n = *at < 0x80 ? isprint(*at) || isspace(*at) : utf8_length(at, h->n - i);
+        if (n == 0)
+            return h->n == HEAD_MOST && h->n - i < 4 && h->at[i]; /* the head's end has cut a character */
+    }
+    return h->n > 0;
+}
+
+static bool is_json(const Head *h)
+{
+    const char *first = h->at + strspn(h->at, " \t\r\n");
+    return (*first == '{' || *first == '[') && is_text(h);
+}
+
+static bool is_ids(const Head *h)
+{
+    return strspn(h->at, "-0123456789 \t\r\n") == h->n && strpbrk(h->at, "0123456789");
+}
+
+static bool is_pairs(const Head *h)
+{
+    return h->bytes % 2 == 0;
+}
+
+/* ---- the table: the first row that fits ---- */
+#define X(magic) magic, sizeof magic - 1, NULL
+#define F(function) NULL, 0, function
+static const struct Row {
+    const char *name, *magic;
+    size_t n;
+    bool (*is)(const Head *h);
+    const char *advice;
+} rows[] = {
+    {"a NumPy array (.npy)", X("\x93NUMPY"),
+     "write its ids by array.tofile(), and convert them: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+    {"a Parquet file", X("PAR1"), TOKENISE},
+    {"an Arrow file", X("ARROW1"), TOKENISE},
+    {"an Arrow stream", X("\xff\xff\xff\xff"), TOKENISE},
+    {"the index of a Megatron-LM data set (.idx)", X(MAGIC),
+     "name the .bin file beside it, converted: burst-tokens --raw 2 (or 4, the bytes of an id) IN OUT"},
+    {"a gzip file", X("\x1f\x8b"), UNPACK},
+    {"a zstd file", X("\x28\xb5\x2f\xfd"), UNPACK},
+    {"an xz file", X("\xfd\x37zXZ"), UNPACK},
+    {"a bzip2 file", X("BZh"), UNPACK},
+    {"a zip archive (.zip, .npz, .pt)", X("PK\x03\x04"), UNPACK},
+    {"an HDF5 file", X("\x89HDF"), TOKENISE},
+    {"the weights of a model (GGUF)", X("GGUF"), "name a file of tokens"},
+    {"ids of Megatron-LM (MMIDIDX)", F(is_megatron), RAW},
+    {"ids of llm.c", F(is_llmc),
+     "convert what follows its first 1024 bytes: burst-tokens --raw 2 (or 4, the bytes of an id) - OUT"},
+    {"the weights of a model (safetensors)", F(is_safetensors),
+     "name a file of tokens; --weights takes the folder of weights"},
+    {"ids as text", F(is_ids), IDS},
+    {"JSON", F(is_json), TOKENISE},
+    {"plain text", F(is_text), TOKENISE},
+    {"binary data, such as ids of 2 or 4 bytes", F(is_pairs), RAW},
+    {"binary data", F(NULL), TOKENISE},
+};
+#undef X
+#undef F
+
+DataFormat data_format(const char *path, const char *head, size_t n, off_t bytes)
+{
+    const Head h = {path, head, n, bytes};
+    const struct Row *r = rows;
+    while (r->magic ? !begins(&h, r->magic, r->n) : r->is && !r->is(&h))
+        r++;
+    return (DataFormat){r->name, r->advice};
+}

@@ -1,0 +1,158 @@
+/* attend.c: start and delta of host attention, its scratch, and the packing and tile masks behind both directions. */
+#include "host/ops/attend_kernel.h"
+
+_Static_assert((int)BURST_SIZES_TILE == (int)BURST_TILE, "the compiler sizes scratch for the tiles that are used");
+
+int64_t burst_attend_scratch(int head_dim)
+{
+    return burst_attend_floats(head_dim);
+}
+
+void burst_attend_start(const BurstAttend *a)
+{
+    int64_t rows = a->q_heads * a->qc->tokens;
+    if (rows == 0)
+        return;
+    memset(a->o, 0, (size_t)(rows * a->head_dim) * sizeof *a->o);
+    for (int64_t i = 0; i < rows; i++)
+        a->lse[i] = -INFINITY;
+}
+
+void burst_attend_merge(int64_t rows, int d, const float *o_in, const float *lse_in, const float *rest_in, float *o, float *lse, float *rest)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        if (lse_in[i] == -INFINITY)
+            continue;
+        const double in = (double)lse_in[i] + rest_in[i], own = lse[i] == -INFINITY ? -INFINITY : (double)lse[i] + rest[i];
+        const double most = fmax(in, own), sum = most + log(exp(in - most) + exp(own - most));
+        const double from_in = exp(in - sum), from_own = exp(own - sum);
+        for (int64_t j = i * d; j < (i + 1) * d; j++)
+            o[j] = (float)(from_own * o[j] + from_in * o_in[j]);
+        lse[i] = (float)sum;
+        rest[i] = (float)(sum - (float)sum);
+    }
+}
+
+void burst_attend_delta(int64_t rows, int head_dim, const float *o, const float *d_o, float *delta)
+{
+    for (int64_t i = 0; i < rows; i++)
+        delta[i] = (float)vec_dot(head_dim, o + i * head_dim, d_o + i * head_dim);
+}
+
+static float *carve(float **next, int64_t floats)
+{
+    float *at = *next;
+    *next += floats;
+    return at;
+}
+
+void attend_carve(const BurstAttend *a, AttendScratch *s)
+{
+    /* Packed tiles keep the alignment: LANES floats are whole cache lines, whatever d is. */
+    float *next = (float *)(((uintptr_t)a->scratch + 63) & ~(uintptr_t)63);
+    int64_t packed = (int64_t)LANES * a->head_dim;
+    for (int i = 0; i < ATTEND_SLOTS; i++) {
+        AttendSlot *slot = &s->slot[i];
+        slot->qt = carve(&next, packed);
+        slot->dot = carve(&next, packed);
+        slot->part = carve(&next, packed);
+        slot->max = carve(&next, LANES);
+        slot->sum = carve(&next, LANES);
+        slot->rest = carve(&next, LANES);
+        slot->shrink = carve(&next, LANES);
+    }
+    s->dk = carve(&next, 2 * packed);
+    s->dv = s->dk + packed;
+    memset(s->dk, 0, (size_t)(2 * packed) * sizeof *s->dk);
+    s->s = carve(&next, BURST_TILE * LANES);
+    s->ds = carve(&next, BURST_TILE * LANES);
+    s->factor = carve(&next, LANES);
+}
+
+static int key_head(const BurstAttend *a, int h)
+{
+    return (a->q_head0 + h) / a->group - a->kv_head0;
+}
+
+int attend_heads(const BurstAttend *a, int h0)
+{
+    int heads = 1;
+    while (heads < ATTEND_SLOTS && h0 + heads < a->q_heads && key_head(a, h0 + heads) == key_head(a, h0))
+        heads++;
+    return heads;
+}
+
+int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s)
+{
+    int tiles = ATTEND_SLOTS / heads < a->qc->tiles - q0 ? ATTEND_SLOTS / heads : a->qc->tiles - q0;
+    for (int i = 0; i < tiles; i++)
+        for (int h = 0; h < heads; h++) {
+            AttendSlot *slot = &s->slot[i * heads + h];
+            int64_t first = (int64_t)(q0 + i) * BURST_TILE, left = a->qc->tokens - first;
+            slot->row = (h0 + h) * a->qc->tokens + first;
+            slot->queries = (int)(left < BURST_TILE ? left : BURST_TILE);
+            slot->kv = key_head(a, h0);
+            slot->folds = 0;
+        }
+    return tiles;
+}
+
+/* Knuth's sum of two: exact whichever is the greater. */
+void attend_settle(int n, float shrink, float *restrict sum, float *restrict part)
+{
+    for (int i = 0; i < n; i++) {
+        float old = sum[i] * shrink, now = old + part[i], added = now - old;
+        part[i] = (old - (now - added)) + (part[i] - added);
+        sum[i] = now;
+    }
+}
+
+void attend_pack(const float *x, int n, int d, float *out)
+{
+    for (int t = 0; t < d; t++) {
+        float *row = out + (int64_t)t * LANES;
+        for (int i = 0; i < n; i++)
+            row[i] = x[(int64_t)i * d + t];
+        for (int i = n; i < LANES; i++)
+            row[i] = 0;
+    }
+}
+
+/* Bit j of the result: byte j of keep, each 0 or 1. The product gathers a byte's bit of eight into the top byte. */
+static uint64_t pack_bits(const uint8_t *keep)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < BURST_TILE; i += 8) {
+        uint64_t eight = 0;
+        for (int j = 0; j < 8; j++)
+            eight |= (uint64_t)keep[i + j] << (8 * j);
+        bits |= (eight * UINT64_C(0x0102040810204080) >> 56) << i;
+    }
+    return bits;
+}
+
+/* 64 x 64 bits transposed by halving: swap the off-diagonal blocks of 32, 16, ... 1. */
+static void transpose_bits(uint64_t *m)
+{
+    uint64_t low = UINT64_C(0x00000000ffffffff);
+    for (int half = 32; half; half >>= 1, low ^= low << half)
+        for (int i = 0; i < 64; i = ((i | half) + 1) & ~half) {
+            uint64_t swap = ((m[i] >> half) ^ m[i | half]) & low;
+            m[i] ^= swap << half;
+            m[i | half] ^= swap;
+        }
+}
+
+void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep)
+{
+    uint8_t row[BURST_TILE] = {0};
+    int64_t q0 = (int64_t)q_tile * BURST_TILE, k0 = (int64_t)k_tile * BURST_TILE, left = a->kc->tokens - k0;
+    for (int i = 0; i < BURST_TILE; i++) {
+        keep[i] = 0;
+        if (q0 + i >= a->qc->tokens)
+            continue;
+        a->mask->row(a->qc->position[q0 + i], a->kc->position + k0, left < BURST_TILE ? (int)left : BURST_TILE, a->tables, row);
+        keep[i] = pack_bits(row);
+    }
+    transpose_bits(keep);
+}

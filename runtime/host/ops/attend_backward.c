@@ -1,0 +1,84 @@
+/* attend_backward.c: gradients of one (query chunk, key chunk) pair from the final lse (FlashAttention-2). */
+#include "host/ops/attend_kernel.h"
+
+/* lse = +inf makes every P of a row that saw no key exactly 0. */
+static void load_queries(const BurstAttend *a, AttendSlot *slot)
+{
+    int d = a->head_dim;
+    attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
+    attend_pack(a->d_o + slot->row * d, slot->queries, d, slot->dot);
+    memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
+    for (int i = 0; i < LANES; i++) {
+        bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
+        double lse = seen ? a->lse[slot->row + i] / LN2 : INFINITY;
+        slot->max[i] = (float)lse;
+        slot->rest[i] = seen ? (float)(lse - slot->max[i]) : 0;
+        slot->sum[i] = seen ? a->delta[slot->row + i] : 0;
+    }
+}
+
+/* S and dP of one tile to P (in s) and dS = P (dP - delta) scale (in ds). tanh: what a score is multiplied with to be the tanh
+ * of its cap, whose slope is 1 - tanh^2; 0: no cap. */
+VEC_INLINE void probabilities(int nk, float scale, float tanh, const AttendSlot *slot, float *s, float *ds)
+{
+    for (int v = 0; v < LANES; v += VEC) {
+        Vec lse = vec_load(slot->max + v), rest = vec_load(slot->rest + v), delta = vec_load(slot->sum + v);
+        for (int k = 0; k < nk; k++) {
+            int at = k * LANES + v;
+            Vec score = vec_load(s + at), p = vec_exp2(score * (scale * LOG2E) - lse - rest);
+            Vec most = vec_max(score * tanh, vec_set(-1)); /* of one that the mask drops -inf */
+            Vec slope = tanh > 0 ? scale * (1.0f - most * most) : vec_set(scale);
+            vec_store(s + at, p);
+            vec_store(ds + at, p * slope * (vec_load(ds + at) - delta));
+        }
+    }
+}
+
+VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s)
+{
+    int64_t key = (slot->kv * a->kc->tokens + keys.first) * d, query = slot->row * d;
+    int nq = slot->queries, nk = keys.count;
+    scores(nk, d, a->k + key, slot->qt, s->s);
+    if (a->softcap > 0)
+        cap_scores(nk, a->scale, a->softcap, s->s);
+    if (partial)
+        mask_scores(nk, s->keep, s->s);
+    scores(nk, d, a->v + key, slot->dot, s->ds);
+    if (a->softcap > 0)
+        probabilities(nk, a->scale, a->scale / a->softcap, slot, s->s, s->ds);
+    else
+        probabilities(nk, a->scale, 0, slot, s->s, s->ds);
+    product(nk, d, nq, (Operand){s->s, LANES, 1}, a->d_o + query, d, s->dv, d, true, NULL);
+    product(nk, d, nq, (Operand){s->ds, LANES, 1}, a->q + query, d, s->dk, d, true, NULL);
+    product(nq, d, nk, (Operand){s->ds, 1, LANES}, a->k + key, d, slot->part, d, true, NULL);
+}
+
+static void settle(const BurstAttend *a, AttendSlot *slot)
+{
+    attend_settle(slot->queries * a->head_dim, 1, a->dq + slot->row * a->head_dim, slot->part);
+}
+
+static void add_keys(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s)
+{
+    int64_t at = (kv * a->kc->tokens + keys.first) * a->head_dim, floats = (int64_t)keys.count * a->head_dim;
+    burst_add(floats, s->dk, a->dk + at);
+    burst_add(floats, s->dv, a->dv + at);
+    memset(s->dk, 0, (size_t)floats * sizeof(float));
+    memset(s->dv, 0, (size_t)floats * sizeof(float));
+}
+
+static const Direction backward = {load_queries, fold, settle, NULL, add_keys};
+static void backward_any(const BurstAttend *a) { walk(a, a->head_dim, backward); }
+static void backward_32(const BurstAttend *a) { walk(a, 32, backward); }
+static void backward_64(const BurstAttend *a) { walk(a, 64, backward); }
+static void backward_128(const BurstAttend *a) { walk(a, 128, backward); }
+
+void burst_attend_backward(const BurstAttend *a)
+{
+    switch (a->head_dim) {
+    case 32: backward_32(a); break;
+    case 64: backward_64(a); break;
+    case 128: backward_128(a); break;
+    default: backward_any(a);
+    }
+}

@@ -1,0 +1,104 @@
+/* attend_forward.c: folds one (query chunk, key chunk) pair into the running output and lse (FlashAttention-2). */
+#include "host/ops/attend_kernel.h"
+
+/* A row's normalised output with its lse is a state of sum 2^(lse - m) at any m; at m = -inf the first fold drops it. The
+ * maximum is kept as a whole number, so that what was summed under an older one is scaled without rounding. */
+static void load_state(const BurstAttend *a, AttendSlot *slot)
+{
+    int d = a->head_dim;
+    attend_pack(a->q + slot->row * d, slot->queries, d, slot->qt);
+    memset(slot->part, 0, (size_t)slot->queries * d * sizeof(float));
+    for (int i = 0; i < LANES; i++) {
+        bool seen = i < slot->queries && a->lse[slot->row + i] != -INFINITY;
+        double lse = seen ? ((double)a->lse[slot->row + i] + a->lse_rest[slot->row + i]) / LN2 : -INFINITY, whole = rint(lse);
+        slot->max[i] = (float)whole;
+        slot->sum[i] = slot->shrink[i] = seen ? (float)exp2(lse - whole) : 1;
+        slot->rest[i] = 0;
+    }
+}
+
+static void settle(const BurstAttend *a, AttendSlot *slot)
+{
+    int d = a->head_dim;
+    for (int i = 0; i < slot->queries; i++) {
+        attend_settle(d, slot->shrink[i], a->o + (slot->row + i) * d, slot->part + i * d);
+        slot->shrink[i] = 1;
+    }
+}
+
+static void store_state(const BurstAttend *a, AttendSlot *slot)
+{
+    int d = a->head_dim;
+    for (int i = 0; i < slot->queries; i++) {
+        double sum = (double)slot->sum[i] + slot->rest[i];
+        if (sum == 0)
+            continue; /* still no key: o = 0, lse = -inf as they were */
+        float *o = a->o + (slot->row + i) * d;
+        for (int c = 0; c < d; c++)
+            o[c] = (float)(o[c] / sum);
+        double lse = (slot->max[i] + log2(sum)) * LN2;
+        a->lse[slot->row + i] = (float)lse;
+        a->lse_rest[slot->row + i] = (float)(lse - (float)lse);
+    }
+}
+
+/* S to P = 2^(S - max) in place for one vector of queries; factor: what the sums so far are multiplied with. A tile's sum
+ * begins at zero, and what rounding takes from the running one is kept: keys of a low score are lost neither way. */
+VEC_INLINE void softmax_lanes(int nk, float scale, float *s, const AttendSlot *slot, int v, float *factor)
+{
+    Vec old = vec_load(slot->max + v), top = vec_load(s), tile[8] = {{0}};
+    for (int k = 1; k < nk; k++)
+        top = vec_max(top, vec_load(s + k * LANES));
+    top = vec_max(old, vec_round(top * scale));
+    /* Rows that have seen no key yet: -inf - 0 instead of -inf - -inf. */
+    Vec base = vec_select(top == -INFINITY, (Vec){0}, top);
+    /* Beyond 2^22 a score's product is rounded as the maximum's was: the exact one may differ by more than 2^x can hold. */
+    if (vec_sum(vec_select((base > 0x1p22f) | (base < -0x1p22f), vec_set(1), (Vec){0})) != 0) {
+        for (int k = 0; k < nk; k++)
+            vec_store(s + k * LANES, vec_load(s + k * LANES) * scale);
+        scale = 1;
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < nk; k++) {
+        Vec p = vec_exp2(vec_load(s + k * LANES) * scale - base);
+        vec_store(s + k * LANES, p);
+        tile[k % 8] += p;
+    }
+    Vec total = ((tile[0] + tile[1]) + (tile[2] + tile[3])) + ((tile[4] + tile[5]) + (tile[6] + tile[7]));
+    Vec shrink = vec_exp2(old - base), sum = vec_load(slot->sum + v) * shrink;
+    Vec more = vec_load(slot->rest + v) * shrink + total, now = sum + more, added = now - sum;
+    vec_store(slot->max + v, top);
+    vec_store(slot->sum + v, now);
+    vec_store(slot->rest + v, (sum - (now - added)) + (more - added));
+    vec_store(slot->shrink + v, vec_load(slot->shrink + v) * shrink);
+    vec_store(factor, shrink);
+}
+
+VEC_INLINE void fold(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s)
+{
+    int64_t key = (slot->kv * a->kc->tokens + keys.first) * d;
+    scores(keys.count, d, a->k + key, slot->qt, s->s);
+    if (a->softcap > 0)
+        cap_scores(keys.count, a->scale, a->softcap, s->s);
+    if (partial)
+        mask_scores(keys.count, s->keep, s->s);
+    for (int v = 0; v < LANES; v += VEC)
+        softmax_lanes(keys.count, a->scale * LOG2E, s->s + v, slot, v, s->factor + v);
+    product(slot->queries, d, keys.count, (Operand){s->s, 1, LANES}, a->v + key, d, slot->part, d, true, s->factor);
+}
+
+static const Direction forward = {load_state, fold, settle, store_state, NULL};
+static void forward_any(const BurstAttend *a) { walk(a, a->head_dim, forward); }
+static void forward_32(const BurstAttend *a) { walk(a, 32, forward); }
+static void forward_64(const BurstAttend *a) { walk(a, 64, forward); }
+static void forward_128(const BurstAttend *a) { walk(a, 128, forward); }
+
+void burst_attend_forward(const BurstAttend *a)
+{
+    switch (a->head_dim) {
+    case 32: forward_32(a); break;
+    case 64: forward_64(a); break;
+    case 128: forward_128(a); break;
+    default: forward_any(a);
+    }
+}

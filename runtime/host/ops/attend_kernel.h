@@ -1,0 +1,221 @@
+/* attend_kernel.h: what forward and backward attention share: the register-blocked product, packing, and tile masks.
+ *
+ * A tile of scores is kept transposed, S[key][query], so that a vector's lanes are queries: maxima and sums over keys need
+ * no horizontal step, keys and values are read where they lie, and only the query side is packed, once per query tile.
+ *
+ * Sums over thousands of tokens must not lose what is small beside them. A tile's product begins at zero in registers.
+ * Products of FOLDS key tiles of a query tile add up in its slot and are then settled: added to the caller's o or dq, the
+ * rounding error staying in the slot, so the error of a row does not grow with its keys. dK and dV of a key tile first add
+ * up over the query tiles that share a walk: their error grows with the square root of the number of walks.
+ */
+#ifndef BURST_HOST_ATTEND_KERNEL_H
+#define BURST_HOST_ATTEND_KERNEL_H
+
+#include "burst_rt.h"
+#include "burst_sizes.h"
+#include "host/ops/vec.h"
+
+enum {
+    LANES = BURST_TILE,    /* queries of a tile, padded with zeros where the tile is short */
+    LANE_VECS = LANES / VEC,
+    ATTEND_SLOTS = BURST_ATTEND_HEADS, /* query tiles that share one walk over the keys */
+    FOLDS = 16,            /* key tiles between two settlings of a slot */
+    BLOCK_ROWS = VEC == 4 ? 4 : 6, /* rows x columns of vectors of a register block: 24 of 32 or 12 (8) of 16 registers */
+    BLOCK_COLS = VEC == 16 ? 4 : 2
+};
+#define LOG2E 1.44269504088896340736f
+#define LN2 0.69314718055994530942
+
+/* A query tile of one head, packed, with its statistics. */
+typedef struct AttendSlot {
+    float *qt;    /* [d][LANES]: queries */
+    float *dot;   /* [d][LANES]: backward, dO */
+    float *part;  /* [LANES][d]: what is not yet settled of o (forward, not normalised) or dQ (backward) */
+    float *max;   /* [LANES]: forward, about the maximum in log2, a whole number; backward, lse in log2, +inf where no key is */
+    float *sum;   /* [LANES]: forward, running sum; backward, delta */
+    float *rest;  /* [LANES]: what rounding took: forward, from sum; backward, from max */
+    float *shrink; /* [LANES]: forward, what the settled o is to be multiplied with, since the maximum has moved */
+    int64_t row;  /* of q, o, lse, ...: head * tokens + first query */
+    int queries, kv; /* kv: key head in these buffers */
+    int folds;    /* key tiles so far; 0: not loaded */
+} AttendSlot;
+/* The scratch of a call, carved from BurstAttend.scratch. */
+typedef struct AttendScratch {
+    AttendSlot slot[ATTEND_SLOTS];
+    float *dk, *dv; /* [BURST_TILE keys][d]: of the slots of this walk; zeros between key tiles */
+    float *s, *ds;  /* [BURST_TILE keys][LANES] */
+    float *factor;  /* [LANES] */
+    uint64_t keep[BURST_TILE]; /* [key]: bit q set where (q, key) is unmasked */
+} AttendScratch;
+void attend_carve(const BurstAttend *a, AttendScratch *s);
+
+/* Keys of one tile. */
+typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
+
+/* x [n][d] transposed to [d][LANES], zeros behind n. */
+void attend_pack(const float *x, int n, int d, float *out);
+/* sum = sum * shrink + part, and part the error of that addition. */
+void attend_settle(int n, float shrink, float *sum, float *part);
+/* keep for a pair of tiles. */
+void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
+
+/* A [rows][depth] with any two strides. */
+typedef struct Operand { const float *at; int64_t row, depth; } Operand;
+
+/* C[rows][cols vectors] = (add ? C : 0) * (factor ? factor[row] : 1) + A * B, the product summed from zero and then added;
+ * B [depth][...] and C with leading dimensions.
+ * rows, cols, tail, add and the strides are constants after inlining; tail: lanes of a short vector, then cols is 1. */
+VEC_INLINE void block(int rows, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc,
+                      bool add, const float *factor)
+{
+    Vec sum[BLOCK_ROWS][BLOCK_COLS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < cols; j++)
+            sum[i][j] = (Vec){0};
+#pragma GCC unroll 2
+    for (int t = 0; t < depth; t++) {
+        Vec right[BLOCK_COLS];
+#pragma GCC unroll 8
+        for (int j = 0; j < cols; j++)
+            right[j] = tail ? vec_load_part(b + t * ldb, tail) : vec_load(b + t * ldb + j * VEC);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            Vec left = vec_set(a.at[i * a.row + t * a.depth]);
+#pragma GCC unroll 8
+            for (int j = 0; j < cols; j++)
+                sum[i][j] += left * right[j];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < cols; j++) {
+            float *at = c + i * ldc + j * VEC;
+            Vec old = !add ? (Vec){0} : tail ? vec_load_part(at, tail) : vec_load(at);
+            Vec now = !add ? sum[i][j] : factor ? old * factor[i] + sum[i][j] : old + sum[i][j];
+            if (tail)
+                vec_store_part(at, now, tail);
+            else
+                vec_store(at, now);
+        }
+}
+
+/* One column of blocks, all rows. */
+VEC_INLINE void panel(int m, int cols, int tail, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc,
+                      bool add, const float *factor)
+{
+    int i = 0;
+#define ROWS(count)                                                                                              \
+    for (; i + (count) <= m; i += (count))                                                                       \
+        block(count, cols, tail, depth, (Operand){a.at + i * a.row, a.row, a.depth}, b, ldb, c + i * ldc, ldc, add, \
+              factor ? factor + i : NULL)
+    ROWS(BLOCK_ROWS);
+    ROWS(2);
+    ROWS(1);
+#undef ROWS
+}
+
+/* C[m][n] = (add ? C * factor by rows : 0) + A[m][depth] B[depth][n], for any sizes. */
+VEC_INLINE void product(int m, int n, int depth, Operand a, const float *b, int64_t ldb, float *c, int64_t ldc, bool add,
+                        const float *factor)
+{
+    int j = 0;
+    for (; j + BLOCK_COLS * VEC <= n; j += BLOCK_COLS * VEC)
+        panel(m, BLOCK_COLS, 0, depth, a, b + j, ldb, c + j, ldc, add, factor);
+    if (BLOCK_COLS > 2)
+        for (; j + 2 * VEC <= n; j += 2 * VEC)
+            panel(m, 2, 0, depth, a, b + j, ldb, c + j, ldc, add, factor);
+    for (; j + VEC <= n; j += VEC)
+        panel(m, 1, 0, depth, a, b + j, ldb, c + j, ldc, add, factor);
+    if (j < n)
+        panel(m, 1, n - j, depth, a, b + j, ldb, c + j, ldc, add, factor);
+}
+
+/* S[key][LANES] = X[key][d] packed^T. */
+VEC_INLINE void scores(int nk, int d, const float *x, const float *packed, float *s)
+{
+    product(nk, LANES, d, (Operand){x, d, 1}, packed, LANES, s, LANES, false, NULL);
+}
+
+/* Masked pairs of S to -inf. */
+static inline void mask_scores(int nk, const uint64_t *keep, float *s)
+{
+    const Vec out = vec_set(-INFINITY);
+    for (int k = 0; k < nk; k++)
+        for (int v = 0; v < LANE_VECS; v++) {
+            float *at = s + k * LANES + v * VEC;
+            vec_store(at, vec_pick((uint32_t)(keep[k] >> (v * VEC)) & ((1u << VEC) - 1), vec_load(at), out));
+        }
+}
+
+/* Raw scores to those whose product with the scale is capped. */
+VEC_INLINE void cap_scores(int nk, float scale, float softcap, float *s)
+{
+    for (int64_t i = 0; i < (int64_t)nk * LANES; i += VEC)
+        vec_store(s + i, vec_tanh(vec_load(s + i) * (scale / softcap)) * (softcap / scale));
+}
+
+/* What a direction does with a slot: fetch it at its first key tile, fold a tile of keys in, settle what was folded in, put
+ * results back; and with a tile of keys, once it was folded into a key head's slots. */
+typedef void (*SlotStep)(const BurstAttend *a, AttendSlot *slot);
+typedef void (*SlotFold)(const BurstAttend *a, int d, const AttendSlot *slot, AttendKeys keys, bool partial, AttendScratch *s);
+typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendScratch *s);
+typedef struct Direction { SlotStep load; SlotFold fold; SlotStep settle, store; KeysStep keys; } Direction;
+
+/* Query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head, against every key tile: a tile of keys stays in
+ * cache for all of them, and its mask is evaluated once for all heads. */
+VEC_INLINE void walk_slots(const BurstAttend *a, int d, int q0, int tiles, int heads, AttendScratch *s, Direction dir)
+{
+    for (int kt = 0; kt < a->kc->tiles; kt++) {
+        int64_t first = (int64_t)kt * BURST_TILE, left = a->kc->tokens - first;
+        AttendKeys keys = {first, (int)(left < BURST_TILE ? left : BURST_TILE)};
+        bool any = false;
+        for (int i = 0; i < tiles; i++) {
+            int kind = burst_tile_cover(a->mask, a->qc, q0 + i, a->kc, kt);
+            if (kind == BURST_EMPTY)
+                continue;
+            any = true;
+            if (kind == BURST_PARTIAL)
+                attend_keep(a, q0 + i, kt, s->keep);
+            for (int h = 0; h < heads; h++) {
+                AttendSlot *slot = &s->slot[i * heads + h];
+                if (slot->folds++ == 0)
+                    dir.load(a, slot);
+                dir.fold(a, d, slot, keys, kind == BURST_PARTIAL, s);
+                if (slot->folds % FOLDS == 0)
+                    dir.settle(a, slot);
+            }
+        }
+        if (any && dir.keys)
+            dir.keys(a, s->slot[0].kv, keys, s);
+    }
+}
+
+/* Sets the slots of a walk to their heads and tiles; returns how many tiles there are, at most ATTEND_SLOTS / heads. */
+int attend_slots(const BurstAttend *a, int h0, int heads, int q0, AttendScratch *s);
+/* How many heads from h0 on read the same key head, at most ATTEND_SLOTS. */
+int attend_heads(const BurstAttend *a, int h0);
+
+/* The whole pair. store and keys may be NULL. */
+VEC_INLINE void walk(const BurstAttend *a, int d, Direction dir)
+{
+    AttendScratch s;
+    attend_carve(a, &s);
+    for (int h0 = 0, heads; h0 < a->q_heads; h0 += heads) {
+        heads = attend_heads(a, h0);
+        for (int q0 = 0, tiles; q0 < a->qc->tiles; q0 += tiles) {
+            tiles = attend_slots(a, h0, heads, q0, &s);
+            walk_slots(a, d, q0, tiles, heads, &s, dir);
+            for (int i = 0; i < tiles * heads; i++)
+                if (s.slot[i].folds) {
+                    dir.settle(a, &s.slot[i]);
+                    if (dir.store)
+                        dir.store(a, &s.slot[i]);
+                }
+        }
+    }
+}
+
+#endif

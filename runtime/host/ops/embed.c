@@ -1,0 +1,76 @@
+/* host/ops/embed.c: rows of the embedding, and their gradients. */
+#include "burst_rt.h"
+#include "burst_sizes.h"
+
+#include <string.h>
+
+enum { STRIP = 64, BITS = 8, DIGITS = 1 << BITS };
+
+void burst_embed(int64_t n, int hidden, const int32_t *token, const float *table, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy(x + i * hidden, table + (int64_t)token[i] * hidden, (size_t)hidden * sizeof *x);
+}
+
+/* Places by a digit of their tokens; what has the same digit stays in its order. */
+static void sort_digit(int64_t n, const int32_t *token, int shift, const int32_t *from, int32_t *to)
+{
+    int64_t at[DIGITS] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        at[token[i] >> shift & (DIGITS - 1)]++;
+    for (int d = 0; d < DIGITS; d++) {
+        const int64_t count = at[d];
+        at[d] = sum;
+        sum += count;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[at[token[from[i]] >> shift & (DIGITS - 1)]++] = from[i];
+}
+
+/* Places by token, those of one token in their order. */
+static const int32_t *sorted(int64_t n, const int32_t *token, int32_t *place, int32_t *other)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        place[i] = (int32_t)i;
+        most = token[i] > most ? token[i] : most;
+    }
+    for (int shift = 0; shift < 31 && most >> shift; shift += BITS) {
+        int32_t *const to = other;
+        sort_digit(n, token, shift, place, to);
+        other = place, place = to;
+    }
+    return place;
+}
+
+/* The rows at these places, added to one row: a strip of columns at a time in doubles, however many rows there are. */
+static void add_rows(int64_t count, int hidden, const int32_t *place, const float *dx, float *row)
+{
+    for (int first = 0; first < hidden; first += STRIP) {
+        const int columns = hidden - first < STRIP ? hidden - first : STRIP;
+        double sum[STRIP] = {0};
+        for (int64_t i = 0; i < count; i++) {
+            const float *x = dx + (int64_t)place[i] * hidden + first;
+            for (int j = 0; j < columns; j++)
+                sum[j] += (double)x[j];
+        }
+        for (int j = 0; j < columns; j++)
+            row[first + j] = (float)(row[first + j] + sum[j]);
+    }
+}
+
+int64_t burst_embed_scratch(int64_t n)
+{
+    return burst_embed_ints(n);
+}
+
+void burst_embed_back(int64_t n, int hidden, const int32_t *token, const float *dx, float *dtable, int32_t *scratch)
+{
+    const int32_t *place = sorted(n, token, scratch, scratch + n);
+    for (int64_t i = 0, end; i < n; i = end) {
+        const int32_t mine = token[place[i]];
+        for (end = i + 1; end < n && token[place[end]] == mine; end++)
+            ;
+        add_rows(end - i, hidden, place + i, dx, dtable + (int64_t)mine * hidden);
+    }
+}

@@ -1,0 +1,113 @@
+/* host/ops/loss.c: LM head and cross entropy fused over tiles of tokens; forward and backward in one pass (BurstEngine, 3.3).
+ *
+ * A tile's logits live in scratch and turn in place into their gradients, so each product is computed once.
+ */
+#include "burst_rt.h"
+#include "burst_sizes.h"
+#include "host/ops/vec.h"
+
+int64_t burst_loss_scratch(int64_t n, int64_t tile, int hidden, int vocab)
+{
+    return burst_loss_floats(n, tile, hidden, vocab);
+}
+
+static float greatest(int n, const float *x)
+{
+    float top = x[0];
+    int i = 0;
+    if (n >= VEC) {
+        Vec tops = vec_load(x);
+        for (; i + VEC <= n; i += VEC)
+            tops = vec_max(tops, vec_load(x + i));
+        for (int lane = 0; lane < VEC; lane++)
+            top = tops[lane] > top ? tops[lane] : top;
+    }
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* x = exp(x - top), returns the sum; in double across vectors, so that a large vocabulary costs no digits. */
+static double exponentials(int n, float top, float *x)
+{
+    const float log2e = 1.44269504088896340736f;
+    VecDouble low = {0}, high = {0};
+    int i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        vec_store(x + i, vec_exp2((vec_load(x + i) - top) * log2e));
+        low += vec_load_doubles(x + i);
+        high += vec_load_doubles(x + i + VEC_DOUBLES);
+    }
+    double total = vec_total(low, high);
+    for (; i < n; i++) {
+        x[i] = expf(x[i] - top);
+        total += (double)x[i];
+    }
+    return total;
+}
+
+/* One token's logits to scale * weight * (softmax - onehot); returns weight * (lse - logit[label]). */
+static double token_loss(int vocab, int32_t label, float weight, double scale, float *logit)
+{
+    if (label < 0 || weight == 0) {
+        memset(logit, 0, (size_t)vocab * sizeof *logit);
+        return 0;
+    }
+    float top = greatest(vocab, logit);
+    double hit = (double)logit[label] - top;
+    double sum = exponentials(vocab, top, logit), factor = scale * weight;
+    float share = (float)(factor / sum);
+    /* The label's own share before it is scaled: near 1 the difference would lose its digits afterwards. */
+    float at_label = (float)(factor * (logit[label] / sum - 1));
+    for (int i = 0; i < vocab; i++)
+        logit[i] *= share;
+    logit[label] = at_label;
+    return weight * (log(sum) - hit);
+}
+
+static bool any_counts(int64_t n, const int32_t *label, const float *weight)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (label[i] >= 0 && weight[i] != 0)
+            return true;
+    return false;
+}
+
+/* dw += beside. What the addition rounds off stays in beside: dw's error does not grow with the number of additions. */
+static void add_beside(int64_t count, float *beside, float *dw)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float before = dw[i], sum = before + beside[i], added = sum - before;
+        beside[i] = (before - (sum - added)) + (beside[i] - added);
+        dw[i] = sum;
+    }
+}
+
+void burst_loss(int64_t n, int hidden, int vocab, int64_t tile, const float *x, const float *w, const int32_t *label,
+                const float *weight, double scale, double *loss_sum, float *dx, float *dw, float *scratch)
+{
+    enum { TOGETHER = 64 }; /* tiles that are summed beside dw before they are added to it */
+    const int64_t weights = (int64_t)vocab * hidden;
+    float *beside = burst_loss_beside(n, tile) ? scratch + tile * vocab : NULL;
+    int summed = 0;
+    if (beside)
+        memset(beside, 0, (size_t)weights * sizeof *beside);
+    for (int64_t i = 0; i < n; i += tile) {
+        int64_t tokens = n - i < tile ? n - i : tile;
+        const float *xi = x + i * hidden;
+        float *dxi = dx + i * hidden;
+        if (!any_counts(tokens, label + i, weight + i)) {
+            memset(dxi, 0, (size_t)(tokens * hidden) * sizeof *dxi);
+            continue;
+        }
+        burst_linear(tokens, hidden, vocab, xi, w, scratch, false);
+        for (int64_t t = 0; t < tokens; t++)
+            *loss_sum += token_loss(vocab, label[i + t], weight[i + t], scale, scratch + t * vocab);
+        burst_linear_dx(tokens, hidden, vocab, scratch, w, dxi, false);
+        burst_linear_dw(tokens, hidden, vocab, scratch, xi, beside ? beside : dw);
+        if (beside && ++summed % TOGETHER == 0)
+            add_beside(weights, beside, dw);
+    }
+    if (beside)
+        add_beside(weights, beside, dw);
+}

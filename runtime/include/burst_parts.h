@@ -1,0 +1,105 @@
+/* burst_parts.h: what a rank does in a step, by name: for --trace, for profilers, and for the prediction that stands beside. */
+#ifndef BURST_PARTS_H
+#define BURST_PARTS_H
+
+#include <stdint.h>
+
+/* Rows of the table of parts. Those of computing and its waits, and what is left, add up to the step; the rest runs beside
+ * computing on streams of its own. */
+#define BURST_ROWS(X) /* id, text, computing */ \
+    X(NONE, "", 0) \
+    X(ATTENTION_FORWARD, "attention forward", 1) \
+    X(ATTENTION_BACKWARD, "attention backward", 1) \
+    X(PROJECTIONS, "projections q, k, v, o", 1) \
+    X(FFN, "feed-forward", 1) \
+    X(NORMS, "norms, rotation, residuals", 1) \
+    X(LOSS, "head and loss", 1) \
+    X(EMBEDDING, "embedding", 1) \
+    X(OPTIMIZER, "optimizer", 1) \
+    X(MERGE, "partial sums added, zeroed", 1) \
+    X(WAIT, "waits for transfers", 1) \
+    X(PASS, "transfers of attention", 0) \
+    X(GATHER, "gathers of weights", 0) \
+    X(REDUCE, "reductions of gradients", 0)
+enum {
+#define X(id, text, computing) BURST_ROW_##id,
+    BURST_ROWS(X)
+#undef X
+    BURST_ROW_COUNT
+};
+
+/* PASS and RECEIVE: one for each tensor, in the order of BURST_T_*. */
+#define BURST_PARTS(X) /* id, row, name, with up to two numbers */ \
+    X(IDLE, NONE, "") \
+    X(ATTEND, ATTENTION_FORWARD, "attend Q[%d] KV[%d]") \
+    X(GRAD, ATTENTION_BACKWARD, "grad Q[%d] KV[%d]") \
+    X(GRAD_BEGIN, ATTENTION_BACKWARD, "delta, zeroed gradients") \
+    X(GRAD_END, ATTENTION_BACKWARD, "dQ in order") \
+    X(ATTENTION, ATTENTION_FORWARD, "attention forward") /* of other forms than pairs, and where predicted as a whole */ \
+    X(ATTENTION_BACK, ATTENTION_BACKWARD, "attention backward") \
+    X(PROJECT, PROJECTIONS, "projections") \
+    X(FFN, FFN, "feed-forward") \
+    X(NORM, NORMS, "norm") \
+    X(ROPE, NORMS, "rotation") \
+    X(LOSS, LOSS, "head and loss") \
+    X(EMBED, EMBEDDING, "embedding") \
+    X(OPTIMIZER, OPTIMIZER, "optimizer") \
+    X(MERGE, MERGE, "add partial sums") \
+    X(ZERO, MERGE, "zero gradients") \
+    X(WAIT, WAIT, "wait for channel %d") \
+    X(WAIT_WEIGHTS, WAIT, "wait for weights") \
+    X(WAIT_RANK, WAIT, "wait for rank %d") \
+    X(PASS_Q, PASS, "pass Q[%d] to rank %d") \
+    X(PASS_KV, PASS, "pass KV[%d] to rank %d") \
+    X(PASS_O, PASS, "pass O[%d] to rank %d") \
+    X(PASS_DQ, PASS, "pass dQ[%d] to rank %d") \
+    X(PASS_DKV, PASS, "pass dKV[%d] to rank %d") \
+    X(RECEIVE_Q, PASS, "receive Q[%d] from rank %d") \
+    X(RECEIVE_KV, PASS, "receive KV[%d] from rank %d") \
+    X(RECEIVE_O, PASS, "receive O[%d] from rank %d") \
+    X(RECEIVE_DQ, PASS, "receive dQ[%d] from rank %d") \
+    X(RECEIVE_DKV, PASS, "receive dKV[%d] from rank %d") \
+    X(EXCHANGE, PASS, "exchange of heads and tokens") \
+    X(GATHER, GATHER, "gather of unit %d") \
+    X(REDUCE, REDUCE, "reduction of unit %d") \
+    X(TENSOR, WAIT, "tokens and sums of tensor ranks") \
+    X(WAIT_COPY, WAIT, "wait for copies to or from the host")
+enum {
+#define X(id, row, name) BURST_P_##id,
+    BURST_PARTS(X)
+#undef X
+    BURST_P_COUNT
+};
+
+/* One stretch of a part. lane: BURST_LANE_*, channels from BURST_LANE_CHANNEL on. Spans of one lane do not overlap. */
+enum { BURST_LANE_COMPUTE, BURST_LANE_WEIGHTS, BURST_LANE_CHANNEL };
+typedef struct BurstSpan {
+    double begin, end; /* seconds */
+    int64_t bytes;     /* of a transfer: the larger of what leaves and what comes; 0: unknown, or none */
+    int32_t a, b;      /* the numbers of the part's name */
+    int16_t part, lane;
+} BurstSpan;
+
+/* The predicted step of one rank, for laying out (runtime/timeline/forecast.c): sequences of visits, each of a unit's weights (embedding,
+ * layers, head, layers backwards, embedding; at last the optimizer), and a visit of stretches. Those that are alike are there once. */
+typedef struct BurstStretch {
+    double seconds;
+    int spans;
+    const BurstSpan *span; /* from its begin; of collectives, a: of the embedding whatever b, b: of the unit so many visits on */
+} BurstStretch;
+enum { BURST_VISIT_STRETCHES = 5 };
+typedef struct BurstVisit { int stretches, stretch[BURST_VISIT_STRETCHES]; } BurstVisit;
+typedef struct BurstVisitRun { int visit, times; } BurstVisitRun;
+typedef struct BurstSequenceForecast {
+    int times, runs;       /* times: of so many sequences, one after the other */
+    const BurstVisitRun *run;
+} BurstSequenceForecast;
+typedef struct BurstForecast {
+    int rank;              /* whose: it computes most */
+    int layers, sequences, visits, stretches;
+    const BurstSequenceForecast *sequence;
+    const BurstVisit *visit;
+    const BurstStretch *stretch;
+} BurstForecast;
+
+#endif

@@ -1,0 +1,159 @@
+/* burst_range.h: which tiles of a chunk a transfer carries: a few runs of them, found by the compiler (compiler/attention/prune.c) and by the runtime
+ * (trace.c) by one rule.
+ */
+#ifndef BURST_RANGE_H
+#define BURST_RANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Tokens of a tile, by which masks are judged. */
+enum { BURST_TILE = 64, BURST_ALL_TILES = INT32_MAX };
+/* Runs of a chunk, at most; and in how many cells gaps between them are looked for: a gap within two cells is not worth a message. */
+enum { BURST_RANGES = 4, BURST_CELLS = 32 };
+/* Tiles of a chunk in its local order, from lo up to hi; none where hi <= lo. hi BURST_ALL_TILES: to the chunk's end. */
+typedef struct BurstTileRange { int32_t lo, hi; } BurstTileRange;
+/* Ascending, with tiles between them that are in none; what is left of the array is empty. */
+typedef struct BurstTileRanges { BurstTileRange at[BURST_RANGES]; } BurstTileRanges;
+/* Of a pair of chunks, which tiles of its queries attend to any key, and which tiles of its keys are read. */
+enum { BURST_OF_QUERIES, BURST_OF_KEYS, BURST_SIDES };
+typedef struct BurstPairTiles { BurstTileRanges side[BURST_SIDES]; } BurstPairTiles;
+
+static inline bool burst_range_has(BurstTileRange r)
+{
+    return r.lo < r.hi;
+}
+
+static inline int burst_ranges_count(const BurstTileRanges *r)
+{
+    int n = 0;
+    while (n < BURST_RANGES && burst_range_has(r->at[n]))
+        n++;
+    return n;
+}
+
+static inline bool burst_has_tiles(BurstTileRanges r)
+{
+    return burst_range_has(r.at[0]);
+}
+
+static inline BurstTileRanges burst_tiles_from(int32_t lo, int32_t hi)
+{
+    BurstTileRanges r = {{{0, 0}}};
+    r.at[0].lo = lo;
+    r.at[0].hi = hi;
+    return r;
+}
+
+static inline BurstTileRanges burst_all_tiles(void)
+{
+    return burst_tiles_from(0, BURST_ALL_TILES);
+}
+
+static inline bool burst_is_whole(BurstTileRanges r)
+{
+    return r.at[0].lo == 0 && r.at[0].hi == BURST_ALL_TILES;
+}
+
+/* Closes the least gap of n runs, the first of equal ones. */
+static inline void burst_close_gap(BurstTileRange *run, int n)
+{
+    int least = 1;
+    for (int i = 2; i < n; i++)
+        least = run[i].lo - run[i - 1].hi < run[least].lo - run[least - 1].hi ? i : least;
+    run[least - 1].hi = run[least].hi;
+    for (int i = least; i + 1 < n; i++)
+        run[i] = run[i + 1];
+}
+
+/* What has both, with the least gaps closed where it would be too many runs. */
+static inline BurstTileRanges burst_join(BurstTileRanges a, BurstTileRanges b)
+{
+    BurstTileRange run[2 * BURST_RANGES] = {{0, 0}};
+    const int na = burst_ranges_count(&a), nb = burst_ranges_count(&b);
+    int n = 0;
+    for (int i = 0, j = 0; i < na || j < nb;) {
+        const BurstTileRange next = j == nb || (i < na && a.at[i].lo <= b.at[j].lo) ? a.at[i++] : b.at[j++];
+        if (n == 0 || next.lo > run[n - 1].hi)
+            run[n++] = next;
+        else if (next.hi > run[n - 1].hi)
+            run[n - 1].hi = next.hi;
+    }
+    for (; n > BURST_RANGES; n--)
+        burst_close_gap(run, n);
+    BurstTileRanges both = {{{0, 0}}};
+    for (int i = 0; i < n; i++)
+        both.at[i] = run[i];
+    return both;
+}
+
+/* The first token of a tile; of one behind the chunk, its tokens. */
+static inline int64_t burst_tile_begin(int32_t tile, int64_t tokens)
+{
+    return (int64_t)tile * BURST_TILE < tokens ? (int64_t)tile * BURST_TILE : tokens;
+}
+
+static inline int64_t burst_range_tokens(BurstTileRange r, int64_t tokens)
+{
+    return burst_range_has(r) ? burst_tile_begin(r.hi, tokens) - burst_tile_begin(r.lo, tokens) : 0;
+}
+
+static inline int64_t burst_ranges_tokens(BurstTileRanges r, int64_t tokens)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < BURST_RANGES; i++)
+        sum += burst_range_tokens(r.at[i], tokens);
+    return sum;
+}
+
+/* ---- which tiles of one side a pair has work for ---- */
+
+/* Whether any of these tiles has; true where nobody can tell. */
+typedef bool (*burst_any_fn)(const void *of, int32_t first, int32_t tiles);
+
+/* The first or the last tile of a run that has work, where one has. */
+static inline int32_t burst_tile_edge(burst_any_fn any, const void *of, BurstTileRange in, bool last)
+{
+    while (in.hi - in.lo > 1) {
+        const int32_t middle = in.lo + (in.hi - in.lo) / 2;
+        if (last ? any(of, middle, in.hi - middle) : !any(of, in.lo, middle - in.lo))
+            in.lo = middle;
+        else
+            in.hi = middle;
+    }
+    return in.lo;
+}
+
+/* The least run with all tiles that have work. */
+static inline BurstTileRange burst_find_hull(burst_any_fn any, const void *of, int32_t tiles)
+{
+    BurstTileRange hull = {0, 0};
+    if (tiles > 0 && any(of, 0, tiles)) {
+        BurstTileRange rest = {0, tiles};
+        hull.lo = rest.lo = burst_tile_edge(any, of, rest, false);
+        hull.hi = burst_tile_edge(any, of, rest, true) + 1;
+    }
+    return hull;
+}
+
+/* The same without its gaps: found by cells, their ends to the tile. */
+static inline BurstTileRanges burst_find_ranges(burst_any_fn any, const void *of, BurstTileRange hull)
+{
+    const int32_t cell = (hull.hi - hull.lo + BURST_CELLS - 1) / BURST_CELLS;
+    BurstTileRanges found = {{{0, 0}}};
+    for (int32_t at = hull.lo; at < hull.hi; at += cell) {
+        const int32_t end = at + cell < hull.hi ? at + cell : hull.hi;
+        if (any(of, at, end - at))
+            found = burst_join(found, burst_tiles_from(at, end));
+    }
+    for (int i = 0; i < burst_ranges_count(&found); i++) {
+        BurstTileRange *run = &found.at[i], first = *run, last = *run;
+        first.hi = run->lo + cell < run->hi ? run->lo + cell : run->hi;
+        last.lo = hull.lo + (run->hi - 1 - hull.lo) / cell * cell;
+        run->lo = burst_tile_edge(any, of, first, false);
+        run->hi = burst_tile_edge(any, of, last, true) + 1;
+    }
+    return found;
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* safetensors/fields.c: the fields of config.json that no plan has a value for, in two tables. A field in neither is refused: what it
+ * says of the computation is unknown. */
+#include "safetensors/safetensors.h"
+
+#include <string.h>
+
+/* They change no numbers of training: names and versions, special tokens, labels and heads of other tasks, the dtype of files, initial
+ * values, lengths without scaled positions, caches, generation, how a library computes the same. */
+static const char *const without_effect[] = {
+    "_name_or_path", "name_or_path", "_commit_hash", "_attn_implementation_autoset", "_attn_implementation", "attn_implementation",
+    "transformers_version", "unsloth_version", "unsloth_fixed", "finetuning_task", "tokenizer_class", "prefix",
+    "bos_token_id", "eos_token_id", "sep_token_id", "unk_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id",
+    "id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "classifier_dropout",
+    "torch_dtype", "dtype", "use_bfloat16", "torchscript", "initializer_range", "initializer_factor",
+    "max_position_embeddings", "max_sequence_length", "model_max_length", "pretraining_tp",
+    "use_cache", "cache_implementation", "gradient_checkpointing", "chunk_size_feed_forward",
+    "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate", "use_return_dict",
+    "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "begin_suppress_tokens", "suppress_tokens", "exponential_decay_length_penalty",
+    "forced_bos_token_id", "forced_eos_token_id", "num_return_sequences", "remove_invalid_values", "is_decoder",
+};
+
+/* They do, but for these values, a list as JSON. The first is what a message names. */
+static const struct Neutral { const char *name, *values; } neutral[] = {
+    {"attention_dropout", "[0, null]"},         {"attn_pdrop", "[0, null]"},
+    {"attn_dropout", "[0, null]"},              {"hidden_dropout", "[0, null]"},
+    {"hidden_dropout_prob", "[0, null]"},       {"attention_probs_dropout_prob", "[0, null]"},
+    {"resid_pdrop", "[0, null]"},               {"residual_dropout", "[0, null]"},
+    {"resid_dropout", "[0, null]"},             {"embd_pdrop", "[0, null]"},
+    {"embedding_dropout", "[0, null]"},         {"ffn_dropout", "[0, null]"},
+    {"dropout", "[0, null]"},                   {"layerdrop", "[0, null]"},
+    {"partial_rotary_factor", "[1, null]"},     {"rotary_pct", "[1, null]"},
+    {"no_rope_layers", "[null, []]"},           {"no_rope_layer_interval", "[null, 0]"},
+    {"use_mrope", "[false, null]"},             {"rope_interleave", "[false, null]"},
+    {"attention_bias", "[false, null]"},        {"mlp_bias", "[false, null]"},
+    {"qkv_bias", "[false, null]"},              {"use_bias", "[false, null]"},
+    {"use_qkv_bias", "[false, null]"},          {"bias", "[false, null]"},
+    {"lm_head_bias", "[false, null]"},          {"use_qk_norm", "[false, null]"},
+    {"qk_layernorm", "[false, null]"},          {"use_parallel_residual", "[false, null]"},
+    {"embedding_multiplier", "[1, null]"},      {"residual_multiplier", "[1, null]"},
+    {"logits_scaling", "[1, null]"},            {"logit_scale", "[1, null]"},
+    {"attention_multiplier", "[null]"},         {"query_pre_attn_scalar", "[null]"},
+    {"scale_emb", "[1, null]"},                 {"scale_depth", "[null]"},
+    {"dim_model_base", "[null]"},               {"final_logit_softcapping", "[null, 0]"},
+    {"clip_qkv", "[null]"},                     {"attention_chunk_size", "[null]"},
+    {"attn_temperature_tuning", "[false, null]"}, {"attention_sinks", "[null, false]"},
+    {"num_experts", "[null, 0]"},               {"num_local_experts", "[null, 0]"},
+    {"num_nextn_predict_layers", "[null, 0]"},  {"hidden_activation", "[\"silu\", null]"},
+    {"is_encoder_decoder", "[false, null]"},    {"add_cross_attention", "[false, null]"},
+    {"cross_attention_hidden_size", "[null]"},  {"tie_encoder_decoder", "[false, null]"},
+    {"pruned_heads", "[{}, null]"},             {"quantization_config", "[null]"},
+    {"auto_map", "[null, {}]"},                 {"per_layer_config", "[null, {}]"},
+};
+
+static bool is_without_effect(const char *name)
+{
+    for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
+        if (strcmp(name, without_effect[i]) == 0)
+            return true;
+    return false;
+}
+
+static const struct Neutral *find_neutral(const char *name)
+{
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
+        if (strcmp(neutral[i].name, name) == 0)
+            return &neutral[i];
+    return NULL;
+}
+
+static void check_neutral(Misfits *m, const struct Neutral *n, const json_t *value)
+{
+    json_t *values = json_loads(n->values, 0, NULL);
+    char text[VALUE_TEXT], only[VALUE_TEXT];
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(values); i++)
+        found = found || same_value(json_array_get(values, i), value);
+    value_text(value, text);
+    value_text(json_array_get(values, 0), only);
+    if (!found)
+        misfit(m, "%s is %s; only %s is computed", n->name, text, only);
+    json_decref(values);
+}
+
+void config_check_others(Misfits *m, const json_t *config, bool (*compared)(const void *what, const char *name), const void *what)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)config, name, value) {
+        const struct Neutral *n = find_neutral(name);
+        if (compared(what, name) || is_without_effect(name))
+            continue;
+        if (n)
+            check_neutral(m, n, value);
+        else
+            misfit(m, "%s is unknown: remove it from config.json if it does not change what the model computes", name);
+    }
+}

@@ -1,0 +1,100 @@
+/* safetensors.h: weights from and to Hugging Face folders of Llama models: config.json, and model.safetensors or
+ * model.safetensors.index.json with its shards (docs/runtime.md says what is accepted and what is written).
+ *
+ * A safetensors file: the header's length (8 bytes, little-endian), the header (JSON: name -> dtype, shape, data_offsets),
+ * then the data, which the tensors fill without holes.
+ */
+#ifndef BURST_SAFETENSORS_H
+#define BURST_SAFETENSORS_H
+
+#include "core/internal.h"
+
+#include <jansson.h>
+#include <limits.h>
+
+enum { ST_DIMS = 8, ST_SHAPE_TEXT = 200, ST_NAME = 256 };
+#define ST_HEADER_MOST (100 << 20) /* bytes; the format's own limit */
+#define ST_SHARD_BYTES INT64_C(5000000000) /* of tensors in one written file, as Hugging Face has it */
+
+/* ---- reading what may be anybody's ---- */
+/* The object in a file; the caller frees. */
+int load_json(BurstCtx *c, const char *path, json_t **json);
+/* A path may be any bytes, and JSON is UTF-8: other bytes are written as \xNN. */
+json_t *json_text(const char *text);
+
+/* What a folder says and the plan does not do: all of it is told in one message. plan_masks: masks that differ are said, and the
+ * plan's are used. */
+enum { MISFIT_TEXT = 240, MISFITS_TEXT = 860 };
+typedef struct Misfits { bool plan_masks; int count, left_out; size_t used; char text[MISFITS_TEXT]; } Misfits;
+__attribute__((format(printf, 2, 3))) void misfit(Misfits *m, const char *format, ...);
+int misfits_end(BurstCtx *c, const Misfits *m, const char *folder); /* BURST_OK where there are none */
+
+/* ---- one file ---- */
+typedef struct StTensor {
+    const char *name, *dtype;    /* in the file's header */
+    int dims;
+    int64_t shape[ST_DIMS];
+    int64_t elements;            /* product of the shape */
+    int64_t begin, end;          /* bytes from where the data begin */
+    const struct StFile *file;
+} StTensor;
+typedef struct StFile {
+    char path[PATH_MAX];
+    int fd;
+    int64_t data_at;
+    int tensors;
+    StTensor *tensor; /* in the order of the data */
+    json_t *header;
+} StFile;
+/* Opens the file and checks its whole header: lengths, offsets, shapes, holes, overlaps. On failure nothing is left open. */
+int safetensors_open(BurstCtx *c, const char *path, StFile *f);
+void safetensors_close(StFile *f);
+bool safetensors_readable(const StTensor *t); /* F32, BF16 and F16 are */
+/* Reads count elements from `first` on as fp32. */
+int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, float *to);
+/* "[4096, 1024]", cut to ST_SHAPE_TEXT. */
+void safetensors_shape(const int64_t *shape, int dims, char text[ST_SHAPE_TEXT]);
+
+/* ---- numbers ---- */
+float from_half(uint16_t bits);
+uint16_t to_bf16(float x); /* to nearest, ties to even */
+
+/* ---- config.json ---- */
+/* Checks each field of the folder's config.json against the plan; says on rank 0 what differs and may. */
+int config_check(BurstCtx *c, const BurstPlan *p, const char *folder, Misfits *m);
+/* What fields say that no plan has a value for: those that change no numbers, those of which one value does
+ * not, and unknown ones. The fields that `compared` names are passed over. */
+void config_check_others(Misfits *m, const json_t *config,
+                         bool (*compared)(const void *what, const char *name), const void *what);
+/* Masks: those that a layer has by the folder's config.json against the plan's. */
+void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *config, const char *path,
+                        Misfits *m);
+enum { VALUE_TEXT = 80 };
+void value_text(const json_t *value, char text[VALUE_TEXT]); /* as JSON, cut to the size */
+bool given(const json_t *value); /* there, and not null */
+bool same_value(const json_t *a, const json_t *b); /* numbers to 6 digits where one is real */
+/* What config.json says of this plan; the caller frees. NULL: no memory. */
+json_t *config_make(const BurstPlan *p, int dtype);
+json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
+bool all_causal(const BurstPlan *p);
+
+/* ---- a plan's tensors under Hugging Face's names ---- */
+/* "model.layers.3.mlp.up_proj.weight": unit counts repeats. */
+void tensor_name_of(const BurstPlan *p, int unit, const BurstTensor *t, char name[ST_NAME]);
+/* Norms are vectors there. Returns the dimensions. */
+int tensor_shape_of(const BurstTensor *t, int64_t shape[2]);
+
+/* ---- folders; every rank calls ---- */
+/* Fills this rank's shards. Reads only their bytes. */
+int folder_read(BurstCtx *c, const BurstPlan *p, BurstWeights *w, const char *folder, bool plan_masks);
+/* A folder in the making, which no other run may make meanwhile. */
+typedef struct Export Export;
+/* Before the training: nothing or an empty folder may be there, another may take its place, and all files have their room, in files of at
+ * most shard_bytes of tensors (a larger tensor has its own). dtype: BURST_BF16 or BURST_F32. To be closed also where this fails. */
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e);
+/* Writes the folder, whole or not at all. Every rank learns whether all have written. */
+int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *e);
+/* After export_write: its .part is whole, also where it did not get its name. */
+bool export_is_whole(const Export *e);
+void export_close(BurstCtx *c, Export *e); /* removes what is not whole */
+#endif

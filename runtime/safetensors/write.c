@@ -1,0 +1,527 @@
+/* safetensors/write.c: a Hugging Face folder from the shards: every rank writes its own bytes into files that rank 0 has
+ * made, and the folder gets its name when all of them are whole. */
+#include "safetensors/safetensors.h"
+
+#include "checkpoint/checkpoint.h"
+#include "core/output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 15, FILE_NAME = 64, ALIGN = 8 };
+
+/* ---- layout: the same on every rank ---- */
+
+typedef struct Entry { int unit, file; const BurstTensor *tensor; int64_t begin, bytes; } Entry; /* begin: in the file's data */
+static const char part_end[] = ".part", trial_name[] = ".trial";
+typedef struct OutFile { char name[FILE_NAME]; char *header; size_t header_bytes; int64_t bytes; int first, end; /* entries */ } OutFile;
+struct Export {
+    const char *folder;
+    char part[PATH_MAX]; /* its name while it is written */
+    int lock;            /* of rank 0, on that */
+    int dtype, size;     /* bytes an element */
+    int files, entries;
+    Entry *entry;
+    OutFile *file;
+    bool kept; /* .part is whole, or has its name */
+};
+
+static int count_tensors(const BurstPlan *p)
+{
+    int n = 0;
+    for (int unit = 0; unit < burst_unit_count(p); unit++)
+        n += burst_unit(p, unit)->tensors;
+    return n;
+}
+
+/* Tensors in the plan's order, a file full before the next. */
+static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes)
+{
+    for (int unit = 0; unit < burst_unit_count(p); unit++)
+        for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
+            const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
+            int64_t bytes = t->rows * t->cols * o->size;
+            if (o->files == 0 || (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + bytes > shard_bytes))
+                o->file[o->files++].first = o->entries;
+            OutFile *f = &o->file[o->files - 1];
+            o->entry[o->entries++] = (Entry){unit, o->files - 1, t, f->bytes, bytes};
+            f->bytes += bytes;
+            f->end = o->entries;
+        }
+    for (int i = 0; i < o->files; i++)
+        if (o->files == 1)
+            snprintf(o->file[i].name, FILE_NAME, "model.safetensors");
+        else
+            snprintf(o->file[i].name, FILE_NAME, "model-%05d-of-%05d.safetensors", i + 1, o->files);
+}
+
+static json_t *facts_of(const Export *o, const Entry *e)
+{
+    int64_t shape[2];
+    json_t *sizes = json_array();
+    int dims = tensor_shape_of(e->tensor, shape);
+    for (int i = 0; sizes && i < dims; i++)
+        json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", o->dtype == BURST_F32 ? "F32" : "BF16", "shape", sizes, "data_offsets",
+                     (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
+}
+
+/* Length and JSON, with blanks up to where the data may begin. */
+static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
+{
+    char name[ST_NAME];
+    json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* what transformers asks for */
+    for (int i = f->first; all && i < f->end; i++) {
+        tensor_name_of(p, o->entry[i].unit, o->entry[i].tensor, name);
+        json_object_set_new(all, name, facts_of(o, &o->entry[i]));
+    }
+    bool all_there = json_object_size(all) == (size_t)(f->end - f->first) + 1;
+    char *text = all_there ? json_dumps(all, JSON_COMPACT) : NULL;
+    size_t n = text ? strlen(text) : 0, padded = (n + ALIGN - 1) / ALIGN * ALIGN;
+    f->header_bytes = ALIGN + padded;
+    f->header = text ? malloc(f->header_bytes) : NULL;
+    if (f->header) {
+        memset(f->header, ' ', f->header_bytes);
+        for (int i = 0; i < 8; i++)
+            f->header[i] = (char)((uint64_t)padded >> (8 * i));
+        memcpy(f->header + ALIGN, text, n);
+    }
+    free(text);
+    json_decref(all);
+    return f->header != NULL;
+}
+
+static void layout_drop(Export *o)
+{
+    if (o->lock >= 0)
+        close(o->lock);
+    for (int i = 0; i < o->files; i++)
+        free(o->file[i].header);
+    free(o->file);
+    free(o->entry);
+}
+
+/* What the folder's name, without slashes at its end, leads to; and ".part". */
+static int part_name(BurstCtx *c, const char *folder, char part[PATH_MAX])
+{
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    char *name = strndup(folder, n), *real = name ? output_follow(name) : NULL;
+    free(name);
+    if (!real)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+    const bool fits = snprintf(part, PATH_MAX, "%s%s", real, part_end) + FILE_NAME < PATH_MAX;
+    free(real);
+    return fits ? BURST_OK : burst_fail(c, BURST_E_USAGE, "the name of %s is too long", folder);
+}
+
+static int lay_out(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export *o)
+{
+    const size_t tensors = (size_t)count_tensors(p);
+    *o = (Export){.folder = folder, .lock = -1, .dtype = dtype, .size = dtype == BURST_F32 ? 4 : 2};
+    BURST_TRY(part_name(c, folder, o->part));
+    o->entry = calloc(tensors, sizeof *o->entry);
+    o->file = calloc(tensors, sizeof *o->file);
+    bool made = o->entry && o->file;
+    if (made)
+        place_tensors(p, o, shard_bytes);
+    for (int i = 0; made && i < o->files; i++)
+        made = make_header(p, o, &o->file[i]);
+    return made ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "no memory for the headers of %s", folder);
+}
+
+/* A file of the folder in the making. */
+static void path_of(const Export *o, const char *name, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX - FILE_NAME - 2, o->part, name);
+}
+
+/* The folder's name when it is whole. */
+static void final_name(const Export *o, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%.*s", (int)(strlen(o->part) - strlen(part_end)), o->part);
+}
+
+static void mark_name(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, ".written-by-%d", rank);
+}
+
+/* ---- before ---- */
+
+/* Cuts a path to the folder that holds it. */
+static void parent_of(char path[PATH_MAX])
+{
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(path, PATH_MAX, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+/* Whether a file is one that an interrupted export leaves, or a part of a folder. */
+static bool ours(const char *name)
+{
+    const char *end = strstr(name, ".safetensors");
+    return (strncmp(name, "model", 5) == 0 && end && (!end[12] || strcmp(end + 12, ".index.json") == 0)) ||
+           strcmp(name, "config.json") == 0 || strncmp(name, ".written-by-", 12) == 0 || strcmp(name, trial_name) == 0 || strcmp(name, ".lock") == 0 ||
+           strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* A folder itself, not what a link leads to. *d NULL: nothing is there. */
+static int open_folder(BurstCtx *c, const char *folder, const char *path, DIR **d)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *d = fd < 0 ? NULL : fdopendir(fd);
+    if (*d || errno == ENOENT)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way: %s", folder, path, strerror(errno));
+}
+
+static int part_free(BurstCtx *c, const char *folder, const char *part)
+{
+    DIR *d;
+    bool foreign = false;
+    BURST_TRY(open_folder(c, folder, part, &d));
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        foreign |= !ours(e->d_name);
+    if (d)
+        closedir(d);
+    if (!foreign)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s is in the way, with files that no export has left", folder, part);
+}
+
+static int names_free(BurstCtx *c, const char *folder)
+{
+    int found = 0;
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT)
+        return BURST_OK;
+    if (!d)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        found += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return found ? burst_fail(c, BURST_E_USAGE, "cannot export to %s: it is not empty; name another folder, or move this one away", folder)
+                 : BURST_OK;
+}
+
+/* Whether a folder of this name can be written: nothing, or an empty folder, is there yet. */
+static int folder_free(BurstCtx *c, const char *folder)
+{
+    char part[PATH_MAX], parent[PATH_MAX];
+    BURST_TRY(part_name(c, folder, part));
+    memcpy(parent, part, sizeof parent);
+    parent_of(parent);
+    if (access(parent, W_OK | X_OK) != 0)
+        return burst_fail(c, BURST_E_USAGE, "cannot export to %s: cannot write in %s: %s", folder, parent, strerror(errno));
+    BURST_TRY(names_free(c, folder));
+    return part_free(c, folder, part);
+}
+
+/* Removes what an interrupted export has left, as the lock is ours. */
+static int clear_part(BurstCtx *c, const Export *o)
+{
+    char path[PATH_MAX];
+    DIR *d;
+    BURST_TRY(open_folder(c, o->folder, o->part, &d));
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (ours(e->d_name) && strlen(e->d_name) < FILE_NAME && strcmp(e->d_name, ".lock") != 0) {
+            path_of(o, e->d_name, path);
+            remove(path); /* of . and .. it fails */
+        }
+    if (d)
+        closedir(d);
+    return BURST_OK;
+}
+
+static int create_file(BurstCtx *c, const Export *o, const char *name, int64_t bytes)
+{
+    char path[PATH_MAX];
+    path_of(o, name, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return fd < 0 ? io_failed(c, "write", path) : close_written(c, fd, reserve(fd, (off_t)bytes), path);
+}
+
+static json_t *index_of(const BurstPlan *p, const Export *o)
+{
+    char name[ST_NAME];
+    json_t *map = json_object();
+    int64_t bytes = 0;
+    for (int i = 0; map && i < o->entries; i++) {
+        const Entry *e = &o->entry[i];
+        tensor_name_of(p, e->unit, e->tensor, name);
+        json_object_set_new(map, name, json_string(o->file[e->file].name));
+        bytes += e->bytes;
+    }
+    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+}
+
+/* 15 digits keep every decimal number that a plan was given; 17 would write 1e-5 as 1.0000000000000001e-05 */
+static int with_json(BurstCtx *c, const Export *o, const char *name, json_t *value,
+                     int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+{
+    char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    const size_t n = text ? strlen(text) : 0;
+    json_decref(value);
+    if (!text)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for %s", name);
+    text[n] = '\n'; /* in place of the end */
+    const int status = use(c, o, name, text, n + 1);
+    free(text);
+    return status;
+}
+
+static int for_each_json(BurstCtx *c, const BurstPlan *p, const Export *o,
+                         int (*use)(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes))
+{
+    BURST_TRY(with_json(c, o, "config.json", config_make(p, o->dtype), use));
+    return o->files > 1 ? with_json(c, o, "model.safetensors.index.json", index_of(p, o), use) : BURST_OK;
+}
+
+static int create_json(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes)
+{
+    (void)text;
+    return create_file(c, o, name, (int64_t)bytes);
+}
+
+/* All files with their room, and nothing in them that could be read for weights. */
+static int create_files(BurstCtx *c, const BurstPlan *p, const Export *o)
+{
+    for (int i = 0; i < o->files; i++)
+        BURST_TRY(create_file(c, o, o->file[i].name, (int64_t)o->file[i].header_bytes + o->file[i].bytes));
+    return for_each_json(c, p, o, create_json);
+}
+
+/* Where the folder is there already, whether another may take its place: it may be where a file system is mounted, or `.`. A file system
+ * that cannot exchange two names is believed. */
+static int try_rename(BurstCtx *c, const Export *o)
+{
+    char empty[PATH_MAX], folder[PATH_MAX];
+    struct stat st;
+    final_name(o, folder);
+    if (lstat(folder, &st) != 0)
+        return BURST_OK;
+    path_of(o, trial_name, empty);
+    if (mkdir(empty, st.st_mode & 0777) != 0)
+        return io_failed(c, "make the folder", empty);
+    bool renamed = renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
+    const bool can = renamed || (errno != EINVAL && errno != ENOSYS && errno != EXDEV && errno != EOPNOTSUPP);
+    renamed = renamed && renameat2(AT_FDCWD, empty, AT_FDCWD, folder, RENAME_EXCHANGE) == 0;
+    const int reason = errno;
+    rmdir(empty);
+    if (renamed || !can)
+        return BURST_OK;
+    return burst_fail(c, BURST_E_USAGE, "cannot export to %s: another folder cannot take its place: %s; name a folder in it that is not "
+                      "there yet", o->folder, strerror(reason));
+}
+
+static int create(BurstCtx *c, const BurstPlan *p, Export *o)
+{
+    BURST_TRY(folder_free(c, o->folder));
+    if (mkdir(o->part, 0777) != 0 && errno != EEXIST)
+        return io_failed(c, "make the folder", o->part);
+    BURST_TRY(lock_take(c, p, o->part, &o->lock));
+    BURST_TRY(clear_part(c, o));
+    BURST_TRY(try_rename(c, o));
+    return create_files(c, p, o);
+}
+
+/* What rank 0 made before the training is still this run's, or made again. */
+static int hold(BurstCtx *c, const BurstPlan *p, Export *o)
+{
+    if (o->lock >= 0 && lock_stands(o->part, o->lock))
+        return BURST_OK;
+    if (o->lock >= 0)
+        close(o->lock);
+    o->lock = -1;
+    return create(c, p, o);
+}
+
+/* ---- this rank's elements ---- */
+
+static bool write_elements(int fd, int dtype, const float *from, int64_t count, off_t at)
+{
+    uint16_t piece[PIECE];
+    if (dtype == BURST_F32)
+        return write_at(fd, from, (size_t)count * sizeof *from, at);
+    for (int64_t done = 0; done < count; done += PIECE) {
+        int64_t n = count - done < PIECE ? count - done : PIECE;
+        for (int64_t i = 0; i < n; i++)
+            piece[i] = to_bf16(from[done + i]);
+        if (!write_at(fd, piece, (size_t)n * sizeof *piece, at + (off_t)(done * (int64_t)sizeof *piece)))
+            return false;
+    }
+    return true;
+}
+
+static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const Entry *e, int fd)
+{
+    const BurstUnit *u = burst_unit(p, e->unit);
+    const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
+    bool written = true;
+    for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) && burst_next_run(p, c->rank, u, e->tensor, &r);)
+        written = write_elements(fd, o->dtype, w->param[e->unit] + r.at, r.count, begin + r.from * o->size);
+    return written;
+}
+
+static int open_part(BurstCtx *c, const Export *o, const char *name, int flags, char path[PATH_MAX], int *fd)
+{
+    path_of(o, name, path);
+    *fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    if (*fd >= 0)
+        return BURST_OK;
+    if (errno != ENOENT)
+        return io_failed(c, "write", path);
+    return burst_fail(c, BURST_E_IO, "%s, which rank 0 has made, is not there for rank %d: ranks on several hosts export to a file "
+                      "system that they share", path, c->rank);
+}
+
+static int write_file(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o, const OutFile *f)
+{
+    char path[PATH_MAX];
+    bool written = true;
+    int fd;
+    BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
+    for (int i = f->first; written && i < f->end; i++)
+        written = !plan_writes(p, c->rank, i) || write_entry(c, p, w, o, &o->entry[i], fd);
+    return close_written(c, fd, written, path);
+}
+
+/* An empty file says that this rank has written: rank 0 sees it only where it sees the data too. */
+static int write_mine(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, const Export *o)
+{
+    char name[FILE_NAME], path[PATH_MAX];
+    int fd;
+    for (int i = 0; i < o->files; i++)
+        BURST_TRY(write_file(c, p, w, o, &o->file[i]));
+    mark_name(c->rank, name);
+    BURST_TRY(open_part(c, o, name, O_CREAT, path, &fd));
+    return close_written(c, fd, true, path);
+}
+
+/* ---- after: rank 0 ---- */
+
+static int take_marks(BurstCtx *c, const Export *o)
+{
+    char name[FILE_NAME], path[PATH_MAX];
+    for (int rank = 0; rank < c->world; rank++) {
+        mark_name(rank, name);
+        path_of(o, name, path);
+        if (unlink(path) != 0)
+            return burst_fail(c, BURST_E_IO, "rank %d has not written into the %s of rank 0: ranks on several hosts export to a file "
+                              "system that they share", rank, o->part);
+    }
+    return BURST_OK;
+}
+
+/* Makes sure that the names in a folder outlive a crash. */
+static int sync_folder(BurstCtx *c, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? io_failed(c, "open", path) : close_written(c, fd, true, path);
+}
+
+static int sync_parent(BurstCtx *c, const Export *o)
+{
+    char path[PATH_MAX];
+    memcpy(path, o->part, sizeof path);
+    parent_of(path);
+    return sync_folder(c, path);
+}
+
+static int write_json(BurstCtx *c, const Export *o, const char *name, const char *text, size_t bytes)
+{
+    char path[PATH_MAX];
+    int fd;
+    BURST_TRY(open_part(c, o, name, 0, path, &fd));
+    return close_written(c, fd, write_at(fd, text, bytes, 0), path);
+}
+
+static int write_headers(BurstCtx *c, const Export *o)
+{
+    char path[PATH_MAX];
+    int fd;
+    for (const OutFile *f = o->file; f < o->file + o->files; f++) {
+        BURST_TRY(open_part(c, o, f->name, 0, path, &fd));
+        BURST_TRY(close_written(c, fd, write_at(fd, f->header, f->header_bytes, 0), path));
+    }
+    return BURST_OK;
+}
+
+/* A folder that was there, empty, keeps its permissions. */
+static int publish(BurstCtx *c, Export *o)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    final_name(o, path);
+    o->kept = true;
+    if (stat(path, &st) == 0)
+        (void)!chmod(o->part, st.st_mode & 07777);
+    if (rename(o->part, path) != 0)
+        return burst_fail(c, BURST_E_IO, "cannot rename a folder to %s: %s; the weights are in %s, whole", o->folder, strerror(errno), o->part);
+    /* Only now: without its lock, another export would take a whole .part for one that was interrupted, and clear it. */
+    snprintf(path + strlen(path), sizeof path - strlen(path), "/.lock");
+    unlink(path);
+    return sync_parent(c, o);
+}
+
+/* Headers and config.json last: until then nobody reads the folder for weights. */
+static int finish(BurstCtx *c, const BurstPlan *p, Export *o)
+{
+    BURST_TRY(take_marks(c, o));
+    BURST_TRY(write_headers(c, o));
+    BURST_TRY(for_each_json(c, p, o, write_json));
+    BURST_TRY(sync_folder(c, o->part));
+    return publish(c, o);
+}
+
+int export_open(BurstCtx *c, const BurstPlan *p, const char *folder, int dtype, int64_t shard_bytes, Export **e)
+{
+    burst_doing(c, "trying the export's folder");
+    Export *o = *e = calloc(1, sizeof *o);
+    if (!o)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for an export");
+    BURST_TRY(lay_out(c, p, folder, dtype, shard_bytes, o));
+    return c->rank == 0 ? create(c, p, o) : BURST_OK;
+}
+
+int export_write(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, Export *o)
+{
+    burst_doing(c, "exporting weights");
+    BURST_TRY(all_agree(c, c->rank == 0 ? hold(c, p, o) : BURST_OK));
+    BURST_TRY(all_agree(c, write_mine(c, p, w, o)));
+    const int status = c->rank == 0 ? finish(c, p, o) : BURST_OK;
+    double whole = o->kept;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, c->world}, &whole, 1));
+    o->kept = whole > 0;
+    return all_agree(c, status);
+}
+
+bool export_is_whole(const Export *e)
+{
+    return e && e->kept;
+}
+
+void export_close(BurstCtx *c, Export *o)
+{
+    char path[PATH_MAX];
+    if (!o)
+        return;
+    if (c->rank == 0 && o->lock >= 0 && !o->kept && lock_stands(o->part, o->lock)) {
+        clear_part(c, o);
+        path_of(o, ".lock", path);
+        unlink(path);
+        rmdir(o->part);
+    }
+    layout_drop(o);
+    free(o);
+}

@@ -1,0 +1,43 @@
+/* spans.c: parts of a traced step: recording. Nothing is allocated after start-up. */
+#include "timeline/spans.h"
+
+#include "core/internal.h"
+
+#include <stdlib.h>
+
+int spans_make(BurstCtx *c, Spans **out)
+{
+    Spans *s = *out = calloc(1, sizeof *s);
+    if (s && (s->at = calloc(SPANS_MOST, sizeof *s->at)))
+        return BURST_OK;
+    spans_free(s);
+    *out = NULL;
+    return burst_fail(c, BURST_E_MEMORY, "no memory for the trace");
+}
+
+void spans_free(Spans *s)
+{
+    if (s)
+        free(s->at);
+    free(s);
+}
+
+void spans_switch(Spans *s, int lane, double when, int part, int a, int b)
+{
+    BurstSpan *open = &s->open[lane];
+    if (open->part != BURST_P_IDLE && s->n == SPANS_MOST) {
+        s->left_out++;
+    } else if (open->part != BURST_P_IDLE) {
+        open->end = when;
+        s->at[s->n++] = *open;
+    }
+    *open = (BurstSpan){.begin = when, .part = (int16_t)part, .lane = (int16_t)lane, .a = a, .b = b};
+}
+
+/* ---- the host's own parts ---- */
+
+void burst_part(BurstCtx *c, int part, int a, int b)
+{
+    if (c->watching)
+        spans_switch(c->watching, BURST_LANE_COMPUTE, burst_seconds(), part, a, b);
+}

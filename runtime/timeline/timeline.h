@@ -1,0 +1,24 @@
+/* timeline.h: --trace: which steps are traced, what comes of it: a file of trace events (Chrome's format, for Perfetto) and
+ * a table of parts. Rank 0 writes both. */
+#ifndef BURST_TIMELINE_H
+#define BURST_TIMELINE_H
+
+#include "core/options.h"
+#include "core/output.h"
+
+typedef struct Timeline {
+    const char *path; /* NULL: nothing is traced */
+    OutputFile out;   /* of rank 0 */
+    bool any;         /* an event was written */
+    int64_t first, last; /* steps that are traced */
+    double zero;      /* seconds: of the file's time */
+    int64_t left_out;
+    double mean[BURST_ROW_COUNT], most[BURST_ROW_COUNT], calls[BURST_ROW_COUNT], seconds; /* of all traced steps */
+} Timeline;
+
+/* done: steps behind us. The second step of the run is the first that is traced: the first one also sets things up. */
+int timeline_open(Timeline *t, BurstCtx *c, const Options *o, int64_t done);
+int timeline_begin(Timeline *t, BurstCtx *c, int64_t step); /* before and after each step: nothing where it is not traced */
+int timeline_end(Timeline *t, BurstCtx *c, const BurstPlan *p, const Options *o, int64_t step);
+int timeline_close(Timeline *t, int status); /* status comes back; an unfinished file goes */
+#endif
