@@ -1,8 +1,9 @@
-/* mask/keys.c: which of a form's key tiles attention takes for a mask (BURST_KEYS_* in runtime/include/burst_kernels.h).
+/* mask/keys.c: which of a form's key tiles attention takes for a mask (BURST_KEYS_* in
+ * runtime/include/burst_kernels.h).
  *
- * Long tiles save what each tile costs beside its products; short ones save products of masked pairs, and the
- * predicate where a long tile is partial and its halves are full and empty. So tiles of the whole sequence are
- * counted at both lengths, and the times of both kinds are estimated from that.
+ * Long tiles save what each tile costs beside its products; short ones save products of masked pairs, and
+ * the predicate where a long tile is partial and its halves are full and empty. So tiles of the whole
+ * sequence are counted at both lengths, and the times of both kinds are estimated from that.
  */
 #include "mask/internal.h"
 
@@ -48,16 +49,17 @@ static TileCounts count_tiles(const Program *p, int mask)
         for (int k = 0; k < SIDES; k++) {
             const MaskCount n = mask_counter_count(mask_counter_new(scratch, m->sampled, &effort),
                                                    mask_range_make(&all, BURST_90_PART << q, 0, all.tokens),
-                                                   mask_range_make(&all, BURST_90_PART << k, 0, all.tokens), 1.0 / (SIDES * SIDES));
+                                                   mask_range_make(&all, BURST_90_PART << k, 0, all.tokens),
+                                                   1.0 / (SIDES * SIDES));
             t.of[q][k] = (TileCount){(double)(n.full + n.partial), (double)n.partial};
         }
     arena_free(scratch);
     return t;
 }
 
-/* Times of tiles in that of a full usual one (forward 128 x 128, backward 64 queries x 128 keys), measured as
- * docs/cost.md says. partial: what the predicate adds. Of BURST_KEYS_BLOCKS: a tile that both warpgroups compute,
- * one that one of them computes, and what the predicate adds in 64 x 64. */
+/* Times of tiles in that of a full usual one (forward 128 x 128, backward 64 queries x 128 keys), measured
+ * as docs/cost.md says. partial: what the predicate adds. Of BURST_KEYS_BLOCKS: a tile that both
+ * warpgroups compute, one that one of them computes, and what the predicate adds in 64 x 64. */
 typedef struct TileTimes { double partial, both, one, part; } TileTimes;
 static const TileTimes tile_times[2] = {{0.6, 0.62, 0.4, 0.15}, {0.4, 1.04, 1.15, 0.2}};
 
@@ -65,7 +67,8 @@ static bool takes_blocks(const Program *p, int mask, bool backward)
 {
     const TileCounts n = count_tiles(p, mask);
     const TileTimes *t = &tile_times[backward];
-    const TileCount usual = n.of[!backward][1], tiles = backward ? n.of[0][1] : n.of[1][0], parts = n.of[0][0];
+    const TileCount usual = n.of[!backward][1], tiles = backward ? n.of[0][1] : n.of[1][0],
+                    parts = n.of[0][0];
     const double one = fmin(fmax(2 * tiles.live - parts.live, 0), tiles.live), both = tiles.live - one;
     return both * t->both + one * t->one + parts.partial * t->part < usual.live + usual.partial * t->partial;
 }
@@ -76,8 +79,9 @@ static bool draws(const Expr *e)
     return e && (e->op == E_HASH || draws(e->a) || draws(e->b));
 }
 
-/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs. Not where tables decide, whose
- * values are not known here, nor where a hash does: most tiles are partial, and fewer keys leave more of them empty. */
+/* Whether a query keeps so many keys on average that its lists of tiles are long: from a grid of pairs.
+ * Not where tables decide, whose values are not known here, nor where a hash does: most tiles are partial,
+ * and fewer keys leave more of them empty. */
 static bool is_long(const Expr *e, int64_t sequence)
 {
     enum { SIDE = 128 };
@@ -86,7 +90,8 @@ static bool is_long(const Expr *e, int64_t sequence)
         return false;
     for (int64_t i = 0; i < SIDE; i++)
         for (int64_t j = 0; j < SIDE; j++)
-            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE), sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
+            kept += expr_eval(e, sequence * (2 * i + 1) / (2 * SIDE),
+                              sequence * (SIDE * j + i) / (SIDE * SIDE), NULL, NULL) != 0;
     return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
 }
 

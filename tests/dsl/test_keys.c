@@ -1,5 +1,5 @@
-/* test_keys.c: which key tiles masks take (compiler/mask_keys.c): those that an H100 was faster with where both were measured
- * (docs/performance.md), and what follows from how blocks lie in tiles.
+/* test_keys.c: which key tiles masks take (compiler/mask_keys.c): those that an H100 was faster with where
+ * both were measured (docs/performance.md), and what follows from how blocks lie in tiles.
  */
 #include "text.h"
 
@@ -25,8 +25,10 @@ static const struct { const char *mask; int forward, backward; } cases[] = {
 static const Program *compile_all(Arena *a, const char *sequence)
 {
     Text t = {0};
-    text_printf(&t, "model m { layers %d; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\nsequence %s;\n"
-                "mask landmarks(off, every, n) = causal and (q - k < 1024 or (k + off) mod every < n);\nattention {\n",
+    text_printf(&t,
+                "model m { layers %d; hidden 64; heads 4; ffn swiglu 128; vocab 256; }\nsequence %s;\n"
+                "mask landmarks(off, every, n) = causal and (q - k < 1024 or (k + off) mod every < "
+                "n);\nattention {\n",
                 countof(cases), sequence);
     for (int i = 0; i < countof(cases); i++)
         text_printf(&t, "layers %d: %s;\n", i, cases[i].mask);
@@ -43,14 +45,16 @@ static void masks_take_the_faster_tiles(void **state)
     const Program *p = compile_all(a, "32Ki");
     for (int i = 0; i < countof(cases); i++)
         for (int again = 0; again < 2; again++) { /* found, then remembered */
-            const int found[2] = {mask_keys(p, p->layer_mask[i], false), mask_keys(p, p->layer_mask[i], true)};
+            const int found[2] = {mask_keys(p, p->layer_mask[i], false),
+                                  mask_keys(p, p->layer_mask[i], true)};
             if (found[0] != cases[i].forward || found[1] != cases[i].backward)
                 fail_msg("%s: forward %d, backward %d", cases[i].mask, found[0], found[1]);
         }
     arena_free(a);
 }
 
-/* A choice does not change with the sequence where the mask's tiles do not: counts that became estimates would show here. */
+/* A choice does not change with the sequence where the mask's tiles do not: counts that became estimates
+ * would show here. */
 static void long_sequences_take_the_same(void **state)
 {
     (void)state;
@@ -65,6 +69,7 @@ static void long_sequences_take_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_take_the_faster_tiles), cmocka_unit_test(long_sequences_take_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_take_the_faster_tiles),
+                                       cmocka_unit_test(long_sequences_take_the_same)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
